@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error robostream raises on purpose.
+
+RobostreamError
+├── DatasetError                    the dataset is not what the format says
+│   ├── MetadataError               meta/ is missing, broken or contradicts itself
+│   ├── CompatibilityError          a codebase_version this reader does not speak
+│   │   ├── BackwardCompatibilityError
+│   │   └── ForwardCompatibilityError
+│   ├── DataFileError               a Parquet file is missing, truncated or does not match meta/
+│   └── VideoFileError              an MP4 is missing, truncated, or not a video
+│       └── FrameTimestampError     no frame within the tolerance of the wanted time (also ValueError)
+├── SelectionError                  episodes, keys or windows that cannot be served (also ValueError)
+├── FrameError                      a frame given to the writer has the wrong keys, shape or dtype (also ValueError)
+├── WriteError                      writing failed; what was saved before is intact (also OSError)
+├── StateError                      a state that does not belong to this dataset, selection or plan (also ValueError)
+├── ModeError                       reading a dataset being written, or writing one opened to read (also RuntimeError)
+└── MissingExtraError               an optional dependency is not installed (also ImportError)
+
+A message says what was wanted, what was found, where, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class RobostreamError(Exception):
+    """The base of all errors robostream raises on purpose."""
+
+
+class DatasetError(RobostreamError):
+    """The dataset is not what the format says."""
+
+
+class MetadataError(DatasetError, ValueError):
+    """A file under meta/ is missing, broken or contradicts another."""
+
+
+class CompatibilityError(DatasetError):
+    """The dataset has a codebase_version this reader does not speak."""
+
+
+class BackwardCompatibilityError(CompatibilityError):
+    """The dataset is older than the format this reader speaks."""
+
+
+class ForwardCompatibilityError(CompatibilityError):
+    """The dataset is newer than the format this reader speaks."""
+
+
+class DataFileError(DatasetError, ValueError):
+    """A Parquet file is missing, truncated or does not match meta/."""
+
+
+class VideoFileError(DatasetError, ValueError):
+    """An MP4 is missing, truncated or not a video."""
+
+
+class FrameTimestampError(VideoFileError):
+    """No frame lies within the tolerance of the wanted time."""
+
+
+class SelectionError(RobostreamError, ValueError):
+    """Episodes, keys or windows were asked for that cannot be served."""
+
+
+class FrameError(RobostreamError, ValueError):
+    """A frame given to the writer has the wrong keys, shape or dtype."""
+
+
+class WriteError(RobostreamError, OSError):
+    """Writing failed; everything saved before is intact."""
+
+
+class StateError(RobostreamError, ValueError):
+    """A state does not belong to this dataset, selection or plan."""
+
+
+class ModeError(RobostreamError, RuntimeError):
+    """A dataset being written was read, or one opened to read was written."""
+
+
+class MissingExtraError(RobostreamError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed. "
+            f"Install it with: pip install 'robostream[{extra}]'"
+        )
