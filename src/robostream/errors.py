@@ -2,21 +2,22 @@
 """Every error robostream raises on purpose.
 
 RobostreamError
-├── DatasetError                    the dataset is not what the format says
-│   ├── MetadataError               meta/ is missing, broken or contradicts itself
-│   ├── CompatibilityError          a codebase_version this reader does not speak
+├── DatasetError                        the dataset is not what the format says
+│   ├── MetadataError                   meta/ is missing, broken or contradicts itself
+│   ├── CompatibilityError              a codebase_version this reader does not speak
 │   │   ├── BackwardCompatibilityError
 │   │   └── ForwardCompatibilityError
-│   ├── DataFileError               a Parquet file is missing, truncated or does not match meta/
-│   └── VideoFileError              an MP4 is missing, truncated, or not a video
-│       └── FrameTimestampError     no frame within the tolerance of the wanted time (also ValueError)
-├── SelectionError                  episodes, keys or windows that cannot be served (also ValueError)
-├── FrameError                      a frame given to the writer has the wrong keys, shape or dtype (also ValueError)
-├── WriteError                      writing failed; what was saved before is intact (also OSError)
-├── StateError                      a state that does not belong to this dataset, selection or plan (also ValueError)
-├── ModeError                       reading a dataset being written, or writing one opened to read (also RuntimeError)
-└── MissingExtraError               an optional dependency is not installed (also ImportError)
+│   ├── DataFileError                   Parquet missing, truncated, or not matching meta/
+│   └── VideoFileError                  an MP4 is missing, truncated, or not a video
+│       └── FrameTimestampError         no frame within the tolerance of the wanted time
+├── SelectionError                      episodes, keys or windows that cannot be served
+├── FrameError                          a frame given to the writer is of the wrong shape
+├── WriteError                          writing failed; what was saved before is intact
+├── StateError                          a state of another dataset, selection or plan
+├── ModeError                           reading while writing, or the reverse
+└── MissingExtraError                   an optional dependency is not installed
 
+Most are also the built-in error people catch (ValueError, OSError, ImportError).
 A message says what was wanted, what was found, where, and what to do.
 """
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain text tables for people, and what a result needs beside its numbers."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+_PACKAGES = ("robostream", "torch", "numpy", "pyarrow", "av")
+
+
+def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return an aligned table; numbers are right-aligned, text left-aligned. Pure."""
+    cells = [[_format_cell(value) for value in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    numeric = [
+        all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in range(len(header))
+    ]
+
+    def line(values: Sequence[str]) -> str:
+        parts = (
+            value.rjust(width) if right else value.ljust(width)
+            for value, width, right in zip(values, widths, numeric, strict=True)
+        )
+        return "  ".join(parts).rstrip()
+
+    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def machine() -> dict[str, object]:
+    """Return the machine and versions a figure was measured with."""
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def _format_cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
