@@ -1,2 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset."""
+
+from robostream.meta.atomic import sync_folder, write_bytes_atomic
+from robostream.meta.episodes import EpisodeTable
+from robostream.meta.features import (
+    CAMERA_DTYPES,
+    DEFAULT_FEATURES,
+    LANGUAGE_KEYS,
+    Features,
+    image_shape,
+    is_depth,
+    keys_of_dtype,
+    validate_features,
+)
+from robostream.meta.hub import pin_and_download
+from robostream.meta.info import DatasetInfo, parse_info
+from robostream.meta.location import Location, as_location
+from robostream.meta.metadata import LeRobotDatasetMetadata
+from robostream.meta.parquet import open_parquet, readable_parquet
+from robostream.meta.stats import Stats, parse_stats, rescale_depth
+from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
+
+__all__ = [
+    "CAMERA_DTYPES",
+    "DEFAULT_FEATURES",
+    "LANGUAGE_KEYS",
+    "DatasetInfo",
+    "EpisodeTable",
+    "Features",
+    "LeRobotDatasetMetadata",
+    "Location",
+    "Stats",
+    "TaskTable",
+    "as_location",
+    "image_shape",
+    "is_depth",
+    "keys_of_dtype",
+    "open_parquet",
+    "parse_info",
+    "parse_stats",
+    "pin_and_download",
+    "readable_parquet",
+    "rescale_depth",
+    "sync_folder",
+    "tasks_from_arrow",
+    "tasks_to_arrow",
+    "validate_features",
+    "write_bytes_atomic",
+]

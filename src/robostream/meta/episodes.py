@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The episode table: one row per episode, held as columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from robostream.errors import MetadataError
+from robostream.meta.location import Location
+from robostream.meta.parquet import open_parquet, readable_parquet
+
+_FOLDER = "meta/episodes"
+_SKIPPED = "stats/"  # by far the widest columns; nothing at run time reads them per episode
+_REQUIRED = (
+    "episode_index",
+    "length",
+    "data/chunk_index",
+    "data/file_index",
+    "dataset_from_index",
+    "dataset_to_index",
+)
+_VIDEO_COLUMNS = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+_FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
+
+Column = npt.NDArray[Any]
+
+
+class EpisodeTable(Sequence[dict[str, Any]]):
+    """All episodes of a dataset, in order: `table["length"]` is a column, `table[3]` a row.
+
+    Numbers are numpy arrays; the task texts stay in Arrow, where a million lists cost megabytes
+    instead of gigabytes of Python objects.
+    """
+
+    def __init__(self, numbers: Mapping[str, Column], texts: Mapping[str, pa.Array]) -> None:
+        self._numbers = dict(numbers)
+        self._texts = dict(texts)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns."""
+        return [*self._numbers, *self._texts]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes the columns hold."""
+        return sum(c.nbytes for c in [*self._numbers.values(), *self._texts.values()])
+
+    @overload
+    def __getitem__(self, key: str) -> Any: ...
+    @overload
+    def __getitem__(self, key: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[dict[str, Any]]: ...
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, str):
+            return self._column(key)
+        if isinstance(key, slice):
+            return [self[i] for i in range(*key.indices(len(self)))]
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"episode {key} of {len(self)}")
+        row = {name: column[key].item() for name, column in self._numbers.items()}
+        place = key % len(self)
+        return row | {name: column[place].as_py() for name, column in self._texts.items()}
+
+    def __len__(self) -> int:
+        return len(self._numbers["episode_index"])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"EpisodeTable({len(self)} episodes, columns {self.columns})"
+
+    def digest(self) -> str:
+        """Return a digest of every number and text: which frames lie where."""
+        total = hashlib.blake2b(digest_size=16)
+        for name in sorted(self._numbers):
+            column = self._numbers[name]
+            wide = column.astype("<f8" if column.dtype.kind == "f" else "<i8", copy=False)
+            total.update(name.encode() + b"\0")
+            total.update(wide.tobytes())
+        for name in sorted(self._texts):
+            total.update(name.encode() + b"\0")
+            total.update(_digest_of_lists(self._texts[name]))
+        return total.hexdigest()
+
+    def _column(self, name: str) -> Any:
+        if name in self._numbers:
+            return self._numbers[name]
+        if name in self._texts:
+            return self._texts[name].to_pylist()
+        raise KeyError(f"the episode table has no column {name!r}; it has {self.columns}")
+
+
+def empty_episodes() -> EpisodeTable:
+    """Return the table of a dataset with no episode yet."""
+    return EpisodeTable({name: np.empty(0, np.int64) for name in _REQUIRED}, {})
+
+
+def load_episodes(location: Location, video_keys: Sequence[str]) -> EpisodeTable:
+    """Read and check all files of meta/episodes; statistics columns are left out."""
+    files = sorted(location.find(_FOLDER, ".parquet"), key=_file_order)
+    if not files:
+        raise MetadataError(
+            f"{location.describe(_FOLDER)}: no episode table found, though info.json counts "
+            "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
+        )
+    pieces = [_read_file(location, file, video_keys) for file in files]
+    names = pieces[0].column_names
+    table = pa.concat_tables([piece.select(names) for piece in pieces])
+    return _checked(_to_columns(table), location)
+
+
+def _file_order(path: str) -> tuple[int, int, str]:
+    # By number: chunk-1000 comes after chunk-999 though its name sorts before.
+    match = _FILE.search(path)
+    return (int(match[1]), int(match[2]), "") if match else (-1, -1, path)
+
+
+def _read_file(location: Location, relative: str, video_keys: Sequence[str]) -> pa.Table:
+    where = location.describe(relative)
+    local = location.local_root
+    source = str(local / relative) if local else BytesIO(location.read_bytes(relative))
+    with open_parquet(source, where) as file:
+        names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
+        wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise MetadataError(
+                f"{where}: the columns {', '.join(missing)} are missing. The file was not written "
+                "by a v3.0 recorder, or info.json names cameras that were never recorded."
+            )
+        with readable_parquet(where):
+            return file.read(columns=sorted(names))
+
+
+def _to_columns(table: pa.Table) -> EpisodeTable:
+    numbers: dict[str, Column] = {}
+    texts: dict[str, pa.Array] = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            # File and chunk numbers fit 32 bits; a million episodes have two of them per camera.
+            small = name.endswith(("/chunk_index", "/file_index"))
+            values = column.to_numpy()
+            numbers[name] = values.astype(np.int32) if small else values
+        else:
+            texts[name] = column.combine_chunks()
+    return EpisodeTable(numbers, texts)
+
+
+def _checked(table: EpisodeTable, location: Location) -> EpisodeTable:
+    where = location.describe(_FOLDER)
+    order = table["episode_index"]
+    if not np.array_equal(order, np.arange(len(table))):
+        wrong = int(np.argmax(order != np.arange(len(table))))
+        raise MetadataError(
+            f"{where}: row {wrong} holds episode {order[wrong]}; want one row per episode, "
+            "numbered from 0. A file of the table is missing or was written twice."
+        )
+    start, stop, length = table["dataset_from_index"], table["dataset_to_index"], table["length"]
+    bad = (stop - start != length) | (length <= 0)
+    bad[1:] |= start[1:] != stop[:-1]
+    if bad.any():
+        wrong = int(np.argmax(bad))
+        raise MetadataError(
+            f"{where}: episode {wrong} has length {length[wrong]} and frames [{start[wrong]}, "
+            f"{stop[wrong]}); want the frames to follow those of the episode before and to match "
+            "the length. The table is damaged."
+        )
+    return table
+
+
+def _digest_of_lists(column: pa.Array) -> bytes:
+    # The buffers of an Arrow array depend on how it was cut, so lengths and codes are digested.
+    total = hashlib.blake2b(digest_size=16)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        total.update(column.value_lengths().fill_null(-1).to_numpy().astype("<i8").tobytes())
+        column = column.flatten()
+    codes = column.dictionary_encode()
+    total.update(codes.indices.fill_null(-1).to_numpy().astype("<i8").tobytes())
+    total.update(json.dumps(codes.dictionary.to_pylist()).encode())
+    return total.digest()

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Feature entries of info.json: what a dataset's columns and cameras are."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from robostream.errors import MetadataError
+
+Features = dict[str, dict[str, Any]]
+
+DEFAULT_FEATURES: Features = {
+    "timestamp": {"dtype": "float32", "shape": (1,), "names": None},
+    "frame_index": {"dtype": "int64", "shape": (1,), "names": None},
+    "episode_index": {"dtype": "int64", "shape": (1,), "names": None},
+    "index": {"dtype": "int64", "shape": (1,), "names": None},
+    "task_index": {"dtype": "int64", "shape": (1,), "names": None},
+}
+CAMERA_DTYPES = ("image", "video")
+LANGUAGE_KEYS = ("language_persistent", "language_events")
+_OTHER_DTYPES = ("string", "language", *CAMERA_DTYPES)
+
+
+def validate_features(features: Mapping[str, Any], where: str) -> Features:
+    """Return a checked copy of `features` with shapes as tuples, or raise MetadataError."""
+    checked: Features = {}
+    for name, entry in features.items():
+        _check_name(name, where)
+        _check_entry(name, entry, where)
+        checked[name] = copy.deepcopy(dict(entry))
+        checked[name]["shape"] = tuple(int(size) for size in entry["shape"])
+        checked[name].setdefault("names", None)
+    return checked
+
+
+def keys_of_dtype(features: Mapping[str, Mapping[str, Any]], dtypes: Iterable[str]) -> list[str]:
+    """Return the feature names whose dtype is one of `dtypes`, in declaration order. Pure."""
+    wanted = set(dtypes)
+    return [name for name, entry in features.items() if entry["dtype"] in wanted]
+
+
+def is_depth(entry: Mapping[str, Any]) -> bool:
+    """Return whether a camera feature is marked as depth, in any of the places it was ever put."""
+    info = entry.get("info") or {}
+    legacy = entry.get("video_info") or {}
+    return bool(
+        info.get("is_depth_map")
+        or info.get("video.is_depth_map")
+        or legacy.get("video.is_depth_map")
+    )
+
+
+def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Return (channels, height, width) of a camera feature, declared HWC or CHW. Pure."""
+    first, second, third = entry["shape"]
+    names = entry.get("names")
+    if isinstance(names, list | tuple) and len(names) == 3:
+        channels_first = names[0] in ("channel", "channels")
+    else:
+        channels_first = first in (1, 3) and third not in (1, 3)
+    return (first, second, third) if channels_first else (third, first, second)
+
+
+def _check_name(name: str, where: str) -> None:
+    if "/" in name:
+        raise MetadataError(
+            f"{where}: feature name {name!r} contains '/', which separates nested names in the "
+            f"episode table. Rename it, for example to {name.replace('/', '.')!r}."
+        )
+
+
+def _check_entry(name: str, entry: Any, where: str) -> None:
+    if not isinstance(entry, Mapping) or "dtype" not in entry or "shape" not in entry:
+        raise MetadataError(
+            f"{where}: feature {name!r} must be an object with 'dtype' and 'shape', got {entry!r}"
+        )
+    dtype, shape = entry["dtype"], entry["shape"]
+    if dtype not in _OTHER_DTYPES and not _is_numeric(dtype):
+        raise MetadataError(
+            f"{where}: feature {name!r} has dtype {dtype!r}; want a numpy dtype name such as "
+            f"'float32', or one of {', '.join(_OTHER_DTYPES)}"
+        )
+    if not isinstance(shape, list | tuple) or not all(
+        isinstance(size, int) and size > 0 for size in shape
+    ):
+        raise MetadataError(
+            f"{where}: feature {name!r} has shape {shape!r}; want a list of whole numbers above 0"
+        )
+    if dtype in CAMERA_DTYPES and len(shape) != 3:
+        raise MetadataError(
+            f"{where}: camera {name!r} has shape {shape!r}; want three numbers, such as "
+            "[height, width, channels]"
+        )
+    if len(shape) > 5:
+        raise MetadataError(
+            f"{where}: feature {name!r} has {len(shape)} axes; the format stores at most 5"
+        )
+
+
+def _is_numeric(dtype: Any) -> bool:
+    if not isinstance(dtype, str):
+        return False
+    try:
+        return np.dtype(dtype).kind in "biuf"
+    except TypeError:
+        return False

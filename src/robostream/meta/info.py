@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""meta/info.json as a record."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from robostream import config
+from robostream.errors import MetadataError
+from robostream.meta.features import (
+    CAMERA_DTYPES,
+    Features,
+    is_depth,
+    keys_of_dtype,
+    validate_features,
+)
+from robostream.meta.versions import check_version
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """The content of meta/info.json; see docs/format.md for each field."""
+
+    fps: int
+    features: Features
+    codebase_version: str = config.CODEBASE_VERSION
+    total_episodes: int = 0
+    total_frames: int = 0
+    total_tasks: int = 0
+    chunks_size: int = config.CHUNKS_SIZE
+    data_files_size_in_mb: float = config.DATA_FILES_SIZE_IN_MB
+    video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB
+    data_path: str = config.DATA_PATH
+    video_path: str | None = config.VIDEO_PATH
+    robot_type: str | None = None
+    splits: dict[str, str] = field(default_factory=dict)
+    tools: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str) -> DatasetInfo:
+        """Return the checked record of a parsed info.json; `where` names the file in errors."""
+        missing = [key for key in ("codebase_version", "fps", "features") if key not in data]
+        if missing:
+            raise MetadataError(f"{where}: the required fields {', '.join(missing)} are missing")
+        check_version(str(data["codebase_version"]), where)
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            logger.warning("%s: ignoring unknown fields %s", where, ", ".join(unknown))
+        values = {key: value for key, value in data.items() if key in known}
+        values["features"] = validate_features(data["features"], where)
+        info = cls(**values)
+        info.check(where)
+        return info
+
+    def check(self, where: str) -> None:
+        """Raise MetadataError if a number is out of range or a camera has no path."""
+        for name in ("fps", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not value > 0:
+                raise MetadataError(f"{where}: {name} must be a number above 0, got {value!r}")
+        for name in ("total_episodes", "total_frames", "total_tasks"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise MetadataError(f"{where}: {name} must be a whole number, got {value!r}")
+        if self.video_keys and not self.video_path:
+            raise MetadataError(
+                f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
+                f"the usual value is {config.VIDEO_PATH!r}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what info.json holds: shapes as lists, and no `tools` where there are none."""
+        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        data["features"] = {
+            name: {**entry, "shape": list(entry["shape"])} for name, entry in self.features.items()
+        }
+        if self.tools is None:
+            del data["tools"]
+        return {"codebase_version": data.pop("codebase_version"), **data}
+
+    def to_json(self) -> str:
+        """Return the text of info.json."""
+        return json.dumps(self.to_dict(), indent=4, ensure_ascii=False)
+
+    @property
+    def video_keys(self) -> list[str]:
+        """Cameras stored as MP4."""
+        return keys_of_dtype(self.features, ["video"])
+
+    @property
+    def image_keys(self) -> list[str]:
+        """Cameras stored as pictures inside Parquet."""
+        return keys_of_dtype(self.features, ["image"])
+
+    @property
+    def camera_keys(self) -> list[str]:
+        """All cameras."""
+        return keys_of_dtype(self.features, CAMERA_DTYPES)
+
+    @property
+    def depth_keys(self) -> list[str]:
+        """Cameras that measure distance."""
+        return [key for key in self.camera_keys if is_depth(self.features[key])]
+
+
+def parse_info(text: str | bytes, where: str) -> DatasetInfo:
+    """Return the record of info.json's text; `where` names the file in errors."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise MetadataError(f"{where}: not valid JSON ({error}). Restore the file.") from error
+    if not isinstance(data, dict):
+        raise MetadataError(f"{where}: want a JSON object, got {type(data).__name__}")
+    return DatasetInfo.from_dict(data, where)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a dataset's files lie: a local folder, or a folder behind any fsspec URL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fsspec.core import url_to_fs
+
+from robostream.errors import MetadataError, MissingExtraError
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder, local or remote; pickles as its address."""
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") or "/")
+
+    @property
+    def local_root(self) -> Path | None:
+        """The folder as a path, or None if it is remote."""
+        return None if "://" in self.url else Path(self.url)
+
+    def describe(self, relative: str) -> str:
+        """Return the full address of a file, for messages."""
+        return f"{self.url}/{relative}"
+
+    def filesystem(self) -> tuple[Any, str]:
+        """Return the fsspec filesystem and this folder's path in it."""
+        try:
+            fs, path = url_to_fs(self.url, **self.options)
+        except ImportError as error:
+            extra = "s3" if self.url.startswith("s3") else "hub"
+            raise MissingExtraError(str(error.name or error), extra, self.url) from error
+        except ValueError as error:
+            raise MetadataError(
+                f"{self.url}: {error}. Want a local folder, hf://datasets/owner/name[@revision], "
+                "hf://buckets/owner/name, s3://bucket/path, or another fsspec URL."
+            ) from error
+        return fs, path
+
+    def read_bytes(self, relative: str) -> bytes:
+        """Return a whole small file; FileNotFoundError if there is none."""
+        if self.local_root is not None:
+            return (self.local_root / relative).read_bytes()
+        fs, path = self.filesystem()
+        content: bytes = fs.cat_file(f"{path}/{relative}")
+        return content
+
+    def exists(self, relative: str) -> bool:
+        """Return whether a file is there."""
+        if self.local_root is not None:
+            return (self.local_root / relative).is_file()
+        fs, path = self.filesystem()
+        return bool(fs.isfile(f"{path}/{relative}"))
+
+    def find(self, folder: str, suffix: str) -> list[str]:
+        """Return the paths, relative to this location, of all files below `folder`, sorted."""
+        if self.local_root is not None:
+            found = (self.local_root / folder).rglob(f"*{suffix}")
+            return sorted(p.relative_to(self.local_root).as_posix() for p in found)
+        fs, path = self.filesystem()
+        prefix = path.rstrip("/") + "/"
+        try:
+            listed = fs.find(prefix + folder)
+        except FileNotFoundError:
+            return []
+        return sorted(_relative(name, prefix) for name in listed if name.endswith(suffix))
+
+
+def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Location:
+    """Return the location of a path or URL; a local path is made absolute."""
+    text = str(root)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" not in text:
+        text = str(Path(text).expanduser().absolute())
+    return Location(text, options or {})
+
+
+def _relative(name: str, prefix: str) -> str:
+    # Hub filesystems may spell the same folder with or without the revision.
+    return name[len(prefix) :] if name.startswith(prefix) else name[name.index("/meta/") + 1 :]

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LeRobotDatasetMetadata`: everything under meta/, named as LeRobot users know it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from robostream import config
+from robostream.errors import MetadataError, SelectionError
+from robostream.meta.atomic import write_bytes_atomic
+from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
+from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype
+from robostream.meta.hub import pin_and_download
+from robostream.meta.info import DatasetInfo, parse_info
+from robostream.meta.location import Location, as_location
+from robostream.meta.parquet import open_parquet
+from robostream.meta.stats import Stats, parse_stats, rescale_depth
+from robostream.meta.tasks import TaskTable, tasks_from_arrow
+
+_SAY_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "say",
+        "description": "Say a sentence aloud.",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "The sentence."}},
+            "required": ["text"],
+        },
+    },
+}
+
+
+class LeRobotDatasetMetadata:
+    """What a LeRobot v3.0 dataset holds, read from meta/ alone.
+
+    Args:
+        repo_id: The dataset's name. With `root` given it is only a name; without, it is looked up
+            in `HF_LEROBOT_HOME`, then on the Hub at `revision`. An fsspec URL works too.
+        root: The dataset's folder, or an fsspec URL of it (`s3://…`, `hf://buckets/…`, …).
+        revision: Branch, tag or commit on the Hub; it is pinned to a commit, and `revision` then
+            holds that commit.
+        force_cache_sync: Download again what the Hub cache already holds.
+        token: Hub token; by default the one `hf auth login` stored.
+        storage_options: Passed to the fsspec filesystem of a URL.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        root: str | Path | None = None,
+        revision: str | None = None,
+        force_cache_sync: bool = False,
+        *,
+        token: str | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.repo_id = repo_id
+        self.revision = revision
+        self.meta_location, self.location = self._locate(
+            root, force=force_cache_sync, token=token, options=storage_options
+        )
+        self.root: Path | str = self.meta_location.local_root or self.meta_location.url
+        self.info = self._load_info()
+        self.tasks = self._load_tasks()
+        self.episodes = self._load_episodes()
+        self.stats = self._load_stats()
+
+    def __bool__(self) -> bool:
+        return True  # policies ask `if ds_meta:`; an empty dataset still has metadata
+
+    def __repr__(self) -> str:
+        return (
+            f"LeRobotDatasetMetadata({self.repo_id!r}, episodes={self.total_episodes}, "
+            f"frames={self.total_frames}, fps={self.fps}, cameras={self.camera_keys})"
+        )
+
+    @property
+    def url_root(self) -> str:
+        """The address under which data/ and videos/ lie."""
+        return self.location.url
+
+    @property
+    def fps(self) -> int:
+        """Frames per second of all episodes."""
+        return self.info.fps
+
+    @property
+    def features(self) -> Features:
+        """All features, cameras and columns, as info.json declares them."""
+        return self.info.features
+
+    @property
+    def robot_type(self) -> str | None:
+        """The robot the data was recorded on."""
+        return self.info.robot_type
+
+    @property
+    def data_path(self) -> str:
+        """The template of Parquet paths."""
+        return self.info.data_path
+
+    @property
+    def video_path(self) -> str | None:
+        """The template of MP4 paths."""
+        return self.info.video_path
+
+    @property
+    def video_keys(self) -> list[str]:
+        """Cameras stored as MP4."""
+        return self.info.video_keys
+
+    @property
+    def image_keys(self) -> list[str]:
+        """Cameras stored as pictures inside Parquet."""
+        return self.info.image_keys
+
+    @property
+    def camera_keys(self) -> list[str]:
+        """All cameras."""
+        return self.info.camera_keys
+
+    @property
+    def depth_keys(self) -> list[str]:
+        """Cameras that measure distance."""
+        return self.info.depth_keys
+
+    @property
+    def has_language_columns(self) -> bool:
+        """Whether language annotations are declared."""
+        return any(key in self.features for key in LANGUAGE_KEYS) or bool(
+            keys_of_dtype(self.features, ["language"])
+        )
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The function schemas a language model may call; by default one that says a text."""
+        return self.info.tools if self.info.tools is not None else [_SAY_TOOL]
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names of each feature's axes or entries."""
+        return {key: entry["names"] for key, entry in self.features.items()}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each feature."""
+        return {key: tuple(entry["shape"]) for key, entry in self.features.items()}
+
+    @property
+    def total_episodes(self) -> int:
+        """Number of episodes."""
+        return self.info.total_episodes
+
+    @property
+    def total_frames(self) -> int:
+        """Number of frames of all episodes."""
+        return self.info.total_frames
+
+    @property
+    def total_tasks(self) -> int:
+        """Number of task texts."""
+        return self.info.total_tasks
+
+    @property
+    def chunks_size(self) -> int:
+        """Most files in one chunk folder."""
+        return self.info.chunks_size
+
+    @property
+    def data_files_size_in_mb(self) -> float:
+        """Size at which a recorder begins a new Parquet file."""
+        return self.info.data_files_size_in_mb
+
+    @property
+    def video_files_size_in_mb(self) -> float:
+        """Size at which a recorder begins a new MP4 file."""
+        return self.info.video_files_size_in_mb
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A digest of what the dataset holds and where, the same for every copy of it.
+
+        States and caches carry it, so that they are never used with another dataset.
+        """
+        content = {
+            "fps": self.fps,
+            "features": {
+                key: [entry["dtype"], list(entry["shape"])] for key, entry in self.features.items()
+            },
+            "tasks": list(self.tasks),
+            "episodes": self.episodes.digest(),
+        }
+        return hashlib.blake2b(
+            json.dumps(content, sort_keys=True).encode(), digest_size=16
+        ).hexdigest()
+
+    def get_data_file_path(self, ep_index: int) -> Path:
+        """Return the Parquet file of an episode, relative to the root."""
+        chunk, file = self._place("data", ep_index)
+        return Path(self.data_path.format(chunk_index=chunk, file_index=file))
+
+    def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
+        """Return the MP4 file of an episode's camera, relative to the root."""
+        if vid_key not in self.video_keys:
+            raise SelectionError(
+                f"{vid_key!r} is no video of {self.repo_id}; its videos are {self.video_keys}"
+            )
+        chunk, file = self._place(f"videos/{vid_key}", ep_index)
+        assert self.video_path is not None  # DatasetInfo.check: videos have a path
+        return Path(self.video_path.format(video_key=vid_key, chunk_index=chunk, file_index=file))
+
+    def get_task_index(self, task: str) -> int | None:
+        """Return the task_index of a text, or None if the dataset has no such task."""
+        return self.tasks.find(task)
+
+    def filter_episodes(self, episode_filter: Callable[[dict[str, Any]], bool]) -> list[int]:
+        """Return the episodes whose row (a dict without statistics) passes the filter, sorted."""
+        chosen = [row["episode_index"] for row in self.episodes if episode_filter(row)]
+        if not chosen:
+            raise SelectionError(
+                f"the episode_filter accepts none of the {len(self.episodes)} episodes of "
+                f"{self.repo_id}. Its argument is a row such as "
+                f"{self.episodes[0] if len(self.episodes) else {}}"
+            )
+        return chosen
+
+    def ensure_readable(self) -> None:
+        """Raise MetadataError unless there is an episode to read."""
+        if self.total_episodes == 0:
+            raise MetadataError(
+                f"{self.meta_location.url}: the dataset has no episodes. Record some, then call "
+                "finalize(); LeRobotDataset.resume(...) continues an interrupted recording."
+            )
+
+    def rescale_depth_stats(self, unit: str) -> None:
+        """Bring the statistics of depth cameras to "m" or "mm"."""
+        if self.stats is not None:
+            self.stats = rescale_depth(self.stats, self.features, unit)
+
+    def get_chunk_settings(self) -> dict[str, float]:
+        """Return the size rules a recorder follows."""
+        return {
+            "chunks_size": self.chunks_size,
+            "data_files_size_in_mb": self.data_files_size_in_mb,
+            "video_files_size_in_mb": self.video_files_size_in_mb,
+        }
+
+    def update_chunk_settings(
+        self,
+        chunks_size: int | None = None,
+        data_files_size_in_mb: float | None = None,
+        video_files_size_in_mb: float | None = None,
+    ) -> None:
+        """Change the size rules, in info.json too (local datasets only)."""
+        local = self.meta_location.local_root
+        if local is None:
+            raise MetadataError(f"{self.meta_location.url}: only a local info.json can be changed")
+        given = {
+            "chunks_size": chunks_size,
+            "data_files_size_in_mb": data_files_size_in_mb,
+            "video_files_size_in_mb": video_files_size_in_mb,
+        }
+        changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+        info = dataclasses.replace(self.info, **changes)
+        info.check("update_chunk_settings")
+        write_bytes_atomic(local / config.INFO_PATH, info.to_json().encode())
+        self.info = info
+
+    def _locate(
+        self,
+        root: str | Path | None,
+        *,
+        force: bool,
+        token: str | None,
+        options: dict[str, Any] | None,
+    ) -> tuple[Location, Location]:
+        if root is None and "://" in self.repo_id:
+            root = self.repo_id
+        if root is None:
+            local = config.lerobot_home() / self.repo_id
+            if (local / config.INFO_PATH).is_file() and not _is_old_mirror(local):
+                root = local
+        if root is not None:
+            place = as_location(root, options)
+            return place, place
+        folder, commit = pin_and_download(
+            self.repo_id, self.revision, patterns=["meta/**"], token=token, force=force
+        )
+        self.revision = commit
+        remote = Location(f"hf://datasets/{self.repo_id}@{commit}", options or {})
+        return as_location(folder), remote
+
+    def _read(self, relative: str) -> bytes | None:
+        try:
+            return self.meta_location.read_bytes(relative)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise MetadataError(
+                f"{self.meta_location.describe(relative)}: cannot be read: {error}"
+            ) from error
+
+    def _load_info(self) -> DatasetInfo:
+        where = self.meta_location.describe(config.INFO_PATH)
+        text = self._read(config.INFO_PATH)
+        if text is None:
+            raise MetadataError(
+                f"{where}: not found, so this is no LeRobot dataset. Point root at the folder that "
+                "holds meta/, data/ and videos/."
+            )
+        return parse_info(text, where)
+
+    def _load_tasks(self) -> TaskTable:
+        if self.total_tasks == 0:
+            return TaskTable()
+        where = self.meta_location.describe(config.TASKS_PATH)
+        content = self._read(config.TASKS_PATH)
+        if content is None:
+            raise MetadataError(
+                f"{where}: not found, though info.json counts {self.total_tasks} tasks. Copy the "
+                "whole meta/ folder."
+            )
+        with open_parquet(BytesIO(content), where) as file:
+            return tasks_from_arrow(file.read(), where)
+
+    def _load_episodes(self) -> EpisodeTable:
+        if self.total_episodes == 0:
+            return empty_episodes()
+        table = load_episodes(self.meta_location, self.video_keys)
+        frames = int(table["length"].sum())
+        if (len(table), frames) != (self.total_episodes, self.total_frames):
+            raise MetadataError(
+                f"{self.meta_location.url}: info.json counts {self.total_episodes} episodes and "
+                f"{self.total_frames} frames, but meta/episodes holds {len(table)} and {frames}. "
+                "One of them is from another version of the dataset; copy meta/ again."
+            )
+        return table
+
+    def _load_stats(self) -> Stats | None:
+        text = self._read(config.STATS_PATH)
+        if text is None:
+            return None
+        return parse_stats(text, self.meta_location.describe(config.STATS_PATH))
+
+    def _place(self, prefix: str, episode: int) -> tuple[int, int]:
+        if not 0 <= episode < len(self.episodes):
+            raise SelectionError(
+                f"episode {episode} does not exist; {self.repo_id} has {len(self.episodes)}, "
+                "numbered from 0"
+            )
+        return (
+            int(self.episodes[f"{prefix}/chunk_index"][episode]),
+            int(self.episodes[f"{prefix}/file_index"][episode]),
+        )
+
+
+def _is_old_mirror(folder: Path) -> bool:
+    # An early LeRobot mixed revisions in such folders; they are ignored unless asked for by root.
+    return (folder / ".cache" / "huggingface" / "download").is_dir()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""meta/stats.json: statistics over the whole dataset, for normalisation."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.errors import MetadataError
+from robostream.meta.features import Features, is_depth
+
+logger = logging.getLogger(__name__)
+
+Stats = dict[str, dict[str, npt.NDArray[Any]]]
+
+_SCALED = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
+
+
+def parse_stats(text: str | bytes, where: str) -> Stats:
+    """Return the statistics of stats.json as arrays of at least one axis."""
+    try:
+        data = json.loads(text)
+        return {
+            feature: {name: np.atleast_1d(np.asarray(value)) for name, value in entry.items()}
+            for feature, entry in data.items()
+        }
+    except (ValueError, AttributeError) as error:
+        raise MetadataError(
+            f"{where}: not a JSON object of statistics ({error}). Restore the file, or delete it: "
+            "statistics are optional."
+        ) from error
+
+
+def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
+    """Return statistics whose depth cameras are in `unit` ("m" or "mm"). Pure but for a warning."""
+    factors = {("m", "mm"): 1000.0, ("mm", "m"): 0.001}
+    scaled = dict(stats)
+    for key, entry in features.items():
+        if key not in stats or not is_depth(entry):
+            continue
+        recorded = (entry.get("info") or {}).get("depth_unit")
+        if recorded is None:
+            logger.warning("%s: no depth_unit recorded, its statistics stay as they are", key)
+        elif recorded != unit:
+            scaled[key] = _scale(stats[key], factors[recorded, unit])
+    return scaled
+
+
+def _scale(entry: Mapping[str, npt.NDArray[Any]], factor: float) -> dict[str, npt.NDArray[Any]]:
+    return {name: value * factor if name in _SCALED else value for name, value in entry.items()}
