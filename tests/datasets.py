@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fixture datasets LeRobot wrote, and copies of them to damage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+FIXTURES = Path(__file__).parent / "fixtures"
+NAMES = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
+
+
+def copy_of(name: str, folder: Path) -> Path:
+    """Return a private copy of a fixture."""
+    return Path(shutil.copytree(FIXTURES / name, folder / name))
+
+
+def edit_info(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change info.json in place."""
+    path = root / "meta" / "info.json"
+    info = json.loads(path.read_text())
+    change(info)
+    path.write_text(json.dumps(info))

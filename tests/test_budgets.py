@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small files, short functions, a licence line and a docstring everywhere."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[1]
+SOURCES = sorted((REPO / "src").rglob("*.py"))
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 40
+
+
+def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function's body without its docstring."""
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(REPO)))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    """A file has at most 400 lines, a function at most 40 (style guide)."""
+    text = path.read_text()
+    functions = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    long = {f.name: n for f in functions if (n := function_lines(f)) > MAX_FUNCTION_LINES}
+
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    assert long == {}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(REPO)))
+def test_files_say_their_licence_and_their_job(path: Path) -> None:
+    """The first line is the licence, then comes a docstring."""
+    text = path.read_text()
+
+    assert text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+    assert ast.get_docstring(ast.parse(text))
+
+
+def test_files_speak_of_robostream_alone() -> None:
+    """No machine's paths in what we ship."""
+    marks = ("/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/")
+    files = [p for d in ("src", "tests", "docs", "scripts") for p in (REPO / d).rglob("*.*")]
+    texts = [p for p in files if p.suffix in (".py", ".md", ".sh")]
+    found = [str(p) for p in texts if any(mark in p.read_text() for mark in marks)]
+
+    assert found == []
