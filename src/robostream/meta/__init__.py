@@ -2,6 +2,7 @@
 """What is there: info.json, the episode table, tasks and statistics of a dataset."""
 
 from robostream.meta.atomic import sync_folder, write_bytes_atomic
+from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
 from robostream.meta.episodes import EpisodeTable
 from robostream.meta.features import (
     CAMERA_DTYPES,
@@ -26,6 +27,7 @@ __all__ = [
     "DEFAULT_FEATURES",
     "LANGUAGE_KEYS",
     "DatasetInfo",
+    "DepthCoding",
     "EpisodeTable",
     "Features",
     "LeRobotDatasetMetadata",
@@ -33,6 +35,9 @@ __all__ = [
     "Stats",
     "TaskTable",
     "as_location",
+    "decode_depth",
+    "depth_unit",
+    "encode_depth",
     "image_shape",
     "is_depth",
     "keys_of_dtype",

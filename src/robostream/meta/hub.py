@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import huggingface_hub
+from huggingface_hub import constants
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
@@ -23,6 +26,17 @@ from robostream.meta.versions import choose_revision, parse_version
 
 logger = logging.getLogger(__name__)
 
+# The root error of the HTTP library below huggingface_hub, which is not the same in all versions.
+HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+
+_REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
+
+
+def parse_repo_url(url: str) -> tuple[str, str | None] | None:
+    """Return (repo_id, revision or None) of `hf://datasets/owner/name[@revision]`, else None."""
+    match = _REPO_URL.fullmatch(url)
+    return (match[1], unquote(match[2]) if match[2] else None) if match else None
+
 
 def pin_and_download(
     repo_id: str,
@@ -35,11 +49,11 @@ def pin_and_download(
     """Download the files that match `patterns` and return their folder and the commit read.
 
     A version such as "v3.0" (the default) is looked up among the repo's branches and tags first.
-    Without a network (`HF_HUB_OFFLINE=1`) what an earlier call downloaded is used.
+    Without a network (or with `HF_HUB_OFFLINE=1`) what an earlier call downloaded is used.
     """
     wanted = revision or CODEBASE_VERSION
     with _explained(repo_id, wanted):
-        ref = wanted if huggingface_hub.constants.HF_HUB_OFFLINE else _ref(repo_id, wanted, token)
+        ref = wanted if constants.HF_HUB_OFFLINE else _ref(repo_id, wanted, token)
         folder = huggingface_hub.snapshot_download(
             repo_id,
             repo_type="dataset",
@@ -57,10 +71,17 @@ def pin_and_download(
 def _ref(repo_id: str, wanted: str, token: str | None) -> str:
     if parse_version(wanted) is None:
         return wanted
-    refs = huggingface_hub.HfApi(token=token).list_repo_refs(repo_id, repo_type="dataset")
+    try:
+        refs = huggingface_hub.HfApi(token=token).list_repo_refs(repo_id, repo_type="dataset")
+    except HfHubHTTPError:
+        raise
+    except (HTTP_ERROR, OSError) as error:
+        # No answer at all: the download then looks in the cache, or says what is wrong.
+        logger.warning("%s: the Hub (%s) is out of reach: %s", repo_id, constants.ENDPOINT, error)
+        return wanted
     ref = choose_revision(wanted, [r.name for r in [*refs.branches, *refs.tags]], repo_id)
     if ref != wanted:
-        logger.warning("%s has no revision %s; reading the older %s", repo_id, wanted, ref)
+        logger.warning("%s has no revision %s; reading %s", repo_id, wanted, ref)
     return ref
 
 
@@ -71,7 +92,7 @@ def _explained(repo_id: str, revision: str) -> Iterator[None]:
         yield
     except RepositoryNotFoundError as error:
         raise MetadataError(
-            f"{repo_id}: no such dataset on the Hub ({huggingface_hub.constants.ENDPOINT}), or it "
+            f"{repo_id}: no such dataset on the Hub ({constants.ENDPOINT}), or it "
             f"is private and no token grants access, and no local copy in {home / repo_id}. Check "
             "the name, pass root=... for a local dataset, or log in with: hf auth login"
         ) from error
@@ -82,7 +103,7 @@ def _explained(repo_id: str, revision: str) -> Iterator[None]:
     except LocalEntryNotFoundError as error:
         raise MetadataError(
             f"{repo_id}@{revision}: not in the cache {home / 'hub'}, and the Hub "
-            f"({huggingface_hub.constants.ENDPOINT}) cannot be reached. Check the network, unset "
+            f"({constants.ENDPOINT}) cannot be reached. Check the network, unset "
             "HF_HUB_OFFLINE, or pass root=... for a local dataset."
         ) from error
     except HFValidationError as error:
@@ -90,8 +111,8 @@ def _explained(repo_id: str, revision: str) -> Iterator[None]:
             f"{repo_id!r} is no Hub dataset name (owner/name), and there is no local copy in "
             f"{home / repo_id}. Pass root=... for a local dataset."
         ) from error
-    except (HfHubHTTPError, OSError) as error:
+    except (HTTP_ERROR, OSError) as error:
         raise MetadataError(
-            f"{repo_id}@{revision}: the Hub ({huggingface_hub.constants.ENDPOINT}) did not answer "
+            f"{repo_id}@{revision}: the Hub ({constants.ENDPOINT}) did not answer "
             f"as expected: {error}"
         ) from error

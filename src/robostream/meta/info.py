@@ -14,6 +14,7 @@ from robostream import config
 from robostream.errors import MetadataError
 from robostream.meta.features import (
     CAMERA_DTYPES,
+    DEFAULT_FEATURES,
     Features,
     is_depth,
     keys_of_dtype,
@@ -74,6 +75,12 @@ class DatasetInfo:
             raise MetadataError(
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
                 f"the usual value is {config.VIDEO_PATH!r}"
+            )
+        missing = [key for key in DEFAULT_FEATURES if key not in self.features]
+        if missing:
+            raise MetadataError(
+                f"{where}: the features {', '.join(missing)} are missing; every v3.0 dataset has "
+                f"{', '.join(DEFAULT_FEATURES)}"
             )
 
     def to_dict(self) -> dict[str, Any]:

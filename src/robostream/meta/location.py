@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 from fsspec.core import url_to_fs
 
 from robostream.errors import MetadataError, MissingExtraError
+from robostream.meta.hub import HTTP_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,8 @@ class Location:
         if self.local_root is not None:
             return (self.local_root / relative).read_bytes()
         fs, path = self.filesystem()
-        content: bytes = fs.cat_file(f"{path}/{relative}")
+        with _as_connection_error():
+            content: bytes = fs.cat_file(f"{path}/{relative}")
         return content
 
     def exists(self, relative: str) -> bool:
@@ -58,7 +63,8 @@ class Location:
         if self.local_root is not None:
             return (self.local_root / relative).is_file()
         fs, path = self.filesystem()
-        return bool(fs.isfile(f"{path}/{relative}"))
+        with _as_connection_error():
+            return bool(fs.isfile(f"{path}/{relative}"))
 
     def find(self, folder: str, suffix: str) -> list[str]:
         """Return the paths, relative to this location, of all files below `folder`, sorted."""
@@ -68,7 +74,8 @@ class Location:
         fs, path = self.filesystem()
         prefix = path.rstrip("/") + "/"
         try:
-            listed = fs.find(prefix + folder)
+            with _as_connection_error():
+                listed = fs.find(prefix + folder)
         except FileNotFoundError:
             return []
         return sorted(_relative(name, prefix) for name in listed if name.endswith(suffix))
@@ -82,6 +89,22 @@ def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Loca
     if "://" not in text:
         text = str(Path(text).expanduser().absolute())
     return Location(text, options or {})
+
+
+@contextmanager
+def _as_connection_error() -> Iterator[None]:
+    """Turn what the libraries below fsspec raise about the network into what Python raises."""
+    # Only a filesystem that is in use has loaded its library.
+    s3 = sys.modules.get("botocore.exceptions")
+    foreign: list[type[Exception]] = [HTTP_ERROR, *([s3.BotoCoreError] if s3 else [])]
+    try:
+        yield
+    except OSError:
+        raise
+    except tuple(foreign) as error:
+        raise ConnectionError(
+            f"{error}. Check the address, the access keys and the network."
+        ) from error
 
 
 def _relative(name: str, prefix: str) -> str:

@@ -17,7 +17,7 @@ from robostream.errors import MetadataError, SelectionError
 from robostream.meta.atomic import write_bytes_atomic
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype
-from robostream.meta.hub import pin_and_download
+from robostream.meta.hub import parse_repo_url, pin_and_download
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.location import Location, as_location
 from robostream.meta.parquet import open_parquet
@@ -284,18 +284,20 @@ class LeRobotDatasetMetadata:
     ) -> tuple[Location, Location]:
         if root is None and "://" in self.repo_id:
             root = self.repo_id
+        repo = None if root is None else parse_repo_url(str(root))
         if root is None:
             local = config.lerobot_home() / self.repo_id
             if (local / config.INFO_PATH).is_file() and not _is_old_mirror(local):
                 root = local
-        if root is not None:
+        if root is not None and repo is None:
             place = as_location(root, options)
             return place, place
-        folder, commit = pin_and_download(
-            self.repo_id, self.revision, patterns=["meta/**"], token=token, force=force
+        repo_id, revision = repo or (self.repo_id, None)
+        folder, self.revision = pin_and_download(
+            repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
         )
-        self.revision = commit
-        remote = Location(f"hf://datasets/{self.repo_id}@{commit}", options or {})
+        access = {} if token is None else {"token": token}
+        remote = Location(f"hf://datasets/{repo_id}@{self.revision}", access | (options or {}))
         return as_location(folder), remote
 
     def _read(self, relative: str) -> bytes | None:

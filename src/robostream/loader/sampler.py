@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frames of a map-style dataset an epoch visits, in which order, and where it stands."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from robostream.errors import StateError
+from robostream.loader.kept_frames import Int64Array, keep_frames
+from robostream.plan import permute
+
+Shuffle = Literal["uniform", "constant_memory"]
+# Positions start to stop (exclusive) of one epoch -> the numbers of the kept frames there.
+_Order = Callable[[int, int], Int64Array]
+
+# Positions are turned into frame indices this many at a time: enough to make numpy's cost per
+# call vanish, too few to show in memory.
+_BLOCK_POSITIONS = 4096
+
+
+class SamplerState(TypedDict):
+    """The place of the next frame: its epoch and its position in that epoch's order."""
+
+    epoch: int
+    start_index: int
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One way through an epoch: `position` is that of the next frame to hand out."""
+
+    epoch: int
+    position: int
+    begun: bool = False
+    loaded: bool = False
+
+
+class EpisodeAwareSampler:
+    """Hands a DataLoader the frame indices of the chosen episodes, one epoch per iteration.
+
+    The order of an epoch is a function of (seed, epoch) alone, the same on every rank, so
+    Accelerate's batch sharding needs nothing to synchronise. `shuffle=True` (or "uniform") is the
+    order LeRobot's sampler gives for the same seed; it takes 8 bytes per frame while an epoch
+    runs. "constant_memory" is another permutation, computed position by position: the choice for
+    very large datasets. Everything else takes memory in proportion to the episodes.
+
+    Each iteration goes through one epoch and the next one through the following epoch, whether or
+    not the first was finished. An iteration begins when its first index is drawn.
+
+    `state_dict` is exact about what was *handed out*. DataLoader workers and Accelerate draw
+    batches ahead, so the training step has often consumed less: with those, save
+    `compute_sampler_state(step, ...)`, which counts the steps really taken, or use torchdata's
+    StatefulDataLoader, which keeps this sampler's state for the batches it has delivered.
+
+    Args:
+        dataset_from_indices: The first frame index of each episode.
+        dataset_to_indices: The frame index after the last of each episode.
+        episode_indices_to_use: The episodes to visit, in any order; None for all.
+        drop_n_first_frames: Frames left out at the start of every episode.
+        drop_n_last_frames: Frames left out at the end of every episode.
+        shuffle: False for dataset order, or which permutation to use.
+        seed: A number of 0 or more that the order of every epoch derives from.
+        absolute_to_relative_idx: For a dataset that holds some episodes only, its row for each
+            frame index of the whole dataset.
+    """
+
+    def __init__(
+        self,
+        dataset_from_indices: npt.ArrayLike,
+        dataset_to_indices: npt.ArrayLike,
+        episode_indices_to_use: npt.ArrayLike | None = None,
+        drop_n_first_frames: int = 0,
+        drop_n_last_frames: int = 0,
+        shuffle: bool | Shuffle = False,
+        seed: int = 0,
+        absolute_to_relative_idx: Mapping[int, int] | None = None,
+    ) -> None:
+        if shuffle not in (True, False, "uniform", "constant_memory"):
+            raise ValueError(
+                f"want shuffle True, False, 'uniform' or 'constant_memory', got {shuffle!r}"
+            )
+        if seed < 0:
+            raise ValueError(f"want a seed of 0 or more, got {seed}")
+        self._kept = keep_frames(
+            dataset_from_indices,
+            dataset_to_indices,
+            episode_indices_to_use,
+            drop_first=drop_n_first_frames,
+            drop_last=drop_n_last_frames,
+            relative=absolute_to_relative_idx,
+        )
+        self._pass = _Pass(epoch=0, position=0)
+        self.shuffle = shuffle
+        self.seed = seed
+
+    def __len__(self) -> int:
+        """Return the kept frames of an epoch, whole even if it resumes in the middle."""
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the frame indices of the next epoch, from a loaded state's place on."""
+        if self._pass.begun:
+            self._pass = _Pass(self._pass.epoch + 1, 0)
+        # An older iterator still in use keeps its own record and no longer moves the state.
+        running = self._pass
+        running.begun = True
+        order = self._order(running.epoch)
+        while running.position < len(self):
+            stop = min(running.position + _BLOCK_POSITIONS, len(self))
+            for index in self._kept.indices(order(running.position, stop)):
+                running.position += 1
+                yield index
+
+    @property
+    def indices(self) -> list[int]:
+        """All frame indices of an epoch in dataset order; takes memory for every frame."""
+        return self._kept.indices(np.arange(len(self)))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration go through `epoch`.
+
+        The epoch of a loaded state keeps the state's place. Any other epoch is refused until that
+        place was used: Accelerate's loaders call this with their own count of epochs, which
+        starts at 0 in every process and would silently undo a resume.
+        """
+        if epoch < 0:
+            raise ValueError(f"want an epoch of 0 or more, got {epoch}")
+        current = self._pass
+        if current.loaded and not current.begun and epoch != current.epoch:
+            raise StateError(
+                f"set_epoch({epoch}) would undo the resume at epoch {current.epoch}, sample "
+                f"{current.position}. Under Accelerate, call set_epoch({current.epoch}) on the "
+                "prepared loader before iterating (it counts epochs from 0 itself); to start "
+                f"elsewhere, load_state_dict({{'epoch': {epoch}, 'start_index': 0}})."
+            )
+        if current.begun or epoch != current.epoch:
+            self._pass = _Pass(epoch, 0)
+
+    def state_dict(self) -> SamplerState:
+        """Return the place of the next frame not yet handed out."""
+        return _place(self._pass.epoch, self._pass.position, len(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Make the next iteration begin at the place a `state_dict` (or LeRobot's) names."""
+        if not {"epoch", "start_index"} <= set(state):
+            raise StateError(f"a sampler state has epoch and start_index, got {dict(state)!r}")
+        epoch, position = operator.index(state["epoch"]), operator.index(state["start_index"])
+        place = _place(epoch, position, len(self))
+        self._pass = _Pass(place["epoch"], place["start_index"], loaded=True)
+
+    def _order(self, epoch: int) -> _Order:
+        """Return the order of an epoch as a function from positions to kept frames."""
+        if not self.shuffle:
+            return np.arange
+        if self.shuffle == "constant_memory":
+            key = _epoch_seed(self.seed, epoch)
+            return lambda start, stop: permute(np.arange(start, stop), len(self), key)
+        frames = _uniform_order(len(self), self.seed, epoch)
+        return lambda start, stop: frames[start:stop]
+
+
+def compute_sampler_state(
+    step: int,
+    num_frames: int,
+    batch_size: int,
+    num_processes: int,
+    *,
+    start: SamplerState | None = None,
+) -> SamplerState:
+    """Return the place an `EpisodeAwareSampler` has reached after `step` training steps. Pure.
+
+    A step takes one batch on each process, as Accelerate cuts them with its defaults
+    (`even_batches=True`, `split_batches=False`) and `drop_last=False`: the frames that fill up the
+    last step of an epoch are repeats and do not move the place. Gradient accumulation plays no
+    part; a step here is one batch.
+
+    Args:
+        step: Steps taken since `start`.
+        num_frames: Frames of an epoch, `len(sampler)`.
+        batch_size: Frames of one process's batch.
+        num_processes: Processes that read different batches.
+        start: The place the counting began; the start of epoch 0 if None. A run that resumed with
+            another batch size or world size counts from its resume.
+    """
+    if step < 0 or min(num_frames, batch_size, num_processes) < 1:
+        raise ValueError(
+            "want step >= 0 and num_frames, batch_size, num_processes >= 1, got "
+            f"{step}, {num_frames}, {batch_size}, {num_processes}"
+        )
+    began = start or {"epoch": 0, "start_index": 0}
+    place = _place(began["epoch"], began["start_index"], num_frames)
+    steps_left = _num_steps(num_frames - place["start_index"], batch_size, num_processes)
+    if step >= steps_left:
+        steps_per_epoch = _num_steps(num_frames, batch_size, num_processes)
+        more_epochs, step = divmod(step - steps_left, steps_per_epoch)
+        place = {"epoch": place["epoch"] + 1 + more_epochs, "start_index": 0}
+    offset = place["start_index"] + step * batch_size * num_processes
+    return {"epoch": place["epoch"], "start_index": offset}
+
+
+def _num_steps(num_frames: int, batch_size: int, num_processes: int) -> int:
+    """Return the steps that read `num_frames`, the last one filled up with repeats."""
+    return -(-num_frames // (batch_size * num_processes))
+
+
+def _place(epoch: int, position: int, num_frames: int) -> SamplerState:
+    """Return a checked state; the end of an epoch is the start of the next."""
+    if epoch < 0 or not 0 <= position <= num_frames:
+        raise StateError(
+            f"want epoch >= 0 and start_index in 0 to {num_frames} (the sampler's frames), got "
+            f"epoch {epoch}, start_index {position}. The state is of another dataset, episode "
+            "selection or drop_n_first_frames/drop_n_last_frames."
+        )
+    if position == num_frames:
+        return {"epoch": epoch + 1, "start_index": 0}
+    return {"epoch": epoch, "start_index": position}
+
+
+def _uniform_order(num_frames: int, seed: int, epoch: int) -> Int64Array:
+    """Return LeRobot's order of an epoch: every kept frame's number once."""
+    generator = torch.Generator().manual_seed(_epoch_seed(seed, epoch))
+    order: Int64Array = torch.randperm(num_frames, generator=generator).numpy()
+    return order
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    """Return the 64-bit seed LeRobot derives for an epoch."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1, dtype=np.uint64)[0])

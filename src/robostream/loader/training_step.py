@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""training_step.json of a checkpoint: how far a run came, and taking up the data from there."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robostream.errors import StateError, WriteError
+from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
+from robostream.meta import write_bytes_atomic
+
+logger = logging.getLogger(__name__)
+
+TRAINING_STEP = "training_step.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """What a checkpoint says about progress; None where its file does not say.
+
+    Attributes:
+        step: Batches each process has taken since the start of training.
+        num_processes: Processes that read different batches (LeRobot's dp_world_size).
+        batch_size: Frames of one process's batch.
+        grad_accum_steps: Batches per optimizer step; it has no influence on the place in the data.
+        parallelism: LeRobot's degrees of model parallelism, kept as found.
+        sampler_state: The place in the data itself, where the run recorded it.
+    """
+
+    step: int
+    num_processes: int | None = None
+    batch_size: int | None = None
+    grad_accum_steps: int | None = None
+    parallelism: Mapping[str, int] | None = None
+    sampler_state: SamplerState | None = None
+
+
+def save_training_step(
+    folder: str | Path,
+    step: int,
+    *,
+    num_processes: int,
+    batch_size: int,
+    grad_accum_steps: int | None = None,
+    parallelism: Mapping[str, int] | None = None,
+    sampler_state: SamplerState | None = None,
+) -> Path:
+    """Write `training_step.json` into a folder, whole or not at all, and return its path.
+
+    LeRobot reads the file too: the world size is under both names it has used. Call this on one
+    process only.
+
+    Args:
+        folder: The checkpoint's folder for it (LeRobot's `training_state`); made if missing.
+        step: Batches each process has taken since the start of training.
+        num_processes: Processes that read different batches.
+        batch_size: Frames of one process's batch.
+        grad_accum_steps: Batches per optimizer step.
+        parallelism: LeRobot's degrees of model parallelism.
+        sampler_state: The place in the data. Needed once a run has resumed with another number of
+            frames per step, because `step` alone no longer tells the place; give
+            `compute_sampler_state(steps_since_resume, ..., start=place_of_the_resume)`.
+    """
+    fields = {
+        "step": step,
+        "dp_world_size": num_processes,
+        "num_processes": num_processes,
+        "batch_size": batch_size,
+        "grad_accum_steps": grad_accum_steps,
+        "parallelism": None if parallelism is None else dict(parallelism),
+        "sampler_state": sampler_state,
+    }
+    text = json.dumps({key: value for key, value in fields.items() if value is not None}, indent=4)
+    path = Path(folder) / TRAINING_STEP
+    try:
+        write_bytes_atomic(path, text.encode())
+    except OSError as error:
+        raise WriteError(f"could not write {path}: {error}; what was there is unchanged") from error
+    return path
+
+
+def load_training_step(folder: str | Path) -> TrainingStep:
+    """Return the progress recorded in a folder's `training_step.json`, ours or LeRobot's."""
+    path = Path(folder) / TRAINING_STEP
+    try:
+        fields = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise StateError(
+            f"no {TRAINING_STEP} in {path.parent}; want the training_state folder of a checkpoint"
+        ) from error
+    except ValueError as error:
+        raise StateError(f"{path} is not JSON ({error}); resume from another checkpoint") from error
+    step = _whole_number(fields, "step", path, least=0) if isinstance(fields, dict) else None
+    if step is None:
+        raise StateError(f"want a JSON object with 'step' in {path}, got {fields!r}")
+    world_size_key = "dp_world_size" if "dp_world_size" in fields else "num_processes"
+    return TrainingStep(
+        step=step,
+        num_processes=_whole_number(fields, world_size_key, path, least=1),
+        batch_size=_whole_number(fields, "batch_size", path, least=1),
+        grad_accum_steps=_whole_number(fields, "grad_accum_steps", path, least=1),
+        parallelism=fields.get("parallelism"),
+        sampler_state=fields.get("sampler_state"),
+    )
+
+
+def resume_sampler(
+    sampler: EpisodeAwareSampler, saved: TrainingStep, *, batch_size: int, num_processes: int
+) -> SamplerState:
+    """Move a sampler to where a checkpoint's run stood and return that place.
+
+    The place is the one the checkpoint recorded, else it is computed from the checkpoint's own
+    step, batch size and world size. The current sizes only decide how the rest is cut up; where
+    they differ, a warning says what is exact and what is not. Under Accelerate, then call
+    `set_epoch(place["epoch"])` on the prepared loader.
+    """
+    was_batch_size = saved.batch_size or batch_size
+    was_processes = saved.num_processes or num_processes
+    place = saved.sampler_state or compute_sampler_state(
+        saved.step, len(sampler), was_batch_size, was_processes
+    )
+    sampler.load_state_dict(place)
+    place = sampler.state_dict()
+    if saved.sampler_state is None and None in (saved.batch_size, saved.num_processes):
+        logger.warning(
+            "The checkpoint does not say how many frames a step took. Resuming at epoch %d, sample "
+            "%d, which is right only if it was written by %d processes with batch size %d.",
+            *(place["epoch"], place["start_index"], was_processes, was_batch_size),
+        )
+    if (was_processes, was_batch_size) != (num_processes, batch_size):
+        _warn_recut(place, was=(was_processes, was_batch_size), now=(num_processes, batch_size))
+    return place
+
+
+def _warn_recut(place: SamplerState, *, was: tuple[int, int], now: tuple[int, int]) -> None:
+    """Say what a change of (processes, batch size) keeps and what it does not."""
+    if was[0] * was[1] == now[0] * now[1]:
+        kept, changed = "the frames of each step", "which process reads a frame"
+    else:
+        kept = "every frame of the epoch once"
+        changed = (
+            "which frames make a step, and which process reads them; the step count no longer "
+            "tells the place, so pass sampler_state to save_training_step from now on"
+        )
+    logger.warning(
+        "Resuming with %d processes and batch size %d, the checkpoint had %d and %d. Exact: epoch "
+        "%d, sample %d, the order from there on, %s. Not the same: %s.",
+        *(*now, *was, place["epoch"], place["start_index"], kept, changed),
+    )
+
+
+def _whole_number(fields: dict[str, Any], key: str, path: Path, *, least: int) -> int | None:
+    """Return a field's number, or None if the file does not have the field."""
+    value = fields.get(key)
+    if value is None or (isinstance(value, int) and value >= least):
+        return value
+    raise StateError(f"want a whole number of {least} or more as {key!r} in {path}, got {value!r}")

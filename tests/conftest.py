@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The servers tests may ask for; they start on loopback when first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.servers.hub import Hub
+    from tests.servers.s3 import S3Endpoint
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """An empty Hugging Face Hub."""
+    from tests.servers.hub import serve_hub
+
+    with serve_hub() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
+    """An S3 server that all tests of this process share; use buckets of your own."""
+    from tests.servers.s3 import serve_s3
+
+    with serve_s3(tmp_path_factory.mktemp("s3")) as endpoint:
+        yield endpoint
