@@ -19,8 +19,57 @@ INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
 TASKS_PATH = "meta/tasks.parquet"
 
+# Episodes mixed at a time, over all ranks together; LeRobot's number.
+EPISODE_POOL_SIZE = 64
+# Divided by 1, 2, 3, 4, 6, 8, 12, 16 and 24 ranks, and no more than the pool has episodes.
+LANES = 48
+
 # LeRobot's default: any frame further than this from the wanted time is an error.
 TOLERANCE_S = 1e-4
+
+# RAM for decoded frames, per rank; its workers share it.
+FRAME_CACHE_BYTES = 2 * 1024**3
+# RAM for the rows of recently used episodes of a map-style dataset, per process.
+ROW_CACHE_BYTES = 512 * 1024**2
+# RAM for decoded frames of a map-style dataset, per process: there is no plan to foresee with.
+MAP_FRAME_CACHE_BYTES = 256 * 1024**2
+# Video files whose index is kept at hand, per process.
+VIDEO_DECODER_CACHE_SIZE = 1024
+# Frames decoded in one go when one of them is missing and the others are wanted later; whole GOPs.
+STRETCH_FRAMES = 32
+# By how many positions threads may serve samples out of order before a frame is decoded twice.
+REORDER_POSITIONS = 64
+# Batches built ahead of the one being consumed, per process.
+PREFETCH_BATCHES = 2
+# Memory kept to build batches in, per process.
+BATCH_MEMORY_BYTES = 1024**3
+
+# LeRobot's encoders: a key frame every 2 frames makes random access cheap.
+VIDEO_CODEC = "libsvtav1"
+VIDEO_PIX_FMT = "yuv420p"
+VIDEO_GOP = 2
+VIDEO_CRF = 30
+SVTAV1_PRESET = 12
+DEPTH_CODEC = "hevc"
+DEPTH_PIX_FMT = "gray12le"
+DEPTH_CODEC_OPTIONS = {"x265-params": "lossless=1"}
+DEPTH_MIN_M = 0.01
+DEPTH_MAX_M = 10.0
+DEPTH_SHIFT_M = 3.5
+# Images waiting for one camera's encoder; a full queue makes add_frame wait.
+ENCODER_QUEUE_FRAMES = 30
+# Where a recording keeps its episodes until finalize(), inside the dataset's folder.
+STAGING_FOLDER = ".recording"
+
+# `robostream synth`: about 9 minutes of a small three-camera robot.
+SYNTH_EPISODES = 40
+SYNTH_MIN_FRAMES = 200
+SYNTH_MAX_FRAMES = 320
+SYNTH_CAMERAS = 3
+SYNTH_WIDTH = 256
+SYNTH_HEIGHT = 256
+SYNTH_FPS = 20
+SYNTH_TASKS = 4
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
@@ -37,7 +86,7 @@ def parse_bytes(size: int | str) -> int:
             raise ValueError(f"want a size of 0 bytes or more, got {size}")
         return size
     match = _SIZE.fullmatch(size)
-    if match is None:
+    if match is None or match[2].lower() not in _UNITS:
         raise ValueError(f"want a size such as 2GiB, 500MB or a number of bytes, got {size!r}")
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
@@ -66,3 +115,8 @@ def lerobot_home() -> Path:
         )
     default = hf_home() / "lerobot"
     return Path(os.environ.get("HF_LEROBOT_HOME", default)).expanduser()
+
+
+def quiet_encoders() -> None:
+    """Keep SVT-AV1 from printing a page per video; a set `SVT_LOG` is left as it is."""
+    os.environ.setdefault("SVT_LOG", "1")

@@ -1,2 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: rows, windows, pads and pictures put together."""
+
+from robostream.assemble.batch import BatchWriter
+from robostream.assemble.download import localise
+from robostream.assemble.episode import Episode, VideoSpan, load_episode
+from robostream.assemble.map_style import MapReader
+from robostream.assemble.rows import RowReader
+from robostream.assemble.selection import (
+    AbsoluteToRelative,
+    EpisodeFilter,
+    FrameSelection,
+    select_episodes,
+)
+from robostream.assemble.spec import ImageTransforms, SampleSpec, make_spec
+from robostream.assemble.windows import window_targets
+
+__all__ = [
+    "AbsoluteToRelative",
+    "BatchWriter",
+    "Episode",
+    "EpisodeFilter",
+    "FrameSelection",
+    "ImageTransforms",
+    "MapReader",
+    "RowReader",
+    "SampleSpec",
+    "VideoSpan",
+    "load_episode",
+    "localise",
+    "make_spec",
+    "select_episodes",
+    "window_targets",
+]

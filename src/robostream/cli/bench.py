@@ -15,7 +15,7 @@ EXAMPLES = """\
 """
 # Each is a module of robostream.bench with TITLE and run(quick: bool) -> JSON-able dict; it prints
 # its own table.
-CASES: tuple[str, ...] = ()
+CASES: tuple[str, ...] = ("plan", "shuffle", "decode")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

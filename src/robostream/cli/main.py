@@ -16,7 +16,7 @@ from robostream import __version__
 from robostream.errors import RobostreamError
 
 # Each is a module of this package with HELP, EXAMPLES, configure(parser) and run(args) -> int.
-COMMANDS = ("bench",)
+COMMANDS = ("synth", "plan", "order", "shuffle", "bench")
 
 
 def build_parser() -> argparse.ArgumentParser:

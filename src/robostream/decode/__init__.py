@@ -1,2 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames: from byte ranges of an MP4 to pictures."""
+
+from robostream.decode.backend import Backend
+from robostream.decode.engine import FrameEngine
+from robostream.decode.file_cache import VideoDecoderCache
+from robostream.decode.frame_index import CodecConfig, FrameIndex
+from robostream.decode.indexing import build_index
+from robostream.decode.slot_table import NEVER, NextUses
+from robostream.decode.statistics import COUNTERS, DecodeStatistics, StatisticsBoard
+
+__all__ = [
+    "COUNTERS",
+    "NEVER",
+    "Backend",
+    "CodecConfig",
+    "DecodeStatistics",
+    "FrameEngine",
+    "FrameIndex",
+    "NextUses",
+    "StatisticsBoard",
+    "VideoDecoderCache",
+    "build_index",
+]

@@ -1,2 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes: ranges of local and remote files."""
+
+from robostream.fetch.coalesce import ByteRange, coalesce
+from robostream.fetch.source import ByteSource, FsspecSource, LocalSource, open_source
+
+__all__ = [
+    "ByteRange",
+    "ByteSource",
+    "FsspecSource",
+    "LocalSource",
+    "coalesce",
+    "open_source",
+]

@@ -1,2 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Torch: samplers, datasets, loaders, ranks and state."""
+
+from robostream.loader.dataloader import StreamingDataLoader
+from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
+from robostream.loader.streaming import StreamingLeRobotDataset
+from robostream.loader.training_step import (
+    TrainingStep,
+    load_training_step,
+    resume_sampler,
+    save_training_step,
+)
+
+__all__ = [
+    "EpisodeAwareSampler",
+    "SamplerState",
+    "StreamingDataLoader",
+    "StreamingLeRobotDataset",
+    "TrainingStep",
+    "compute_sampler_state",
+    "load_training_step",
+    "resume_sampler",
+    "save_training_step",
+]

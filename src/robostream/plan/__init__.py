@@ -1,2 +1,75 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order: the pure arithmetic of an epoch. No I/O, no torch, no clock, no global RNG."""
+"""In which order: the pure arithmetic of an epoch. No I/O, no torch, no clock, no global RNG.
+
+mix.py         words of hash streams by index
+permute.py     permutations from a key
+line.py        the episodes of an epoch laid end to end
+lane.py        one lane of the line: a circular shuffle with random delays
+lanes.py       how the line is cut into lanes
+quarantine.py  what stands in for the frames of quarantined episodes
+receipt.py     digests of sets of frames that add up
+epoch.py       EpochPlan: the order of an epoch, made of the above
+cut.py         the shares of ranks and workers, the tail, the step from epoch to epoch
+walk.py        the order step by step
+ledger.py      the receipts step by step
+state.py       where a run stands, as plain values
+"""
+
+from __future__ import annotations
+
+from robostream.plan.cut import (
+    Cursor,
+    Cut,
+    advance,
+    dropped_frames,
+    frames_at,
+    rank_lanes,
+    step_positions,
+    steps_left,
+    worker_steps,
+)
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.ledger import StepReceipt, step_receipts
+from robostream.plan.line import Line
+from robostream.plan.mix import stream
+from robostream.plan.permute import permute
+from robostream.plan.receipt import digest, format_receipt, pair_digests
+from robostream.plan.state import (
+    STATE_VERSION,
+    PlanState,
+    capture_state,
+    check_state,
+    cursor_from_batches,
+    parse_state,
+)
+from robostream.plan.walk import Batch, chunk_positions, walk
+
+__all__ = [
+    "Batch",
+    "Cursor",
+    "Cut",
+    "EpochPlan",
+    "Line",
+    "PlanState",
+    "STATE_VERSION",
+    "StepReceipt",
+    "advance",
+    "capture_state",
+    "check_state",
+    "chunk_positions",
+    "cursor_from_batches",
+    "digest",
+    "dropped_frames",
+    "format_receipt",
+    "frames_at",
+    "pair_digests",
+    "parse_state",
+    "permute",
+    "rank_lanes",
+    "step_positions",
+    "step_receipts",
+    "steps_left",
+    "stream",
+    "walk",
+    "worker_steps",
+]

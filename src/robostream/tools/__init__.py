@@ -1,2 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs on datasets: synthesise, diagnose."""
+
+from robostream.tools.budget import (
+    Mixing,
+    Rank,
+    Steps,
+    foretell_mixing,
+    foretell_rank,
+    foretell_steps,
+)
+from robostream.tools.dataset_sizes import DatasetSizes, measure_dataset
+from robostream.tools.order_log import (
+    Comparison,
+    compare_order_logs,
+    format_line,
+    write_order_log,
+)
+from robostream.tools.shuffle_plot import plot_qualities
+from robostream.tools.shuffle_quality import ShuffleQuality, made_up_lengths, measure_methods
+from robostream.tools.synth import SynthReport, make_dataset
+from robostream.tools.synth_spec import SynthSpec
+
+__all__ = [
+    "Comparison",
+    "DatasetSizes",
+    "Mixing",
+    "Rank",
+    "ShuffleQuality",
+    "Steps",
+    "SynthReport",
+    "SynthSpec",
+    "compare_order_logs",
+    "foretell_mixing",
+    "foretell_rank",
+    "foretell_steps",
+    "format_line",
+    "made_up_lengths",
+    "make_dataset",
+    "measure_dataset",
+    "measure_methods",
+    "plot_qualities",
+    "write_order_log",
+]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which episodes are read, and where an item of the selection lies in the dataset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.errors import SelectionError
+from robostream.meta import LeRobotDatasetMetadata
+
+logger = logging.getLogger(__name__)
+
+EpisodeFilter = Callable[[dict[str, Any]], bool]
+
+
+def select_episodes(
+    meta: LeRobotDatasetMetadata,
+    episodes: Sequence[int] | None,
+    episode_filter: EpisodeFilter | None,
+) -> npt.NDArray[np.int64]:
+    """Return the chosen episodes in storage order, each once.
+
+    Numbers that do not exist are left out with a warning, as in LeRobot; none left is an error.
+    """
+    total = meta.total_episodes
+    if episodes is None:
+        chosen = np.arange(total, dtype=np.int64)
+    else:
+        wanted = np.unique(np.asarray(list(episodes), dtype=np.int64))
+        chosen = wanted[(wanted >= 0) & (wanted < total)]
+        _warn_of_strangers(wanted, chosen, meta)
+    if episode_filter is not None:
+        chosen = np.intersect1d(chosen, np.asarray(meta.filter_episodes(episode_filter)))
+    if len(chosen) == 0:
+        raise SelectionError(
+            f"no episode of {meta.repo_id} is selected (it has {total}, numbered from 0); "
+            f"got episodes={_shorten(episodes)} and "
+            f"{'an' if episode_filter else 'no'} episode_filter"
+        )
+    return chosen
+
+
+class FrameSelection:
+    """The frames of the chosen episodes: item number <-> (episode, frame). Memory O(episodes)."""
+
+    def __init__(self, meta: LeRobotDatasetMetadata, episodes: npt.NDArray[np.int64]) -> None:
+        self.episodes = episodes
+        self.lengths = np.asarray(meta.episodes["length"])[episodes]
+        self._first = np.asarray(meta.episodes["dataset_from_index"])[episodes]
+        self._ends = np.cumsum(self.lengths)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all chosen episodes."""
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def locate(self, item: int) -> tuple[int, int]:
+        """Return (episode, frame in it) of an item; negative numbers count from the end."""
+        count = self.num_frames
+        if not -count <= item < count:
+            raise IndexError(f"item {item} is out of range; the selection has {count} frames")
+        item %= count
+        place = int(np.searchsorted(self._ends, item, side="right"))
+        start = int(self._ends[place] - self.lengths[place])
+        return int(self.episodes[place]), item - start
+
+    def find(self, absolute: int) -> int:
+        """Return the item of a frame's index in the whole dataset; KeyError if not selected."""
+        place = int(np.searchsorted(self._first, absolute, side="right")) - 1
+        if place < 0 or absolute >= self._first[place] + self.lengths[place]:
+            raise KeyError(absolute)
+        return int(absolute - self._first[place] + self._ends[place] - self.lengths[place])
+
+    def absolute_indices(self) -> Iterator[int]:
+        """Yield the dataset-wide index of each item in order."""
+        for first, length in zip(self._first, self.lengths, strict=True):
+            yield from range(int(first), int(first + length))
+
+
+class AbsoluteToRelative(Mapping[int, int]):
+    """The mapping from a frame's dataset-wide index to its item number, computed, not stored."""
+
+    def __init__(self, selection: FrameSelection) -> None:
+        self._selection = selection
+
+    def __getitem__(self, absolute: int) -> int:
+        return self._selection.find(absolute)
+
+    def __iter__(self) -> Iterator[int]:
+        return self._selection.absolute_indices()
+
+    def __len__(self) -> int:
+        return self._selection.num_frames
+
+
+def _warn_of_strangers(
+    wanted: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], meta: LeRobotDatasetMetadata
+) -> None:
+    if len(chosen) < len(wanted):
+        strangers = np.setdiff1d(wanted, chosen).tolist()
+        logger.warning(
+            "%s has no episodes %s (it has %d, numbered from 0); they are left out",
+            meta.repo_id,
+            _shorten(strangers),
+            meta.total_episodes,
+        )
+
+
+def _shorten(numbers: Sequence[int] | None) -> str:
+    if numbers is None or len(numbers) <= 10:
+        return str(numbers if numbers is None else list(numbers))
+    return f"[{', '.join(str(n) for n in list(numbers)[:10])}, ... {len(numbers)} in all]"

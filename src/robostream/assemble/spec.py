@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sample holds: which columns, cameras and windows, in which units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from robostream.assemble.windows import Offsets, window_offsets
+from robostream.errors import SelectionError
+from robostream.meta import LeRobotDatasetMetadata
+
+ImageTransforms = Callable[[Any], Any]
+DEPTH_UNITS = ("m", "mm")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSpec:
+    """The recipe of a sample; the same for map-style and streaming, so their values agree."""
+
+    columns: tuple[str, ...]
+    videos: tuple[str, ...]
+    pictures: tuple[str, ...]
+    windows: Mapping[str, Offsets]
+    tolerance_s: float
+    return_uint8: bool
+    depth_output_unit: str
+    image_transforms: ImageTransforms | None
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """All cameras a sample holds."""
+        return self.videos + self.pictures
+
+
+def make_spec(
+    meta: LeRobotDatasetMetadata,
+    *,
+    camera_keys: Sequence[str] | None,
+    delta_timestamps: Mapping[str, Sequence[float]] | None,
+    tolerance_s: float,
+    return_uint8: bool,
+    depth_output_unit: str,
+    image_transforms: ImageTransforms | None,
+) -> SampleSpec:
+    """Return the checked recipe; `camera_keys` of None means all cameras, an empty list none."""
+    check_transforms(image_transforms)
+    if depth_output_unit not in DEPTH_UNITS:
+        raise SelectionError(f"depth_output_unit must be 'm' or 'mm', got {depth_output_unit!r}")
+    if not tolerance_s > 0:
+        raise SelectionError(f"tolerance_s must be above 0 seconds, got {tolerance_s!r}")
+    wanted = _wanted_cameras(meta, camera_keys)
+    dropped = set(meta.camera_keys) - set(wanted)
+    windows = window_offsets(delta_timestamps, meta.features, fps=meta.fps, tolerance_s=tolerance_s)
+    idle = [key for key in windows if key in dropped]
+    if idle:
+        raise SelectionError(
+            f"delta_timestamps asks for {', '.join(idle)}, which camera_keys leaves out"
+        )
+    columns = tuple(
+        key for key, f in meta.features.items() if f["dtype"] != "video" and key not in dropped
+    )
+    return SampleSpec(
+        columns=columns,
+        videos=tuple(key for key in meta.video_keys if key in wanted),
+        pictures=tuple(key for key in meta.image_keys if key in wanted),
+        windows=windows,
+        tolerance_s=tolerance_s,
+        return_uint8=return_uint8,
+        depth_output_unit=depth_output_unit,
+        image_transforms=image_transforms,
+    )
+
+
+def check_transforms(image_transforms: ImageTransforms | None) -> None:
+    """Raise TypeError unless the transforms can be called."""
+    if image_transforms is not None and not callable(image_transforms):
+        raise TypeError(
+            f"image_transforms must be callable or None, got {type(image_transforms).__name__}"
+        )
+
+
+def _wanted_cameras(
+    meta: LeRobotDatasetMetadata, camera_keys: Sequence[str] | None
+) -> Sequence[str]:
+    if camera_keys is None:
+        return meta.camera_keys
+    if isinstance(camera_keys, str):
+        raise SelectionError(f"camera_keys must be a list of names, got the text {camera_keys!r}")
+    strangers = [key for key in camera_keys if key not in meta.camera_keys]
+    if strangers:
+        raise SelectionError(
+            f"camera_keys names {', '.join(strangers)}, but the cameras of {meta.repo_id} are "
+            f"{', '.join(meta.camera_keys) or 'none'}"
+        )
+    return camera_keys

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images delivered by the frame engine against the floor: decoding alone, in order.
+
+The floor is what PyAV needs to decode the same files from the first frame to the last, without
+colour conversion, on the same number of threads. All cases take turns in each round; a ratio is the
+median over rounds of (images/s of the case) / (images/s of the floor in the same round). Engines
+live through all rounds, as in training; the first round only warms up.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from robostream.bench.table import format_table, machine
+from robostream.config import quiet_encoders
+from robostream.decode import NEVER, FrameEngine
+from robostream.fetch import LocalSource
+from robostream.tools import SynthSpec, make_dataset
+
+TITLE = "decode: images/s of the frame engine against decoding alone"
+Int64s = npt.NDArray[np.int64]
+
+_SIDE_PX = 256
+_FPS = 30
+_NOW = np.zeros(1, np.int64)
+_EIGHT_STEPS = np.arange(-7, 1) * _FPS
+_BATCH = 32
+_USES_TOLD = 8
+_FULL_STORE_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Videos:
+    """Episodes laid end to end, one file for each camera and episode.
+
+    `files[episode]` are its files, `first_of` and `stop_of` each frame's episode bounds.
+    """
+
+    codec: str
+    files: list[list[str]]
+    episode_of: Int64s
+    first_of: Int64s
+    stop_of: Int64s
+
+
+@dataclass(slots=True)
+class Case:
+    """One way to read the videos, its goals, and what it reached round by round."""
+
+    name: str
+    videos: Videos
+    offsets: Int64s
+    store_bytes: int
+    threads: int
+    goal: float
+    max_amplification: float
+    floors: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    amplifications: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        """The median over rounds of the rate over the floor's."""
+        return median(r / f for r, f in zip(self.rates, self.floors, strict=True))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure, print the table, and return the figures."""
+    quiet_encoders()
+    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
+        av1 = _make_videos(Path(folder) / "av1", quick=quick, codec="libsvtav1", gop=2, crf=30)
+        long = _make_videos(Path(folder) / "long", quick=quick, codec="h264", gop=250, crf=20)
+        cases = _cases(av1, long)
+        _measure(cases, rounds=3 if quick else 7)
+    return _report(cases)
+
+
+def _cases(av1: Videos, long: Videos) -> list[Case]:
+    full = _FULL_STORE_BYTES
+    return [
+        Case("single, full store", av1, _NOW, full, 2, 0.8, 1.02),
+        Case("single, full store", av1, _NOW, full, 1, 0.8, 1.02),
+        Case("single, budget 0", av1, _NOW, 0, 2, 0.5, 1.5),
+        Case("sarm, full store", av1, _EIGHT_STEPS, full, 2, 3.0, 0.13),
+        Case("sarm, full store", av1, _EIGHT_STEPS, full, 1, 3.0, 0.13),
+        Case("long, full store", long, _NOW, full, 2, 0.5, 1.05),
+    ]
+
+
+def _make_videos(dest: Path, *, quick: bool, codec: str, gop: int, crf: int) -> Videos:
+    episodes, shortest, longest = (6, 60, 90) if quick else (12, 270, 300)
+    spec = SynthSpec(
+        episodes=episodes,
+        min_frames=shortest,
+        max_frames=longest,
+        width=_SIDE_PX,
+        height=_SIDE_PX,
+        fps=_FPS,
+        codec=codec,
+        gop=gop,
+        crf=crf,
+        video_file_mb=1e-6,
+    )
+    make_dataset(dest, spec)
+    cameras = [sorted(map(str, camera.glob("*/*.mp4"))) for camera in dest.glob("videos/*")]
+    files = [list(of_episode) for of_episode in zip(*cameras, strict=True)]
+    with FrameEngine(LocalSource, store_bytes=0) as engine:
+        lengths = np.array([engine.index(of_episode[0]).num_frames for of_episode in files])
+    stops = np.cumsum(lengths)
+    return Videos(
+        codec=f"{codec} g={gop}",
+        files=files,
+        episode_of=np.repeat(np.arange(len(lengths)), lengths),
+        first_of=np.repeat(stops - lengths, lengths),
+        stop_of=np.repeat(stops, lengths),
+    )
+
+
+class Order:
+    """A random order of all frames, anew in each round, that knows every use ahead."""
+
+    def __init__(self, videos: Videos, offsets: Int64s) -> None:
+        self._videos = videos
+        self._offsets = offsets
+        first = videos.first_of[np.searchsorted(videos.episode_of, np.arange(len(videos.files)))]
+        self._first_in = {
+            file: int(first[episode])
+            for episode, files in enumerate(videos.files)
+            for file in files
+        }
+
+    def begin(self, round_number: int) -> None:
+        """Shuffle for a round, whose positions follow those of the round before."""
+        count = len(self._videos.episode_of)
+        self.first_position = round_number * count
+        self.samples = np.random.default_rng(round_number).permutation(count)
+        position_of = np.empty(count, np.int64)
+        position_of[self.samples] = np.arange(count) + self.first_position
+        wanted = self.window(np.arange(count))
+        positions = np.repeat(position_of, wanted.shape[1])
+        order = np.lexsort((positions, wanted.ravel()))
+        self._uses = positions[order]
+        self._heads = np.searchsorted(wanted.ravel()[order], np.arange(count + 1))
+
+    def window(self, samples: Int64s) -> Int64s:
+        """Return the frames each sample wants, kept inside its episode."""
+        wanted = samples[:, None] + self._offsets
+        first, stop = self._videos.first_of[samples], self._videos.stop_of[samples]
+        return np.clip(wanted, first[:, None], stop[:, None] - 1)
+
+    def __call__(self, file: str, frames: Int64s, after: int) -> Int64s:
+        """Return the next uses of frames, as the engine asks for them."""
+        table = np.full((len(frames), _USES_TOLD), NEVER, np.int64)
+        for line, frame in zip(table, (frames + self._first_in[file]).tolist(), strict=True):
+            uses = self._uses[self._heads[frame] : self._heads[frame + 1]]
+            ahead = uses[np.searchsorted(uses, after, "right") :][:_USES_TOLD]
+            line[: len(ahead)] = ahead
+        return table
+
+
+def _measure(cases: list[Case], *, rounds: int) -> None:
+    orders = [Order(case.videos, case.offsets) for case in cases]
+    engines = [
+        FrameEngine(LocalSource, store_bytes=case.store_bytes, next_uses=order)
+        for case, order in zip(cases, orders, strict=True)
+    ]
+    for round_number in range(rounds + 1):
+        for case, order, engine in zip(cases, orders, engines, strict=True):
+            order.begin(round_number)
+            floor = _decode_in_order(case.videos, case.threads)
+            rate, amplification = _read_all(case, order, engine)
+            if round_number:
+                case.floors.append(floor)
+                case.rates.append(rate)
+                case.amplifications.append(amplification)
+    for engine in engines:
+        engine.close()
+
+
+def _decode_in_order(videos: Videos, threads: int) -> float:
+    """Return the floor: images/s of decoding all files, each on one thread."""
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        decoded = sum(pool.map(_count_frames, (f for files in videos.files for f in files)))
+    return decoded / (time.perf_counter() - begin)
+
+
+def _count_frames(file: str) -> int:
+    with av.open(file) as container:
+        container.streams.video[0].thread_count = 1
+        return sum(1 for _ in container.decode(video=0))
+
+
+def _read_all(case: Case, order: Order, engine: FrameEngine) -> tuple[float, float]:
+    """Return images/s and decode amplification of one round."""
+    windows = order.window(order.samples)
+    episodes = case.videos.episode_of[order.samples].tolist()
+    firsts = case.videos.first_of[order.samples]
+    cameras, steps = len(case.videos.files[0]), windows.shape[1]
+    batch = np.empty((_BATCH, cameras, steps, 3, _SIDE_PX, _SIDE_PX), np.uint8)
+
+    def read(place: int) -> None:
+        frames = windows[place] - firsts[place]
+        position = order.first_position + place
+        for camera, file in enumerate(case.videos.files[episodes[place]]):
+            engine.read(file, frames, batch[place % _BATCH, camera], position=position)
+
+    before = engine.statistics.summary()
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(case.threads) as pool:
+        for _ in pool.map(read, range(len(windows)), chunksize=1):
+            pass
+    seconds = time.perf_counter() - begin
+    after = engine.statistics.summary()
+    delivered = after["images_delivered"] - before["images_delivered"]
+    decoded = after["images_decoded"] - before["images_decoded"]
+    return delivered / seconds, decoded / delivered
+
+
+def _report(cases: list[Case]) -> dict[str, Any]:
+    results = [
+        {
+            "case": case.name,
+            "codec": case.videos.codec,
+            "threads": case.threads,
+            "floor_images_per_s": median(case.floors),
+            "images_per_s": median(case.rates),
+            "ratio": case.ratio,
+            "goal": case.goal,
+            "amplification": median(case.amplifications),
+            "max_amplification": case.max_amplification,
+        }
+        for case in cases
+    ]
+    scaling = {
+        name: median(two / one for two, one in zip(pair[0].rates, pair[1].rates, strict=True))
+        for name in ("single, full store", "sarm, full store")
+        if len(pair := sorted((c for c in cases if c.name == name), key=lambda c: -c.threads)) == 2
+    }
+    header = ["case", "codec", "threads", "floor images/s", "images/s", "over floor", "goal"]
+    header += ["decoded per delivered", "goal"]
+    print(format_table(header, [list(result.values()) for result in results]))
+    for name, times in scaling.items():
+        print(f"{name}: two threads give {times:.2f} times one (goal 1.8)")
+    return {"machine": machine(), "results": results, "two_threads_over_one": scaling}

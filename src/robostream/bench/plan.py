@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan at three sizes: start-up, memory, cost of a position, cost of a seek.
+
+Each size is measured in a process of its own, so that its peak memory is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from robostream import config
+from robostream.bench.table import format_table, machine
+from robostream.plan import Cut, EpochPlan, capture_state, walk
+
+TITLE = "plan: the order of an epoch as arithmetic"
+_MEAN_LENGTH = 300
+_BATCH_SIZE = 64
+_SEEKS = {"1 %": 0.01, "50 %": 0.50, "99 %": 0.99}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure, print the table, and return the figures."""
+    sizes = [10**6, 10**8] if quick else [10**6, 10**8, 10**9]
+    results = [_measure_in_process(size, quick=quick) for size in sizes]
+    names = {
+        "frames": "frames",
+        "episodes": "episodes",
+        "start_s": "start s",
+        "peak_rss_mb": "peak RSS MB",
+        "stored_order_mb": "stored order MB",
+        "ns_per_position": "ns/position",
+        "ns_per_own_position_of_8": "same, rank of 8",
+        "state_ms": "state ms",
+        **{f"seek_ms {place}": f"seek {place} ms" for place in _SEEKS},
+        "seek_ratio": "99 % / 1 %",
+    }
+    rows = [[result[key] for key in names] for result in results]
+    print(format_table(list(names.values()), rows))
+    return {"machine": machine(), "results": results}
+
+
+def _measure_in_process(num_frames: int, *, quick: bool) -> dict[str, Any]:
+    command = [sys.executable, "-m", "robostream.bench.plan", str(num_frames), str(int(quick))]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(answer.stdout)
+    return result
+
+
+def _measure(num_frames: int, *, rounds: int) -> dict[str, Any]:
+    half = _MEAN_LENGTH // 2
+    lengths = half + np.arange(num_frames // _MEAN_LENGTH, dtype=np.int64) * 7919 % (2 * half + 1)
+    begin = time.perf_counter()
+    plan = EpochPlan(
+        lengths, seed=1, epoch=0, lanes=config.LANES, pool_size=config.EPISODE_POOL_SIZE
+    )
+    plan.slice(0, _BATCH_SIZE)
+    start_s = time.perf_counter() - begin
+    seeks = _seek_ms(plan, rounds)
+    capture_state(plan, plan.num_frames // 3, fingerprint="")
+    return {
+        "frames": plan.num_frames,
+        "episodes": plan.num_episodes,
+        "start_s": start_s,
+        "stored_order_mb": 8 * plan.num_frames / 1e6,
+        "ns_per_position": _walk_ns(plan, world_size=1),
+        "ns_per_own_position_of_8": _walk_ns(plan, world_size=8),
+        "state_ms": median(_state_ms(plan, at) for at in range(rounds)),
+        **{f"seek_ms {place}": value for place, value in seeks.items()},
+        "seek_ratio": seeks["99 %"] / seeks["1 %"],
+        "peak_rss_mb": _peak_rss_mb(),
+    }
+
+
+def _peak_rss_mb() -> float:
+    # Not getrusage: its peak is inherited from the process that started this one.
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise OSError("/proc/self/status has no VmHWM; this benchmark needs Linux")
+
+
+def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
+    # Interleaved, and never twice to the same position.
+    times: dict[str, list[float]] = {place: [] for place in _SEEKS}
+    for attempt in range(rounds):
+        for place, share in _SEEKS.items():
+            position = int(plan.num_frames * share) + attempt * _BATCH_SIZE
+            begin = time.perf_counter()
+            plan.slice(position, position + _BATCH_SIZE)
+            times[place].append((time.perf_counter() - begin) * 1e3)
+    return {place: median(values) for place, values in times.items()}
+
+
+def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
+    cut = Cut(rank=world_size - 1, world_size=world_size, batch_size=_BATCH_SIZE, drop_last=True)
+    steps = range(min(500_000, plan.num_frames // 2) // cut.step_size)
+    begin = time.perf_counter()
+    for _ in walk(plan, cut, plan.num_frames // 3, steps):
+        pass
+    return (time.perf_counter() - begin) * 1e9 / (len(steps) * _BATCH_SIZE)
+
+
+def _state_ms(plan: EpochPlan, at: int) -> float:
+    begin = time.perf_counter()
+    capture_state(plan, plan.num_frames // 2 + at, fingerprint="")
+    return (time.perf_counter() - begin) * 1e3
+
+
+if __name__ == "__main__":
+    frames, is_quick = (int(argument) for argument in sys.argv[1:])
+    print(json.dumps(_measure(frames, rounds=21 if is_quick else 101)))

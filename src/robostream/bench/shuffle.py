@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shuffle quality at several pool sizes, beside what others do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from robostream import config
+from robostream.bench.table import format_table, machine
+from robostream.tools import made_up_lengths, measure_methods
+
+TITLE = "shuffle: how well an order mixes episodes (2,000 made-up episodes, batch 64)"
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure, print the table, and return the figures."""
+    measured = measure_methods(
+        made_up_lengths(500 if quick else 2000, 150, seed=0),
+        batch_size=64,
+        lanes=config.LANES,
+        pool_sizes=[16, 64, 256],
+        seed=0,
+    )
+    rows = [dataclasses.asdict(quality) for quality in measured]
+    print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    return {"machine": machine(), "results": rows}

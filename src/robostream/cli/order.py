@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream order`: the receipts of an order, and where two orders fork."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from robostream.bench import table
+from robostream.cli.plan_arguments import (
+    DATASET_HELP,
+    add_cut_arguments,
+    add_order_arguments,
+    load_meta,
+    make_cut,
+    make_plan,
+    positive,
+)
+from robostream.plan import Cut, EpochPlan, StepReceipt, capture_state, step_receipts, steps_left
+from robostream.tools import Comparison, compare_order_logs, format_line, write_order_log
+
+HELP = "print or log the receipts of an order, or compare two logs"
+EXAMPLES = """\
+  robostream order ./my-dataset --batch-size 64 --world-size 8
+  robostream order ./my-dataset --epochs 3 --log run.jsonl
+  robostream order --compare run.jsonl other.jsonl        exits 1 if the orders fork
+"""
+_SHOWN_STEPS = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream order`."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("dataset", nargs="?", metavar="DATASET", help=DATASET_HELP)
+    what.add_argument(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar=("A", "B"),
+        help="name the step where two logs fork",
+    )
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write all steps to a log")
+    parser.add_argument("--json", action="store_true", help="print JSON lines, as in a log")
+    parser.add_argument(
+        "--steps",
+        type=positive,
+        help=f"how many steps (all in a log, else {_SHOWN_STEPS})",
+    )
+    parser.add_argument("--epochs", type=positive, default=1, help="(%(default)s)")
+    add_cut_arguments(parser)
+    add_order_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare two logs, write one, or print the first steps."""
+    if args.compare:
+        return _compare(*args.compare, as_json=args.json)
+    meta = load_meta(args.dataset, args.revision)
+    plan, cut = make_plan(args, meta), make_cut(args)
+    receipts = _receipts(plan, cut, args.epochs)
+    state = capture_state(plan, 0, fingerprint=meta.fingerprint)
+    if args.log:
+        steps = args.epochs * steps_left(cut, plan.num_frames, 0)
+        wanted = min(steps, args.steps or steps)
+        shown = tqdm(itertools.islice(receipts, wanted), total=wanted, unit=" steps", disable=None)
+        with args.log.open("w") as file:
+            written = write_order_log(file, state, shown)
+        print(f"{written:,} steps written to {args.log}")
+        return 0
+    first = itertools.islice(receipts, args.steps or _SHOWN_STEPS)
+    if args.json:
+        write_order_log(sys.stdout, state, first)
+    else:
+        rows = [tuple(format_line(line).values()) for line in first]
+        names = [field.name for field in dataclasses.fields(StepReceipt)]
+        print(table.format_table(names, rows))
+    return 0
+
+
+def _receipts(plan: EpochPlan, cut: Cut, epochs: int) -> Iterator[StepReceipt]:
+    for epoch in range(plan.epoch, plan.epoch + epochs):
+        yield from step_receipts(plan.replace(epoch=epoch), cut, 0)
+
+
+def _compare(first: Path, second: Path, *, as_json: bool) -> int:
+    comparison = compare_order_logs(first, second)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(comparison), indent=2))
+    else:
+        print(_describe(comparison, first, second))
+    return 1 if comparison.fork else 0
+
+
+def _describe(comparison: Comparison, first: Path, second: Path) -> str:
+    settings = "".join(f"\n  {difference}" for difference in comparison.settings)
+    heads = f"\nTheir heads differ in:{settings}" if settings else ""
+    until = "from the start"
+    if comparison.agreed:
+        until = "after epoch {}, position {:,}".format(*comparison.agreed)
+    if comparison.fork is None:
+        return (
+            f"{first} and {second} agree at all {comparison.compared:,} positions they share, "
+            f"the last {until}.{heads}"
+        )
+    one, two = comparison.fork
+    return (
+        f"{first} and {second} fork {until}: in step {one['step']} of epoch {one['epoch']} "
+        f"(step {two['step']} of the second log), which ends at position {one['stop']:,}, the "
+        f"receipts are {one['receipt']} and {two['receipt']}.{heads}"
+    )

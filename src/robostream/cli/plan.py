@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream plan`: what a run will need, before it runs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from robostream.bench import table
+from robostream.cli.plan_arguments import (
+    DATASET_HELP,
+    add_cut_arguments,
+    add_order_arguments,
+    load_meta,
+    make_cut,
+    make_plan,
+    positive,
+)
+from robostream.config import format_bytes
+from robostream.plan import Cut, EpochPlan
+from robostream.tools import (
+    DatasetSizes,
+    Mixing,
+    Rank,
+    Steps,
+    foretell_mixing,
+    foretell_rank,
+    foretell_steps,
+    measure_dataset,
+)
+
+HELP = "foretell a run: steps, mixing, traffic, RAM and disk; no data is read"
+EXAMPLES = """\
+  robostream plan lerobot/pusht --batch-size 64 --world-size 8
+  robostream plan ./my-dataset --pool-size 256 --samples-per-second 400
+  robostream plan ./my-dataset --diversity 0.95 --json
+"""
+_Row = tuple[str, str]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream plan`."""
+    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
+    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
+    add_cut_arguments(parser)
+    add_order_arguments(parser)
+    add = parser.add_argument_group("run").add_argument
+    add("--epochs", type=positive, default=1, help="(%(default)s)")
+    add(
+        "--samples-per-second",
+        type=positive,
+        default=200,
+        help="what a rank consumes (%(default)s)",
+    )
+    add(
+        "--diversity",
+        type=_share,
+        default=0.9,
+        help="wanted distinct episodes per global batch, as a share of a uniform shuffle's "
+        "(%(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the run will need."""
+    meta = load_meta(args.dataset, args.revision)
+    plan, cut, sizes = make_plan(args, meta), make_cut(args), measure_dataset(meta)
+    steps = foretell_steps(plan, cut, epochs=args.epochs, samples_per_s=args.samples_per_second)
+    mixing = foretell_mixing(plan, cut, wanted=args.diversity)
+    rank = foretell_rank(plan, cut, sizes, epoch_s=steps.epoch_s)
+    if args.json:
+        figures = {
+            "episodes": plan.num_episodes,
+            "frames": plan.num_frames,
+            "lanes": plan.lanes,
+            "dataset": dataclasses.asdict(sizes),
+            "steps": dataclasses.asdict(steps),
+            "mixing": dataclasses.asdict(mixing),
+            "rank": dataclasses.asdict(rank),
+        }
+        print(json.dumps(figures, indent=2))
+        return 0
+    rows = [
+        *_dataset_rows(plan, sizes),
+        *_step_rows(cut, steps),
+        *_mixing_rows(plan, mixing),
+        *_rank_rows(cut, rank, args.samples_per_second),
+        ("disk per node to fetch once and for all", _total(sizes)),
+    ]
+    print(table.format_table(("what", "how much"), rows))
+    return 0
+
+
+def _dataset_rows(plan: EpochPlan, sizes: DatasetSizes) -> Sequence[_Row]:
+    files = f"{sizes.num_data_files:,} Parquet, {sizes.num_video_files:,} MP4"
+    return [
+        ("dataset", f"{plan.num_episodes:,} episodes, {plan.num_frames:,} frames"),
+        ("files", f"{_total(sizes)} in {files}"),
+    ]
+
+
+def _step_rows(cut: Cut, steps: Steps) -> Sequence[_Row]:
+    tail = f"{steps.repeated_frames:,} frames repeated to complete it"
+    if cut.drop_last:
+        tail = f"{steps.dropped_frames:,} frames dropped"
+    return [
+        ("global batch", f"{cut.step_size:,} ({cut.world_size} ranks x {cut.batch_size})"),
+        ("steps per epoch", f"{steps.per_epoch:,}"),
+        ("steps in all", f"{steps.total:,}"),
+        ("an epoch takes", f"{steps.epoch_s:,.0f} s"),
+        ("tail of an epoch", tail),
+    ]
+
+
+def _mixing_rows(plan: EpochPlan, mixing: Mixing) -> Sequence[_Row]:
+    share = mixing.simulated / mixing.uniform
+    return [
+        ("order", f"{plan.lanes} lanes, each mixed over {mixing.window_frames:,} frames"),
+        ("episodes per global batch", f"{mixing.expected:.1f} expected"),
+        ("", f"{mixing.simulated:.1f} simulated ({share:.0%} of uniform: {mixing.uniform:.1f})"),
+        ("episodes per rank's batch", f"{mixing.per_rank:.1f} simulated"),
+        (f"smallest pool for {mixing.wanted:.0%}", f"{mixing.smallest_pool:,} episodes"),
+    ]
+
+
+def _rank_rows(cut: Cut, rank: Rank, samples_per_s: int) -> Sequence[_Row]:
+    lanes = f"{rank.lanes}"
+    if rank.readers > 1:
+        lanes += f", shared by {rank.readers} ranks; let the world size divide the lanes"
+    episodes = f"{rank.open_episodes:.0f} on average, {rank.open_episodes_most} at most"
+    epoch = f"{format_bytes(rank.bytes_per_epoch)}, {rank.requests_per_epoch:,} requests"
+    second = f"{format_bytes(rank.bytes_per_s)}, {rank.requests_per_s:.1f} requests"
+    return [
+        ("lanes per rank", lanes),
+        ("open episodes per rank", episodes),
+        ("a rank reads per epoch", epoch),
+        (f"per second, at {samples_per_s} samples/s", second),
+        ("all ranks together per second", format_bytes(cut.world_size * rank.bytes_per_s)),
+        ("RAM per rank to decode once", format_bytes(rank.frame_cache_bytes)),
+        ("RAM per rank for rows", format_bytes(rank.row_cache_bytes)),
+        ("disk per rank for open episodes", format_bytes(rank.disk_cache_bytes)),
+    ]
+
+
+def _total(sizes: DatasetSizes) -> str:
+    bound = "" if sizes.measured else "at most "
+    return f"{bound}{format_bytes(sizes.data_bytes + sizes.video_bytes)}"
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"want a share above 0 and at most 1, got {text}")
+    return value

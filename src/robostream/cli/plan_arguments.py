@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments that commands about the order share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from robostream import config
+from robostream.meta import LeRobotDatasetMetadata
+from robostream.plan import Cut, EpochPlan
+
+DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"want a whole number above 0, got {text}")
+    return value
+
+
+def add_order_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what decides the order."""
+    add = parser.add_argument_group("order").add_argument
+    add("--revision", help="branch, tag or commit on the Hub")
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--epoch", type=int, default=0, help="the first epoch (%(default)s)")
+    add("--lanes", type=positive, help=f"({config.LANES}; without shuffle, the world size)")
+    add(
+        "--pool-size",
+        type=positive,
+        default=config.EPISODE_POOL_SIZE,
+        help="episodes mixed at a time, over all ranks (%(default)s)",
+    )
+    add("--no-shuffle", action="store_true", help="dataset order, cut into shares by rank")
+
+
+def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what cuts the order up."""
+    add = parser.add_argument_group("batches").add_argument
+    add("--batch-size", type=positive, default=64, help="samples per rank and step (%(default)s)")
+    add("--world-size", type=positive, default=1, help="ranks (%(default)s)")
+    add("--drop-last", action="store_true", help="leave out a tail that fills no global batch")
+
+
+def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:
+    """Return the metadata of a DATASET argument."""
+    root = dataset if Path(dataset).is_dir() else None
+    return LeRobotDatasetMetadata(dataset, root=root, revision=revision)
+
+
+def make_plan(args: argparse.Namespace, meta: LeRobotDatasetMetadata) -> EpochPlan:
+    """Return the plan that the arguments describe."""
+    meta.ensure_readable()
+    lanes = args.world_size if args.no_shuffle else config.LANES
+    return EpochPlan(
+        meta.episodes["length"],
+        seed=args.seed,
+        epoch=args.epoch,
+        lanes=args.lanes or lanes,
+        pool_size=args.pool_size,
+        shuffle=not args.no_shuffle,
+    )
+
+
+def make_cut(args: argparse.Namespace) -> Cut:
+    """Return the first rank's cut that the arguments describe."""
+    return Cut(
+        rank=0,
+        world_size=args.world_size,
+        batch_size=args.batch_size,
+        drop_last=args.drop_last,
+    )

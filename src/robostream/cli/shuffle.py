@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream shuffle`: how well an order is shuffled, beside what others do."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+
+from tqdm import tqdm
+
+from robostream import config
+from robostream.bench import table
+from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
+from robostream.tools import made_up_lengths, measure_methods, plot_qualities
+
+HELP = "measure the shuffle of a dataset at several pool sizes"
+EXAMPLES = """\
+  robostream shuffle ./my-dataset
+  robostream shuffle ./my-dataset --pool-sizes 16 64 256 --batch-size 256 --plot shuffle.svg
+  robostream shuffle --episodes 2000 --mean-length 150     of made-up episodes, no dataset needed
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream shuffle`."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("dataset", nargs="?", metavar="DATASET", help=DATASET_HELP)
+    what.add_argument("--episodes", type=positive, help="make up this many episodes instead")
+    add = parser.add_argument
+    add("--mean-length", type=positive, default=150, help="of made-up episodes (%(default)s)")
+    add("--revision", help="branch, tag or commit on the Hub")
+    add("--batch-size", type=positive, default=64, help="of a global batch (%(default)s)")
+    add("--lanes", type=positive, default=config.LANES, help="(%(default)s)")
+    add(
+        "--pool-sizes",
+        type=positive,
+        nargs="+",
+        default=[16, 64, 256],
+        metavar="N",
+        help="episodes mixed at a time (16 64 256)",
+    )
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--plot", type=Path, metavar="FILE", help="draw a picture (.svg, .png, .pdf)")
+    add("--json", action="store_true", help="print all figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table, and draw it if asked."""
+    if args.dataset:
+        lengths = load_meta(args.dataset, args.revision).episodes["length"]
+    else:
+        lengths = made_up_lengths(args.episodes, args.mean_length, seed=args.seed)
+    measured = measure_methods(
+        lengths,
+        batch_size=args.batch_size,
+        lanes=args.lanes,
+        pool_sizes=args.pool_sizes,
+        seed=args.seed,
+    )
+    qualities = list(tqdm(measured, total=3 * len(args.pool_sizes) + 1, disable=None))
+    rows = [dataclasses.asdict(quality) for quality in qualities]
+    if args.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        print(table.format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    if args.plot:
+        plot_qualities(qualities, args.batch_size, args.plot)
+    return 0

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream synth`: make a dataset of a simulated robot arm at a table."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from robostream.config import format_bytes
+from robostream.tools import SynthReport, SynthSpec, make_dataset
+
+HELP = "make a synthetic dataset: a robot arm at a table, several cameras, any size"
+EXAMPLES = """\
+  robostream synth demo                             40 episodes, 3 cameras of 256x256, AV1
+  robostream synth tiny --episodes 3 --frames 30 --cameras 1 --size 64x64
+  robostream synth long-gop --codec h264 --gop 250 --crf 23
+  robostream synth many-files --video-file-mb 1 --data-file-mb 0.05
+  robostream synth mixed --image-cameras 1 --depth --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream synth`."""
+    usual = SynthSpec()
+    parser.add_argument("dest", type=Path, metavar="DEST", help="a new or empty folder")
+    parser.add_argument("--json", action="store_true", help="print what was made as JSON")
+    add = parser.add_argument_group("content").add_argument
+    add("--episodes", type=int, default=usual.episodes, help="(%(default)s)")
+    add(
+        "--frames",
+        type=_frames,
+        default=(usual.min_frames, usual.max_frames),
+        metavar="MIN:MAX",
+        help=f"frames per episode, or one number ({usual.min_frames}:{usual.max_frames})",
+    )
+    add("--fps", type=int, default=usual.fps, help="(%(default)s)")
+    add("--tasks", type=int, default=usual.tasks, help="different tasks (%(default)s)")
+    add("--seed", type=int, default=usual.seed, help="same seed, same dataset (%(default)s)")
+    _configure_cameras(parser, usual)
+    _configure_files(parser, usual)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the dataset and say what it is."""
+    try:
+        report = make_dataset(args.dest, _spec(args))
+    except ValueError as error:  # an option out of bounds, or one that the encoder refuses
+        print(f"robostream synth: {error}", file=sys.stderr)
+        return 2
+    print(_as_json(report) if args.json else _as_text(report))
+    return 0
+
+
+def _configure_cameras(parser: argparse.ArgumentParser, usual: SynthSpec) -> None:
+    add = parser.add_argument_group("cameras").add_argument
+    add("--cameras", type=int, default=usual.cameras, help="how many (%(default)s)")
+    add(
+        "--image-cameras",
+        type=int,
+        default=usual.image_cameras,
+        metavar="N",
+        help="store the last N of them as images in Parquet (%(default)s)",
+    )
+    add("--depth", action="store_true", help="add a 12-bit depth camera")
+    add(
+        "--size",
+        type=_size,
+        default=(usual.width, usual.height),
+        metavar="WxH",
+        help=f"of the images ({usual.width}x{usual.height})",
+    )
+
+
+def _configure_files(parser: argparse.ArgumentParser, usual: SynthSpec) -> None:
+    add = parser.add_argument_group("video and files").add_argument
+    add("--codec", default=usual.codec, help="libsvtav1, h264, hevc, ... (%(default)s)")
+    add("--gop", type=int, default=usual.gop, help="frames per key frame (%(default)s)")
+    add("--crf", type=float, default=usual.crf, help="quality, lower is better (%(default)s)")
+    add("--preset", help="speed against size (12 for libsvtav1, else the codec's usual)")
+    add(
+        "--data-file-mb",
+        type=float,
+        default=usual.data_file_mb,
+        metavar="MB",
+        help="start a new Parquet file beyond this; may be a fraction (%(default)s)",
+    )
+    add(
+        "--video-file-mb",
+        type=float,
+        default=usual.video_file_mb,
+        metavar="MB",
+        help="start a new video file beyond this; may be a fraction (%(default)s)",
+    )
+
+
+def _spec(args: argparse.Namespace) -> SynthSpec:
+    """Return the spec of the arguments, or raise ValueError."""
+    return SynthSpec(
+        episodes=args.episodes,
+        min_frames=args.frames[0],
+        max_frames=args.frames[1],
+        cameras=args.cameras,
+        image_cameras=args.image_cameras,
+        depth=args.depth,
+        width=args.size[0],
+        height=args.size[1],
+        fps=args.fps,
+        tasks=args.tasks,
+        seed=args.seed,
+        codec=args.codec,
+        gop=args.gop,
+        crf=args.crf,
+        preset=args.preset,
+        data_file_mb=args.data_file_mb,
+        video_file_mb=args.video_file_mb,
+    )
+
+
+def _frames(text: str) -> tuple[int, int]:
+    """Return the bounds of "200:320" or "250"."""
+    low, _, high = text.partition(":")
+    try:
+        return int(low), int(high or low)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"want MIN:MAX or one number, got {text!r}") from None
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Return width and height of "640x480"."""
+    try:
+        width, height = (int(side) for side in text.lower().split("x"))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"want WIDTHxHEIGHT, got {text!r}") from None
+    return width, height
+
+
+def _as_json(report: SynthReport) -> str:
+    """Return the report for a script."""
+    return json.dumps(dataclasses.asdict(report) | {"path": str(report.path)}, indent=2)
+
+
+def _as_text(report: SynthReport) -> str:
+    """Return the report for a person."""
+    rates = "".join(
+        f"\n  {key}: {rate:.0f} kbit/s" for key, rate in report.camera_kbit_per_s.items()
+    )
+    return (
+        f"{report.path}: {report.episodes} episodes, {report.frames} frames, "
+        f"{report.tasks} tasks\n"
+        f"  {report.data_files} data files, {report.video_files} video files, "
+        f"{format_bytes(report.size_bytes)}{rates}"
+    )

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LeRobotDataset`: read samples by number, or record episodes, named as LeRobot users know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import Dataset
+
+from robostream import config
+from robostream.assemble import (
+    AbsoluteToRelative,
+    EpisodeFilter,
+    FrameSelection,
+    ImageTransforms,
+    MapReader,
+    localise,
+    make_spec,
+    select_episodes,
+)
+from robostream.errors import ModeError
+from robostream.meta import Features, LeRobotDatasetMetadata
+from robostream.write import (
+    DatasetWriter,
+    DepthEncoderConfig,
+    VideoEncoderConfig,
+    create_writer,
+    resume_writer,
+)
+
+
+class LeRobotDataset(Dataset[dict[str, Any]]):
+    """A LeRobot v3.0 dataset, map-style.
+
+    Opened by its constructor it is read; made by `create` or `resume` it is recorded, and can be
+    read after `finalize`.
+
+    Args:
+        repo_id: The dataset's name; with `root` given it is only a name.
+        root: The dataset's folder or fsspec URL.
+        episodes: Episodes to read; None for all.
+        episode_filter: Takes an episode's row, returns whether to read it.
+        image_transforms: Applied to each camera of a sample, depth excepted.
+        delta_timestamps: Windows by key, in seconds relative to a frame.
+        tolerance_s: How far a picture's time may be from the table's.
+        revision: Hub branch, tag or commit; pinned to a commit.
+        force_cache_sync: Download again what is cached.
+        download_videos: Whether a Hub dataset's videos are downloaded; without, pass
+            `camera_keys=[]` to read the rest.
+        video_backend: "pyav", or "torchcodec" where it is installed; None for the default.
+        return_uint8: Videos as uint8 instead of float32 in [0, 1].
+        depth_output_unit: "mm" or "m".
+        token: Hub token.
+        camera_keys: Cameras to decode; None for all, an empty list for none.
+        row_cache_bytes: RAM for rows of recently used episodes, per process.
+        frame_cache_bytes: RAM for recently decoded frames, per process.
+        storage_options: Passed to the fsspec filesystem of a URL.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        root: str | Path | None = None,
+        episodes: Sequence[int] | None = None,
+        episode_filter: EpisodeFilter | None = None,
+        image_transforms: ImageTransforms | None = None,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        tolerance_s: float = config.TOLERANCE_S,
+        revision: str | None = None,
+        force_cache_sync: bool = False,
+        download_videos: bool = True,
+        video_backend: str | None = None,
+        return_uint8: bool = False,
+        depth_output_unit: str = "mm",
+        *,
+        token: str | None = None,
+        camera_keys: Sequence[str] | None = None,
+        row_cache_bytes: int | str = config.ROW_CACHE_BYTES,
+        frame_cache_bytes: int | str = config.MAP_FRAME_CACHE_BYTES,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        meta = LeRobotDatasetMetadata(
+            repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
+        )
+        meta.ensure_readable()
+        meta.rescale_depth_stats(depth_output_unit)
+        chosen = select_episodes(meta, episodes, episode_filter)
+        spec = make_spec(
+            meta,
+            camera_keys=camera_keys,
+            delta_timestamps=delta_timestamps,
+            tolerance_s=tolerance_s,
+            return_uint8=return_uint8,
+            depth_output_unit=depth_output_unit,
+            image_transforms=image_transforms,
+        )
+        meta.location = localise(
+            meta,
+            chosen,
+            videos=download_videos and bool(spec.videos),
+            token=token,
+            force=force_cache_sync,
+        )
+        self.repo_id = repo_id
+        self.meta = meta
+        self.delta_timestamps = delta_timestamps
+        self.tolerance_s = tolerance_s
+        self.writer: DatasetWriter | None = None
+        self._subset = episodes is not None or episode_filter is not None
+        self.reader: MapReader | None = MapReader(
+            meta,
+            FrameSelection(meta, chosen),
+            spec,
+            row_cache_bytes=config.parse_bytes(row_cache_bytes),
+            frame_cache_bytes=config.parse_bytes(frame_cache_bytes),
+            video_backend=video_backend,
+        )
+
+    @classmethod
+    def create(
+        cls,
+        repo_id: str,
+        fps: int,
+        features: Mapping[str, Any],
+        root: str | Path | None = None,
+        robot_type: str | None = None,
+        use_videos: bool = True,
+        *,
+        rgb_encoder: VideoEncoderConfig | None = None,
+        depth_encoder: DepthEncoderConfig | None = None,
+        encoder_queue_maxsize: int = config.ENCODER_QUEUE_FRAMES,
+        chunks_size: int = config.CHUNKS_SIZE,
+        data_files_size_in_mb: float = config.DATA_FILES_SIZE_IN_MB,
+        video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
+    ) -> LeRobotDataset:
+        """Return a new dataset to record into; `robostream.write.create_writer` says more."""
+        folder = Path(root) if root is not None else config.lerobot_home() / repo_id
+        writer = create_writer(
+            folder,
+            fps=fps,
+            features=features,
+            robot_type=robot_type,
+            use_videos=use_videos,
+            chunks_size=chunks_size,
+            data_files_size_in_mb=data_files_size_in_mb,
+            video_files_size_in_mb=video_files_size_in_mb,
+            encoder=rgb_encoder,
+            depth_encoder=depth_encoder,
+            queue_frames=encoder_queue_maxsize,
+        )
+        return cls._recording(repo_id, folder, writer)
+
+    @classmethod
+    def resume(
+        cls,
+        repo_id: str,
+        root: str | Path,
+        *,
+        rgb_encoder: VideoEncoderConfig | None = None,
+        depth_encoder: DepthEncoderConfig | None = None,
+        encoder_queue_maxsize: int = config.ENCODER_QUEUE_FRAMES,
+    ) -> LeRobotDataset:
+        """Return a dataset to record more episodes into, also after its recorder was killed."""
+        writer = resume_writer(
+            root,
+            encoder=rgb_encoder,
+            depth_encoder=depth_encoder,
+            queue_frames=encoder_queue_maxsize,
+        )
+        return cls._recording(repo_id, Path(root), writer)
+
+    @classmethod
+    def _recording(cls, repo_id: str, root: Path, writer: DatasetWriter) -> LeRobotDataset:
+        dataset = cls.__new__(cls)
+        dataset.repo_id = repo_id
+        dataset.meta = LeRobotDatasetMetadata(repo_id, root)
+        dataset.delta_timestamps = None
+        dataset.tolerance_s = config.TOLERANCE_S
+        dataset.writer = writer
+        dataset.reader = None
+        dataset._subset = False
+        return dataset
+
+    @property
+    def root(self) -> Path | str:
+        """The dataset's folder, or URL."""
+        return self.meta.root
+
+    @property
+    def revision(self) -> str | None:
+        """The pinned commit, for a dataset on the Hub."""
+        return self.meta.revision
+
+    @property
+    def fps(self) -> int:
+        """Frames per second."""
+        return self.meta.fps
+
+    @property
+    def features(self) -> Features:
+        """All features."""
+        return self.meta.features
+
+    @property
+    def episodes(self) -> list[int] | None:
+        """The selected episodes, or None where nothing was selected."""
+        return self._reading().selection.episodes.tolist() if self._subset else None
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of the selected episodes, or recorded so far."""
+        if self.writer is not None:
+            return self.writer.num_frames
+        return self._reading().selection.num_frames
+
+    @property
+    def num_episodes(self) -> int:
+        """Number of selected episodes, or of those recorded so far."""
+        if self.writer is not None:
+            return self.writer.num_episodes
+        return len(self._reading().selection.episodes)
+
+    @property
+    def absolute_to_relative_idx(self) -> AbsoluteToRelative | None:
+        """The item number of each frame's dataset-wide index; None where nothing was selected."""
+        return AbsoluteToRelative(self._reading().selection) if self._subset else None
+
+    @property
+    def depth_output_unit(self) -> str:
+        """The unit of depth cameras."""
+        return self._reading().spec.depth_output_unit
+
+    @property
+    def image_transforms(self) -> ImageTransforms | None:
+        """What is applied to each camera of a sample."""
+        return self._reading().spec.image_transforms
+
+    def __len__(self) -> int:
+        return self.num_frames
+
+    def __getitem__(self, item: int | slice) -> Any:
+        """Return a sample, or a list of samples for a slice."""
+        reader = self._reading()
+        if isinstance(item, slice):
+            return [reader.item(number) for number in range(*item.indices(len(self)))]
+        return reader.item(int(item))
+
+    def __repr__(self) -> str:
+        mode = "reading" if self.writer is None else "recording"
+        return (
+            f"LeRobotDataset({self.repo_id!r}, {mode}, episodes={self.num_episodes}, "
+            f"frames={self.num_frames}, features={list(self.features)})"
+        )
+
+    def get_raw_item(self, item: int) -> dict[str, Any]:
+        """Return an item's row alone: no videos, no windows, no transforms."""
+        return self._reading().row(item)
+
+    def select_columns(self, columns: str | Sequence[str]) -> dict[str, Any]:
+        """Return whole columns of the selected frames by name; no pictures are decoded."""
+        names = [columns] if isinstance(columns, str) else list(columns)
+        return self._reading().columns(names)
+
+    def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
+        """Replace what is applied to each camera of a sample."""
+        self._reading().set_image_transforms(image_transforms)
+
+    def clear_image_transforms(self) -> None:
+        """Apply nothing to cameras any more."""
+        self._reading().set_image_transforms(None)
+
+    def add_frame(self, frame: Mapping[str, Any]) -> None:
+        """Add a frame, with its `task`, to the episode being recorded."""
+        self._recorder().add_frame(frame)
+
+    def save_episode(self) -> None:
+        """Make the added frames an episode; when this returns, it survives any crash."""
+        self._recorder().save_episode()
+
+    def clear_episode_buffer(self) -> None:
+        """Forget the frames added since the last episode."""
+        self._recorder().clear_episode_buffer()
+
+    def has_pending_frames(self) -> bool:
+        """Return whether frames were added that are not saved yet."""
+        return self.writer is not None and self.writer.has_pending_frames()
+
+    def finalize(self) -> None:
+        """End the recording; the dataset can be read from now on."""
+        if self.writer is not None:
+            self.writer.finalize()
+            self.writer = None
+            self.meta = LeRobotDatasetMetadata(self.repo_id, self.root)
+
+    def __enter__(self) -> LeRobotDataset:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.writer is not None and kind is not None:
+            self.writer.clear_episode_buffer()
+        self.finalize()
+
+    def _recorder(self) -> DatasetWriter:
+        if self.writer is None:
+            raise ModeError(
+                f"{self.repo_id} is open for reading; open it with LeRobotDataset.create(...) or "
+                "LeRobotDataset.resume(...) to record"
+            )
+        return self.writer
+
+    def _reading(self) -> MapReader:
+        if self.writer is not None:
+            raise ModeError(
+                f"{self.repo_id} is being recorded and cannot be read yet; call finalize() first"
+            )
+        if self.reader is None:  # recorded by this object and finalized since
+            self.reader = LeRobotDataset(self.repo_id, self.root).reader
+            assert self.reader is not None
+        return self.reader

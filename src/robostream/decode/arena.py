@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of a fixed size, handed out in slots and reused: fresh pages cost more than copies."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+# Blocks of this size are cut into slots of one size; cameras of different sizes share the budget.
+_BLOCK_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class _Block:
+    """A piece of memory cut into slots of one size."""
+
+    start: int
+    length: int
+    slot_bytes: int
+    first_slot: int
+    used: int = 0
+
+    @property
+    def slots(self) -> range:
+        return range(self.first_slot, self.first_slot + self.length // self.slot_bytes)
+
+
+class Arena:
+    """At most `budget_bytes` of slots, in RAM or in a file on a fast disk.
+
+    For one thread at a time. A slot is a number; memory is touched when a slot is first used.
+    """
+
+    def __init__(self, budget_bytes: int, folder: Path | None) -> None:
+        self._memory = _map(budget_bytes, folder)
+        self._cut_bytes = 0
+        self._blocks: dict[int, list[_Block]] = {}
+        self._places: list[tuple[int, _Block]] = []
+        self._free: dict[int, list[int]] = {}
+
+    @property
+    def num_slots(self) -> int:
+        """Slots cut so far; all slot numbers lie below this."""
+        return len(self._places)
+
+    def slot_bytes(self, slot: int) -> int:
+        """Return the size of a slot."""
+        return self._places[slot][1].slot_bytes
+
+    def available(self, nbytes: int) -> int:
+        """Return how many more slots of this size can be taken."""
+        whole, rest = divmod(len(self._memory) - self._cut_bytes, max(_BLOCK_BYTES, nbytes))
+        uncut = whole * (max(_BLOCK_BYTES, nbytes) // nbytes) + rest // nbytes
+        return len(self._free.get(nbytes, ())) + uncut
+
+    def take(self, nbytes: int) -> int | None:
+        """Return a slot of `nbytes`, the one freed last if there is one, or None."""
+        free = self._free.setdefault(nbytes, [])
+        if not free:
+            length = min(max(_BLOCK_BYTES, nbytes), len(self._memory) - self._cut_bytes)
+            if length < nbytes:
+                return None
+            self._cut(self._cut_bytes, length, nbytes)
+            self._cut_bytes += length
+        slot = free.pop()
+        self._places[slot][1].used += 1
+        return slot
+
+    def give(self, slot: int) -> None:
+        """Take a slot back."""
+        _, block = self._places[slot]
+        block.used -= 1
+        self._free[block.slot_bytes].append(slot)
+
+    def view(self, slot: int) -> npt.NDArray[np.uint8]:
+        """Return a slot's bytes."""
+        start, block = self._places[slot]
+        return self._memory[start : start + block.slot_bytes]
+
+    def num_taken(self, slots: range) -> int:
+        """Return how many slots of a block are taken."""
+        return self._places[slots.start][1].used
+
+    def slots_in_the_way(self, nbytes: int) -> range:
+        """Return the block of slots of another size that could be cut anew for this one.
+
+        Empty if slots of this size exist already or no block is long enough.
+        """
+        if self._blocks.get(nbytes):
+            return range(0)
+        others = [b for blocks in self._blocks.values() for b in blocks if b.length >= nbytes]
+        return min(others, key=lambda b: b.used).slots if others else range(0)
+
+    def recut(self, slots: range, nbytes: int) -> None:
+        """Cut the block of `slots`, all of them given back, into slots of another size."""
+        _, block = self._places[slots.start]
+        self._blocks[block.slot_bytes].remove(block)
+        free = self._free[block.slot_bytes]
+        free[:] = [slot for slot in free if slot not in slots]
+        self._cut(block.start, block.length, nbytes)
+
+    def _cut(self, start: int, length: int, nbytes: int) -> None:
+        block = _Block(start, length, nbytes, self.num_slots)
+        self._blocks.setdefault(nbytes, []).append(block)
+        self._places.extend((start + i * nbytes, block) for i in range(len(block.slots)))
+        self._free.setdefault(nbytes, []).extend(reversed(block.slots))
+
+
+def _map(budget_bytes: int, folder: Path | None) -> npt.NDArray[np.uint8]:
+    if not budget_bytes:
+        return np.empty(0, np.uint8)
+    if folder is None:
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        memory = mmap.mmap(-1, budget_bytes, flags=private)
+        # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        return np.frombuffer(memory, np.uint8)
+    # The file has no name, so that nothing is left behind however the process ends; its space is
+    # reserved now, because a full disk would otherwise kill the process at some later write.
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, budget_bytes)
+        return np.frombuffer(mmap.mmap(file.fileno(), budget_bytes), np.uint8)

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of video files by number, each decoded as few times as the budget allows."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from robostream.config import REORDER_POSITIONS, STRETCH_FRAMES
+from robostream.decode.backend import Backend
+from robostream.decode.choice import (
+    Choice,
+    Miss,
+    choose_by_next_use,
+    choose_by_recency,
+    choose_wanted,
+)
+from robostream.decode.file_cache import VideoDecoderCache
+from robostream.decode.flights import Flights
+from robostream.decode.frame_index import FrameIndex, Int64s
+from robostream.decode.indexing import build_index
+from robostream.decode.metering import Meter, MeteredSource
+from robostream.decode.pyav_backend import PyavBackend
+from robostream.decode.render import Layout, Renderer, layout_of
+from robostream.decode.runs import Run
+from robostream.decode.slot_table import NextUses
+from robostream.decode.statistics import DecodeStatistics
+from robostream.decode.store import FrameStore
+from robostream.errors import VideoFileError
+from robostream.fetch import ByteSource
+
+_NO_USES = np.zeros(0, np.int64)
+# Several threads that share out samples in order take steps of this many frames at most.
+_STEP_IN_ORDER = 8
+
+
+@dataclass(slots=True)
+class _HeldFile:
+    """What is held open for one file."""
+
+    name: str
+    source: ByteSource
+    index: FrameIndex
+    stretches: Int64s
+    layout: Layout | None = None
+    last_read: int = -1
+    steps: int = 0
+
+    def follows(self, first: int) -> bool:
+        """Note a read and return whether it is the third or a later one of reads in order."""
+        is_step = 0 <= first - self.last_read <= _STEP_IN_ORDER
+        self.last_read = first
+        self.steps = self.steps + 1 if is_step else 0
+        return self.steps >= 2
+
+
+@dataclass(slots=True)
+class _Job:
+    """One read in progress: `rows` maps the frames still wanted to their rows of `out`."""
+
+    file: _HeldFile
+    rows: dict[int, int]
+    out: npt.NDArray[Any]
+    position: int
+    bounds: tuple[int, int]
+    is_in_order: bool
+    meter: Meter
+
+
+class FrameEngine:
+    """Reads frames by number into batch slots. Thread-safe; belongs to the process that made it.
+
+    Args:
+        open_source: Opens a file's bytes by the name `read` is called with.
+        store_bytes: Budget for decoded frames; 0 decodes each frame when it is wanted.
+        max_files: How many files are held open at most; None for no limit.
+        store_folder: Keeps decoded frames in a nameless file here instead of in RAM.
+        next_uses: Knows when frames will be wanted again; without it the least recently used go.
+        reorder: By how many positions samples may be served out of order.
+        backend: What decodes; PyAV unless given.
+        statistics: Where counts go; new counters unless given.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[str], ByteSource],
+        *,
+        store_bytes: int,
+        max_files: int | None = None,
+        store_folder: Path | None = None,
+        next_uses: NextUses | None = None,
+        reorder: int = REORDER_POSITIONS,
+        backend: Backend | None = None,
+        statistics: DecodeStatistics | None = None,
+    ) -> None:
+        self.statistics = statistics or DecodeStatistics()
+        self.files = VideoDecoderCache(self._open, max_files)
+        self._open_source = open_source
+        self._backend = backend or PyavBackend()
+        self._store = FrameStore(
+            store_bytes, folder=store_folder, next_uses=next_uses, reorder=reorder
+        )
+        self._flights = Flights()
+        self._local = threading.local()
+
+    def __enter__(self) -> FrameEngine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all files and kept frames."""
+        self.files.clear()
+        self._store.clear()
+
+    def index(self, file: str) -> FrameIndex:
+        """Return the frame index of a file."""
+        return self.files.get(file).index
+
+    def read(
+        self,
+        file: str,
+        frames: npt.ArrayLike,
+        out: npt.NDArray[Any],
+        *,
+        position: int | None = None,
+        within: tuple[int, int] | None = None,
+    ) -> None:
+        """Write frames, in the order given, into `out`.
+
+        Args:
+            file: The file's name, as `open_source` knows it.
+            frames: Frame numbers in presentation order, T of them; they may repeat.
+            out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
+                uint16 codes. Each picture must be contiguous.
+            position: Where in the order the sample stands; needed with `next_uses`.
+            within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
+        """
+        held = self.files.get(file)
+        numbers = np.asarray(frames, np.int64)
+        _check_request(held.index, numbers, out)
+        if not len(numbers):
+            return
+        if position is not None:
+            self._store.advance(position)
+        elif self._store.next_uses is not None:
+            raise ValueError("an engine that knows next uses must be told each read's position")
+        rows: dict[int, int] = {}
+        copies = []
+        for row, number in enumerate(numbers.tolist()):
+            first = rows.setdefault(number, row)
+            if first != row:
+                copies.append((row, first))
+        bounds = within or (0, held.index.num_frames)
+        job = _Job(held, rows, out, position or 0, bounds, held.follows(min(rows)), Meter())
+        self._serve(job)
+        for row, first in copies:
+            out[row] = out[first]
+        self._count(job.meter, len(numbers))
+
+    def _serve(self, job: _Job) -> None:
+        if not self._store.budget_bytes:
+            miss = self._miss(job, sorted(job.rows), job.bounds)
+            self._decode(job, choose_wanted(job.file.index, miss))
+            return
+        self._serve_kept(job, list(job.rows))
+        while job.rows:
+            edges = job.file.stretches
+            stretch = int(np.searchsorted(edges, min(job.rows), "right")) - 1
+            bounds = int(edges[stretch]), int(edges[stretch + 1])
+            with self._flights.board((job.file.name, stretch)) as is_mine:
+                wanted = sorted(frame for frame in job.rows if frame < bounds[1])
+                # Whoever decoded the stretch before may have kept what is wanted here.
+                wanted = self._serve_kept(job, wanted)
+                if is_mine and wanted:
+                    self._decode(job, self._choose(job, self._miss(job, wanted, bounds)))
+
+    def _serve_kept(self, job: _Job, frames: list[int]) -> list[int]:
+        """Write the frames that are kept; return the others."""
+        found = self._store.pin(job.file.name, frames)
+        kept = [(frame, at) for frame, at in zip(frames, found, strict=True) if at is not None]
+        if not kept:
+            return frames
+        began = time.perf_counter()
+        try:
+            for frame, at in kept:
+                out = job.out[job.rows.pop(frame)]
+                self._renderer().draw_packed(at.layout, at.content, out, file=job.file.name)
+        finally:
+            self._store.unpin([at for _, at in kept])
+        job.meter.convert_s += time.perf_counter() - began
+        job.meter.store_hits += len(kept)
+        return [frame for frame, at in zip(frames, found, strict=True) if at is None]
+
+    def _miss(self, job: _Job, wanted: list[int], bounds: tuple[int, int]) -> Miss:
+        return Miss(
+            file=job.file.name,
+            wanted=np.array(wanted, np.int64),
+            first=min(max(bounds[0], job.bounds[0]), wanted[0]),
+            stop=max(min(bounds[1], job.bounds[1]), wanted[-1] + 1),
+            position=job.position,
+            is_in_order=job.is_in_order,
+            layout=job.file.layout,
+        )
+
+    def _choose(self, job: _Job, miss: Miss) -> Choice:
+        if self._store.next_uses is None:
+            return choose_by_recency(job.file.index, miss, self._store)
+        return choose_by_next_use(job.file.index, miss, self._store)
+
+    def _decode(self, job: _Job, choice: Choice) -> None:
+        """Decode the chosen runs, write what is wanted, keep what is to be kept."""
+        began, elsewhere = time.perf_counter(), job.meter.elsewhere_s
+        source = MeteredSource(job.file.source, job.meter)
+        keeper = _Keeper(self._store, job.file, choice, self._renderer(), job.meter)
+        try:
+            for run in choice.runs:
+                for frame, picture in self._backend.decode(source, job.file.index, run):
+                    self._deliver(job, frame, picture, keeper)
+        finally:
+            keeper.close()
+            spent = time.perf_counter() - began - (job.meter.elsewhere_s - elsewhere)
+            job.meter.decode_s += spent
+        missing = [f for run in choice.runs for f in job.rows if _covers(job.file.index, run, f)]
+        if missing:
+            raise VideoFileError(
+                f"{job.file.index.file}: the decoder gave no picture for frame {missing[0]}. The "
+                "file is damaged; download or copy it again."
+            )
+
+    def _deliver(self, job: _Job, frame: int, picture: av.VideoFrame, keeper: _Keeper) -> None:
+        job.meter.images_decoded += 1
+        row = job.rows.pop(frame, None)
+        if row is not None:
+            began = time.perf_counter()
+            layout = layout_of(picture)
+            self._renderer().draw(picture, layout, job.out[row], file=job.file.name)
+            job.meter.convert_s += time.perf_counter() - began
+        keeper.keep(frame, picture)
+
+    def _renderer(self) -> Renderer:
+        if not hasattr(self._local, "renderer"):
+            self._local.renderer = Renderer()
+        renderer: Renderer = self._local.renderer
+        return renderer
+
+    def _open(self, file: str) -> _HeldFile:
+        source = self._open_source(file)
+        index = build_index(source)
+        return _HeldFile(file, source, index, index.stretches(STRETCH_FRAMES))
+
+    def _count(self, meter: Meter, delivered: int) -> None:
+        self.statistics.add(
+            images_delivered=delivered,
+            images_decoded=meter.images_decoded,
+            store_hits=meter.store_hits,
+            fetch_s=meter.fetch_s,
+            decode_s=meter.decode_s,
+            convert_s=meter.convert_s,
+            copy_s=meter.copy_s,
+        )
+
+
+class _Keeper:
+    """Puts the chosen frames of one decoding into the store."""
+
+    def __init__(
+        self, store: FrameStore, file: _HeldFile, choice: Choice, renderer: Renderer, meter: Meter
+    ) -> None:
+        self._store = store
+        self._file = file
+        self._choice = choice
+        self._renderer = renderer
+        self._meter = meter
+        self._slots: dict[int, int] | None = None if choice.keep else {}
+
+    def keep(self, frame: int, picture: av.VideoFrame) -> None:
+        """Keep a frame if it was chosen and there is room."""
+        if self._slots is None:
+            layout = self._file.layout = layout_of(picture)
+            slots = self._store.reserve(layout, self._choice.due)
+            self._slots = dict(zip(self._choice.keep, slots, strict=False))
+        slot = self._slots.get(frame)
+        if slot is None or layout_of(picture) != self._file.layout:
+            return
+        began = time.perf_counter()
+        layout = self._file.layout
+        self._renderer.pack(picture, layout, self._store.view(slot), file=self._file.name)
+        del self._slots[frame]
+        uses = self._choice.uses.get(frame, _NO_USES)
+        self._store.publish(slot, layout, self._file.name, frame, uses)
+        self._meter.copy_s += time.perf_counter() - began
+
+    def close(self) -> None:
+        """Give back what was reserved and not filled."""
+        self._store.release(list((self._slots or {}).values()))
+
+
+def _covers(index: FrameIndex, run: Run, frame: int) -> bool:
+    packet = int(index.packets_of(np.array([frame]))[0])
+    return frame >= run.first_frame and run.first_packet <= packet < run.stop_packet
+
+
+def _check_request(index: FrameIndex, numbers: Int64s, out: npt.NDArray[Any]) -> None:
+    if out.ndim != 4 or len(out) != len(numbers):
+        raise ValueError(
+            f"want out of shape (T, C, H, W) with T={len(numbers)} slots, got {out.shape}"
+        )
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < index.num_frames):
+        raise IndexError(
+            f"{index.file} has frames 0 to {index.num_frames - 1}; asked for {numbers.min()} to "
+            f"{numbers.max()}"
+        )

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of one read goes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from robostream.fetch import ByteSource
+
+
+@dataclass(slots=True)
+class Meter:
+    """Counts and seconds of one read, added up by the one thread that does it."""
+
+    images_decoded: int = 0
+    store_hits: int = 0
+    fetch_s: float = 0.0
+    decode_s: float = 0.0
+    convert_s: float = 0.0
+    copy_s: float = 0.0
+
+    @property
+    def elsewhere_s(self) -> float:
+        """Seconds spent on anything but decoding."""
+        return self.fetch_s + self.convert_s + self.copy_s
+
+
+class MeteredSource:
+    """A byte source whose reading time is added to a meter."""
+
+    def __init__(self, source: ByteSource, meter: Meter) -> None:
+        self.name = source.name
+        self._source = source
+        self._meter = meter
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return self._source.size()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        began = time.perf_counter()
+        content = self._source.read(start, stop)
+        self._meter.fetch_s += time.perf_counter() - began
+        return content

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sample table of an MP4's video track, read from its moov box alone."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.errors import VideoFileError
+from robostream.fetch import ByteSource
+
+Int64s = npt.NDArray[np.int64]
+
+# One read of each end of the file holds the moov box of a recording of about an hour.
+_END_BYTES = 32 * 1024
+_LFS_POINTER = b"version https://git-lfs"
+_CODEC_BOXES = (b"avcC", b"hvcC", b"av1C")
+# A visual sample entry: 8 bytes of box header, 78 of fixed fields, then boxes.
+_ENTRY_HEADER_BYTES = 86
+
+
+@dataclass(frozen=True, slots=True)
+class SampleEntry:
+    """What a decoder must know before the first packet."""
+
+    fourcc: str
+    width: int
+    height: int
+    extradata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One entry of an edit list: the duration in movie ticks, the media time in track ticks."""
+
+    duration: int
+    media_time: int
+    is_normal_rate: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VideoTrack:
+    """The packets of a video track in decode order, with times in ticks of the track's clock."""
+
+    positions: Int64s
+    sizes: Int64s
+    presentation_times: Int64s
+    is_key: npt.NDArray[np.bool_]
+    entry_of: npt.NDArray[np.int64]
+    entries: tuple[SampleEntry, ...]
+    edits: tuple[Edit, ...]
+    ticks_per_s: int
+    movie_ticks_per_s: int
+
+
+def read_video_track(source: ByteSource) -> VideoTrack | None:
+    """Return the video track's table, reading both ends of the file and no picture data.
+
+    None means that the packets are not listed in one plain table (a fragmented file, say). A file
+    that is no MP4, is cut short or contradicts itself is a VideoFileError.
+    """
+    moov = _read_moov(source)
+    try:
+        return _parse_moov(moov, source)
+    except (struct.error, IndexError, KeyError, ValueError, OverflowError) as error:
+        if isinstance(error, VideoFileError):
+            raise
+        raise VideoFileError(
+            f"{source.name}: the index of the video (its moov box) is damaged ({error}). Download "
+            "or copy the file again."
+        ) from error
+
+
+def _read_moov(source: ByteSource) -> memoryview:
+    size = source.size()
+    start, window = 0, source.read(0, min(size, _END_BYTES))
+    if window.startswith(_LFS_POINTER):
+        raise VideoFileError(
+            f"{source.name}: this is a Git LFS pointer of {size} bytes, not the video itself. Run "
+            "`git lfs pull` in the dataset's folder."
+        )
+    at = 0
+    while at + 8 <= size:
+        if not start <= at <= start + len(window) - 16:
+            start, window = at, source.read(at, min(size, at + _END_BYTES))
+        kind, header_bytes, box_bytes = _box_header(window, at - start, size - at)
+        if kind == b"moov":
+            return _moov_content(source, window, start, (at + header_bytes, at + box_bytes))
+        at += box_bytes
+    raise VideoFileError(
+        f"{source.name}: want an MP4 with an index (moov box), found none in {size} bytes that "
+        f"start with {window[:12]!r}. The recording was cut off, the copy is incomplete, or this "
+        "is no MP4."
+    )
+
+
+def _moov_content(
+    source: ByteSource, window: bytes, start: int, bounds: tuple[int, int]
+) -> memoryview:
+    first, stop = bounds
+    if stop > source.size():
+        raise VideoFileError(
+            f"{source.name}: the index of the video ends at byte {stop}, the file at byte "
+            f"{source.size()}. It is truncated; download or copy it again."
+        )
+    held = window[first - start : stop - start]
+    missing = stop - first - len(held)
+    rest = source.read(stop - missing, stop) if missing else b""
+    return memoryview(held + rest)
+
+
+def _box_header(content: bytes | memoryview, at: int, available: int) -> tuple[bytes, int, int]:
+    size, kind = struct.unpack_from(">I4s", content, at)
+    header = 8
+    if size == 1:
+        (size,) = struct.unpack_from(">Q", content, at + 8)
+        header = 16
+    elif size == 0:
+        size = available
+    # A size too small would never end the walk: it is damage, and so is what follows.
+    return kind, header, max(size, header)
+
+
+def _children(content: memoryview, at: int = 0) -> Iterator[tuple[bytes, memoryview]]:
+    while at + 8 <= len(content):
+        kind, header, size = _box_header(content, at, len(content) - at)
+        if at + size > len(content):
+            raise ValueError(f"box {kind!r} is longer than the box around it")
+        yield kind, content[at + header : at + size]
+        at += size
+
+
+def _child(content: memoryview, *path: bytes) -> memoryview:
+    for wanted in path:
+        content = next((inner for kind, inner in _children(content) if kind == wanted), content[:0])
+        if not len(content):
+            raise KeyError(f"no {wanted.decode()} box")
+    return content
+
+
+def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
+    tracks = [inner for kind, inner in _children(moov) if kind == b"trak"]
+    videos = [t for t in tracks if bytes(_child(t, b"mdia", b"hdlr")[8:12]) == b"vide"]
+    if not videos:
+        raise VideoFileError(
+            f"{source.name}: want a video track, found {len(tracks)} tracks, none of video."
+        )
+    track = videos[0]
+    table = dict(_children(_child(track, b"mdia", b"minf", b"stbl")))
+    is_fragmented = any(kind == b"mvex" for kind, _ in _children(moov))
+    if is_fragmented or b"stsz" not in table:
+        return None
+    sizes = _sizes(table, source.size())
+    positions, entry_of = _places(table, sizes)
+    entries = tuple(_entries(table[b"stsd"]))
+    if np.any((entry_of < 0) | (entry_of >= len(entries))):
+        raise ValueError("a sample refers to a sample entry that is not there")
+    if len(sizes) and int((positions + sizes).max()) > source.size():
+        raise VideoFileError(
+            f"{source.name}: the index lists pictures up to byte "
+            f"{int((positions + sizes).max())}, the file ends at byte {source.size()}. It is "
+            "truncated; download or copy it again."
+        )
+    return VideoTrack(
+        positions=positions,
+        sizes=sizes,
+        presentation_times=_presentation_times(table, len(sizes)),
+        is_key=_key_flags(table, len(sizes)),
+        entry_of=entry_of,
+        entries=entries,
+        edits=tuple(_edits(track)),
+        ticks_per_s=_timescale(_child(track, b"mdia", b"mdhd")),
+        movie_ticks_per_s=_timescale(_child(moov, b"mvhd")),
+    )
+
+
+def _words(content: memoryview, dtype: str, count: int, at: int) -> npt.NDArray[Any]:
+    if count * np.dtype(dtype).itemsize + at > len(content):
+        raise ValueError(f"a table of {count} entries does not fit its box")
+    return np.frombuffer(content, dtype, count, at).astype(np.int64)
+
+
+def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
+    uniform, count = struct.unpack_from(">II", table[b"stsz"], 4)
+    if not uniform:
+        return _words(table[b"stsz"], ">u4", count, 12)
+    if uniform * count > file_bytes:
+        raise ValueError(f"{count} pictures of {uniform} bytes do not fit a file of {file_bytes}")
+    return np.full(count, uniform, np.int64)
+
+
+def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return each sample's byte position and sample entry."""
+    if b"co64" in table:
+        chunks = _words(table[b"co64"], ">u8", struct.unpack_from(">I", table[b"co64"], 4)[0], 8)
+    else:
+        chunks = _words(table[b"stco"], ">u4", struct.unpack_from(">I", table[b"stco"], 4)[0], 8)
+    (count,) = struct.unpack_from(">I", table[b"stsc"], 4)
+    rows = _words(table[b"stsc"], ">u4", count * 3, 8).reshape(count, 3)
+    spans = np.diff(np.append(rows[:, 0] - 1, len(chunks)))
+    if np.any(spans < 0) or int(spans.sum()) != len(chunks):
+        raise ValueError("the chunk table does not cover the chunks")
+    per_chunk = np.repeat(rows[:, 1], spans)
+    if int(per_chunk.sum()) != len(sizes):
+        raise ValueError(
+            f"{int(per_chunk.sum())} samples in chunks, {len(sizes)} in the size table"
+        )
+    before = np.cumsum(sizes) - sizes
+    first_in_chunk = np.cumsum(per_chunk) - per_chunk
+    # An empty last chunk would look one past the end.
+    at_chunk = np.append(before, 0)[first_in_chunk]
+    positions = before + np.repeat(chunks - at_chunk, per_chunk)
+    return positions, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
+
+
+def _presentation_times(table: dict[bytes, memoryview], count: int) -> Int64s:
+    durations = _run_lengths(table[b"stts"], ">u4", count)
+    times = np.cumsum(durations) - durations
+    if b"ctts" in table:
+        times = times + _run_lengths(table[b"ctts"], ">i4", count)
+    return times
+
+
+def _run_lengths(box: memoryview, dtype: str, count: int) -> Int64s:
+    (rows,) = struct.unpack_from(">I", box, 4)
+    repeats = _words(box, ">u4", rows * 2, 8)[::2]
+    values = _words(box, dtype, rows * 2, 8)[1::2]
+    if int(repeats.sum()) != count:
+        raise ValueError(f"a time table covers {int(repeats.sum())} of {count} samples")
+    return np.repeat(values, repeats)
+
+
+def _key_flags(table: dict[bytes, memoryview], count: int) -> npt.NDArray[np.bool_]:
+    if b"stss" not in table:
+        return np.ones(count, bool)
+    (keys,) = struct.unpack_from(">I", table[b"stss"], 4)
+    numbers = _words(table[b"stss"], ">u4", keys, 8)
+    if np.any((numbers < 1) | (numbers > count)):
+        raise ValueError("a key frame is listed that is no sample")
+    flags = np.zeros(count, bool)
+    flags[numbers - 1] = True
+    return flags
+
+
+def _entries(stsd: memoryview) -> Iterator[SampleEntry]:
+    for kind, inner in _children(stsd, 8):
+        width, height = struct.unpack_from(">HH", inner, 24)
+        boxes = dict(_children(inner, _ENTRY_HEADER_BYTES - 8))
+        extradata = next((bytes(boxes[name]) for name in _CODEC_BOXES if name in boxes), b"")
+        yield SampleEntry(kind.decode("latin-1"), width, height, extradata)
+
+
+def _edits(track: memoryview) -> Iterator[Edit]:
+    try:
+        box = _child(track, b"edts", b"elst")
+    except KeyError:
+        return
+    form = ">Qqhh" if box[0] == 1 else ">Iihh"
+    (count,) = struct.unpack_from(">I", box, 4)
+    for row in range(count):
+        duration, media_time, whole, part = struct.unpack_from(
+            form, box, 8 + row * struct.calcsize(form)
+        )
+        yield Edit(duration, media_time, (whole, part) == (1, 0))
+
+
+def _timescale(box: memoryview) -> int:
+    (scale,) = struct.unpack_from(">I", box, 20 if box[0] == 1 else 12)
+    if not scale:
+        raise ValueError("the clock has 0 ticks per second")
+    return int(scale)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding through bare codec contexts of PyAV: no container, no seek, no system FFmpeg."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import av
+
+from robostream.decode.frame_index import CodecConfig, FrameIndex
+from robostream.decode.packets import begins_afresh, carries_parameters, read_packets, unit_types
+from robostream.decode.runs import Run, start_earlier
+from robostream.errors import VideoFileError
+from robostream.fetch import ByteSource
+
+# A thread meets as many set-ups as there are cameras with encoders of their own.
+_CONTEXTS_PER_THREAD = 8
+
+
+class PyavBackend:
+    """Feeds packets to codec contexts, one per thread and codec set-up, reused across files."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def decode(
+        self, source: ByteSource, index: FrameIndex, run: Run
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Yield (number, frame) for the frames of a run."""
+        asked = run
+        config = index.configs[run.config]
+        packets = read_packets(source, index, run)
+        units = [unit_types(packet, config) for packet in packets]
+        while not begins_afresh(units[0], config) and (earlier := start_earlier(index, run)):
+            run = earlier
+            packets = read_packets(source, index, run)
+            units = [unit_types(packet, config) for packet in packets]
+        context = self._take(config)
+        try:
+            yield from _feed(context, packets, index, run, asked.first_frame)
+        except av.FFmpegError as error:
+            raise VideoFileError(
+                f"{source.name}: frames {asked.first_frame} and on cannot be decoded "
+                f"({error.strerror}). The file is damaged; download or copy it again."
+            ) from error
+        # Parameter sets that came with the packets outlive a flush and would spoil the next run.
+        if not any(carries_parameters(types, config) for types in units):
+            self._give_back(config, context)
+
+    def _take(self, config: CodecConfig) -> av.VideoCodecContext:
+        idle: OrderedDict[CodecConfig, av.VideoCodecContext] = self._idle()
+        # Taken out while in use: a run that fails or is abandoned leaves its context behind.
+        context = idle.pop(config, None)
+        return _open(config) if context is None else context
+
+    def _give_back(self, config: CodecConfig, context: av.VideoCodecContext) -> None:
+        context.flush_buffers()
+        idle = self._idle()
+        idle[config] = context
+        if len(idle) > _CONTEXTS_PER_THREAD:
+            idle.popitem(last=False)
+
+    def _idle(self) -> OrderedDict[CodecConfig, av.VideoCodecContext]:
+        if not hasattr(self._local, "idle"):
+            self._local.idle = OrderedDict()
+        idle: OrderedDict[CodecConfig, av.VideoCodecContext] = self._local.idle
+        return idle
+
+
+def _open(config: CodecConfig) -> av.VideoCodecContext:
+    context = av.CodecContext.create(config.decoder, "r")
+    assert isinstance(context, av.VideoCodecContext)
+    context.extradata = config.extradata or None
+    context.width = config.width
+    context.height = config.height
+    # Threads decode different runs; threads inside a decoder would only compete with them.
+    context.thread_count = 1
+    context.options = {"err_detect": "explode"}
+    return context
+
+
+def _feed(
+    context: av.VideoCodecContext,
+    packets: list[memoryview],
+    index: FrameIndex,
+    run: Run,
+    first_frame: int,
+) -> Iterator[tuple[int, av.VideoFrame]]:
+    for number, content in zip(
+        index.frames_of(run.first_packet, run.stop_packet), packets, strict=True
+    ):
+        # A packet of its own memory: decoders read past the end, where FFmpeg wants zeros.
+        packet = av.Packet(len(content))
+        packet.update(content)  # type: ignore[arg-type]  # any buffer will do
+        # The frame's number rides through the decoder as its time stamp.
+        packet.pts = number
+        yield from _numbered(context.decode(packet), index, first_frame)
+    yield from _numbered(context.decode(None), index, first_frame)
+
+
+def _numbered(
+    frames: list[av.VideoFrame], index: FrameIndex, first_frame: int
+) -> Iterator[tuple[int, av.VideoFrame]]:
+    for frame in frames:
+        if frame.pts is None or frame.pts < first_frame:
+            continue
+        if frame.is_corrupt:
+            raise VideoFileError(
+                f"{index.file}: frame {frame.pts} is damaged; the decoder could only guess it. "
+                "Download or copy the file again."
+            )
+        yield frame.pts, frame

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which packets a set of frames needs: runs, each fed to a decoder in one go. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from robostream.decode.frame_index import FrameIndex, Int64s
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Packets [first_packet, stop_packet) of one file, decoded in one go.
+
+    Only frames from `first_frame` on are exact: what a decoder gives before them depends on packets
+    before the run.
+    """
+
+    first_packet: int
+    stop_packet: int
+    first_frame: int
+    config: int
+
+
+def plan_runs(index: FrameIndex, frames: Int64s) -> list[Run]:
+    """Return the fewest runs that decode all `frames` (ascending). Pure.
+
+    A GOP is decoded from its start to its last wanted packet; GOPs that touch become one run.
+    """
+    gops = index.gops_of(frames)
+    stops = index.packets_of(frames) + 1
+    heads = np.flatnonzero(np.diff(gops, prepend=-1))
+    runs: list[Run] = []
+    for gop, stop in zip(
+        gops[heads].tolist(), np.maximum.reduceat(stops, heads).tolist(), strict=True
+    ):
+        run = _gop_run(index, gop, stop)
+        if runs and run.first_packet <= runs[-1].stop_packet and run.config == runs[-1].config:
+            last = runs[-1]
+            stop = max(stop, last.stop_packet)
+            runs[-1] = Run(last.first_packet, stop, last.first_frame, last.config)
+        else:
+            runs.append(run)
+    return runs
+
+
+def start_earlier(index: FrameIndex, run: Run) -> Run | None:
+    """Return the run begun one start earlier, or None if there is none of this set-up. Pure."""
+    gop = int(np.searchsorted(index.starts, run.first_packet)) - 1
+    if gop < 0 or index.start_configs[gop] != run.config:
+        return None
+    return _gop_run(index, gop, run.stop_packet)
+
+
+def _gop_run(index: FrameIndex, gop: int, stop: int) -> Run:
+    return Run(
+        first_packet=int(index.starts[gop]),
+        stop_packet=stop,
+        first_frame=int(index.start_frames[gop]),
+        config=int(index.start_configs[gop]),
+    )

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frame lies in which slot, when it is used next, and which may go first."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from robostream.decode.frame_index import Int64s
+from robostream.decode.render import Layout
+
+NEVER = int(np.iinfo(np.int64).max)
+# Uses beyond these are asked for again once these are past.
+_USES_KEPT = 8
+_EMPTY = Layout("", 0, 0, 0, 0)
+
+
+class NextUses(Protocol):
+    """Knows the future: at which positions frames will be wanted."""
+
+    def __call__(self, file: str, frames: Int64s, after: int) -> Int64s:
+        """Return the uses of frames at positions later than `after`, one row per frame. Pure.
+
+        Rows ascend and are filled up with `NEVER` to one length. A row without a NEVER may have
+        more uses to come.
+        """
+
+
+class SlotTable:
+    """One line per slot, in arrays that grow. For one thread at a time; reads no clock."""
+
+    def __init__(self) -> None:
+        self.files: list[str] = []
+        self.layouts: list[Layout] = []
+        self.frames = np.full(0, -1, np.int64)
+        self.pins = np.zeros(0, np.int32)
+        self._nbytes = np.zeros(0, np.int64)
+        self._uses = np.full((0, _USES_KEPT), NEVER, np.int64)
+
+    def grow(self, num_slots: int) -> None:
+        """Make lines for slots below `num_slots`."""
+        extra = max(num_slots, 2 * len(self.files)) - len(self.files)
+        if num_slots <= len(self.files):
+            return
+        self.files.extend([""] * extra)
+        self.layouts.extend([_EMPTY] * extra)
+        self.frames = np.append(self.frames, np.full(extra, -1, np.int64))
+        self.pins = np.append(self.pins, np.zeros(extra, np.int32))
+        self._nbytes = np.append(self._nbytes, np.zeros(extra, np.int64))
+        self._uses = np.append(self._uses, np.full((extra, _USES_KEPT), NEVER), axis=0)
+
+    def enter(self, slot: int, file: str, frame: int, layout: Layout, uses: Int64s) -> None:
+        """Note that a slot holds a frame with these next uses."""
+        self.files[slot] = file
+        self.layouts[slot] = layout
+        self.frames[slot] = frame
+        self._nbytes[slot] = layout.nbytes
+        self.set_uses(slot, uses)
+
+    def leave(self, slot: int) -> None:
+        """Note that a slot holds nothing."""
+        self.files[slot] = ""
+        self.layouts[slot] = _EMPTY
+        self.frames[slot] = -1
+
+    def set_uses(self, slot: int, uses: Int64s) -> None:
+        """Replace a slot's next uses."""
+        kept = uses[:_USES_KEPT]
+        self._uses[slot, : len(kept)] = kept
+        self._uses[slot, len(kept) :] = NEVER
+
+    def due(self, slots: Int64s, after: int) -> Int64s:
+        """Return the first use of each slot's frame later than `after`, NEVER if none is known."""
+        uses = self._uses[slots]
+        first: Int64s = np.where(uses > after, uses, NEVER).min(axis=1)
+        return first
+
+    def idle(self, nbytes: int) -> Int64s:
+        """Return the slots of a size that hold a frame nobody has pinned."""
+        is_idle = (self.frames >= 0) & (self.pins == 0) & (self._nbytes == nbytes)
+        return np.flatnonzero(is_idle)
+
+    def refresh(self, slots: Int64s, after: int, next_uses: NextUses) -> None:
+        """Ask again for the next uses of slots whose known uses may not be all."""
+        cut = slots[self._uses[slots, -1] != NEVER]
+        by_file: dict[str, list[int]] = {}
+        for slot in cut.tolist():
+            by_file.setdefault(self.files[slot], []).append(slot)
+        for file, members in by_file.items():
+            rows = next_uses(file, self.frames[members], after)
+            for slot, row in zip(members, rows, strict=True):
+                self.set_uses(slot, row)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded frames kept within a byte budget, the ones used furthest in the future given up first."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.decode.arena import Arena
+from robostream.decode.frame_index import Int64s
+from robostream.decode.render import Layout
+from robostream.decode.slot_table import NEVER, NextUses, SlotTable
+
+# A scan of all slots lists this many to give up and serves as many new frames: scans stay rare.
+_VICTIMS_PER_SCAN = 256
+
+
+class Kept(NamedTuple):
+    """A kept frame, pinned: its bytes stay until its slot is unpinned."""
+
+    layout: Layout
+    content: npt.NDArray[np.uint8]
+    slot: int
+
+
+class FrameStore:
+    """Keeps decoded frames. Thread-safe.
+
+    With `next_uses` the clock is the furthest position served: a frame whose uses all lie more than
+    `reorder` positions back is free, and of the others the one used furthest ahead goes first.
+    Without it the clock counts accesses, and the frame used longest ago goes first.
+    """
+
+    def __init__(
+        self, budget_bytes: int, *, folder: Path | None, next_uses: NextUses | None, reorder: int
+    ) -> None:
+        self.budget_bytes = budget_bytes
+        self.next_uses = next_uses
+        self.evictions = 0
+        self._lock = threading.Lock()
+        self._arena = Arena(budget_bytes, folder)
+        self._table = SlotTable()
+        self._slots: dict[str, dict[int, int]] = {}
+        self._victims: dict[int, deque[tuple[int, int]]] = {}
+        self._entered_since_scan: dict[int, int] = {}
+        self._clock = 0
+        self._reorder = reorder
+
+    @property
+    def served(self) -> int:
+        """The position up to which every sample has surely been served."""
+        return self._clock - self._reorder
+
+    def advance(self, position: int) -> None:
+        """Note that a sample is being served; positions may come a little out of order."""
+        with self._lock:
+            self._clock = max(self._clock, position)
+
+    def pin(self, file: str, frames: list[int]) -> list[Kept | None]:
+        """Return the frames that are kept, pinned, and None for the others."""
+        with self._lock:
+            slots = self._slots.get(file)
+            if slots is None:
+                return [None] * len(frames)
+            found = map(slots.get, frames)
+            return [None if slot is None else self._pin_slot(slot) for slot in found]
+
+    def unpin(self, kept: list[Kept]) -> None:
+        """Let go of pinned frames."""
+        with self._lock:
+            for frame in kept:
+                self._table.pins[frame.slot] -= 1
+
+    def holds(self, file: str, frame: int) -> bool:
+        """Return whether a frame is kept just now."""
+        return frame in self._slots.get(file, ())
+
+    def capacity(self, layout: Layout | None) -> int:
+        """Return how many frames of one layout the budget holds; 0 while the layout is unknown."""
+        return 0 if layout is None else self.budget_bytes // layout.nbytes
+
+    def room(self, layout: Layout, wanted: int) -> tuple[int, int]:
+        """Return how many frames can be added freely, and beyond that, used before which position.
+
+        The first number is exact only below `wanted`, the number of frames one would like to add.
+        """
+        with self._lock:
+            free = self._arena.available(layout.nbytes)
+            if free >= wanted:
+                return free, NEVER
+            victims = self._fresh_victims(layout.nbytes)
+            free = self._arena.available(layout.nbytes)
+            return free, victims[0][0] if victims else -NEVER
+
+    def reserve(self, layout: Layout, due: Int64s) -> list[int]:
+        """Return slots for frames next used at `due`, ascending: as many as deserve one.
+
+        Each is to be filled and published, or released.
+        """
+        slots: list[int] = []
+        with self._lock:
+            for at in due.tolist():
+                slot = self._arena.take(layout.nbytes)
+                if slot is None:
+                    slot = self._take_from_furthest(layout.nbytes, at)
+                if slot is None:
+                    break
+                slots.append(slot)
+            self._table.grow(self._arena.num_slots)
+        return slots
+
+    def view(self, slot: int) -> npt.NDArray[np.uint8]:
+        """Return the bytes of a reserved slot."""
+        return self._arena.view(slot)
+
+    def publish(self, slot: int, layout: Layout, file: str, frame: int, uses: Int64s) -> None:
+        """Make a filled slot known as a frame with these next uses."""
+        with self._lock:
+            slots = self._slots.setdefault(file, {})
+            if frame in slots:
+                self._arena.give(slot)
+                return
+            slots[frame] = slot
+            self._table.enter(slot, file, frame, layout, uses)
+            entered = self._entered_since_scan.get(layout.nbytes, 0)
+            self._entered_since_scan[layout.nbytes] = entered + 1
+            if self.next_uses is None:
+                self._touch(slot)
+
+    def release(self, slots: list[int]) -> None:
+        """Give back slots that were reserved and not published."""
+        with self._lock:
+            for slot in slots:
+                self._arena.give(slot)
+
+    def clear(self) -> None:
+        """Forget all frames and return the memory once nobody uses it."""
+        with self._lock:
+            self.budget_bytes = 0
+            self._arena = Arena(0, None)
+            self._table = SlotTable()
+            self._slots.clear()
+            self._victims.clear()
+
+    def _pin_slot(self, slot: int) -> Kept:
+        self._table.pins[slot] += 1
+        if self.next_uses is None:
+            self._touch(slot)
+        return Kept(self._table.layouts[slot], self._arena.view(slot), slot)
+
+    def _touch(self, slot: int) -> None:
+        # The least recently used counts as used furthest ahead.
+        self._clock += 1
+        self._table.set_uses(slot, np.array([-self._clock]))
+
+    def _due(self, slots: Int64s) -> Int64s:
+        return self._table.due(slots, -NEVER if self.next_uses is None else self.served)
+
+    def _take_from_furthest(self, nbytes: int, due: int) -> int | None:
+        """Return the slot of a frame used later than `due`, or None if there is none."""
+        victims = self._fresh_victims(nbytes)
+        if (free := self._arena.take(nbytes)) is not None:
+            return free
+        while victims and victims[0][0] > due:
+            known_due, slot = victims.popleft()
+            if self._may_go(slot, nbytes, known_due):
+                self._drop(slot)
+                self.evictions += 1
+                return self._arena.take(nbytes)
+        return None
+
+    def _fresh_victims(self, nbytes: int) -> deque[tuple[int, int]]:
+        victims = self._victims.get(nbytes)
+        if not victims or self._entered_since_scan[nbytes] >= _VICTIMS_PER_SCAN:
+            victims = self._victims[nbytes] = self._find_victims(nbytes)
+            self._entered_since_scan[nbytes] = 0
+        return victims
+
+    def _may_go(self, slot: int, nbytes: int, known_due: int) -> bool:
+        table = self._table
+        is_same = table.frames[slot] >= 0 and self._arena.slot_bytes(slot) == nbytes
+        is_idle = not table.pins[slot]
+        return bool(is_same and is_idle and self._due(np.array([slot]))[0] == known_due)
+
+    def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
+        """Drop the frames that are done with; return (due, slot) of those used furthest ahead."""
+        slots = self._table.idle(nbytes)
+        due = self._due(slots)
+        if self.next_uses is not None and np.any(due == NEVER):
+            self._table.refresh(slots[due == NEVER], self.served, self.next_uses)
+            due = self._due(slots)
+            for slot in slots[due == NEVER].tolist():
+                self._drop(slot)
+            slots, due = slots[due != NEVER], due[due != NEVER]
+        if not len(slots):
+            self._clear_other_sizes(nbytes)
+        if len(slots) > _VICTIMS_PER_SCAN:
+            furthest = np.argpartition(due, -_VICTIMS_PER_SCAN)[-_VICTIMS_PER_SCAN:]
+            slots, due = slots[furthest], due[furthest]
+        order = np.argsort(-due, kind="stable")
+        return deque(zip(due[order].tolist(), slots[order].tolist(), strict=True))
+
+    def _clear_other_sizes(self, nbytes: int) -> None:
+        """Let frames of a size that has no slot yet in, at the cost of a block of another size."""
+        slots = self._arena.slots_in_the_way(nbytes)
+        held = [slot for slot in slots if self._table.frames[slot] >= 0]
+        is_pinned = bool(np.any(self._table.pins[slots.start : slots.stop]))
+        # A slot that is taken but holds no frame yet is being filled by another thread.
+        if not len(slots) or is_pinned or len(held) != self._arena.num_taken(slots):
+            return
+        for slot in held:
+            self._drop(slot)
+        self.evictions += len(held)
+        self._arena.recut(slots, nbytes)
+        self._table.grow(self._arena.num_slots)
+
+    def _drop(self, slot: int) -> None:
+        file, frame = self._table.files[slot], int(self._table.frames[slot])
+        slots = self._slots[file]
+        del slots[frame]
+        if not slots:
+            del self._slots[file]
+        self._table.leave(slot)
+        self._arena.give(slot)

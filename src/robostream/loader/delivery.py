@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process's share of an epoch, from positions to batches: fetch, decode, assemble, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from robostream.assemble import BatchWriter, SampleSpec
+from robostream.decode import NEVER
+from robostream.errors import DatasetError
+from robostream.loader.ordered import map_ordered
+from robostream.loader.pool import EpisodePool
+from robostream.loader.uses import Ints, own_positions
+from robostream.loader.workshop import Workshop
+from robostream.plan import Batch, Cut, EpochPlan
+
+# Samples are built in groups of about this many pictures: enough to hide the cost of handing one
+# over, few enough that all threads work on the first batch.
+_PICTURES_PER_PART = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which part of an epoch one process delivers."""
+
+    plan: EpochPlan
+    cut: Cut
+    start: int
+    worker: int
+    num_workers: int
+
+    def time(self, position: int) -> int:
+        """Return when a position is delivered, in samples of this rank since the start."""
+        return (position - self.start) // self.cut.world_size
+
+    def times(self, episode: int) -> Ints:
+        """Return when each frame's sample is delivered, NEVER for those of other processes."""
+        positions = own_positions(
+            self.plan.positions(episode),
+            self.cut,
+            start=self.start,
+            worker=self.worker,
+            num_workers=self.num_workers,
+        )
+        since = (positions - self.start) // self.cut.world_size
+        return np.where(positions == NEVER, NEVER, since)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some places of a batch, for one thread."""
+
+    batch: Batch
+    writer: BatchWriter
+    places: range
+
+
+def deliver(
+    batches: Iterator[Batch], share: Share, shop: Workshop, *, depth: int
+) -> Iterator[tuple[Batch, BatchWriter]]:
+    """Yield the batches in order, filled, working at most `depth` of them ahead."""
+    pool = EpisodePool(shop.load, share.times, shop.spec)
+    shop.foresight.begin(pool.next_uses)
+    group = max(1, _PICTURES_PER_PART // max(1, _pictures(shop.spec)))
+
+    def fill(part: _Part) -> _Part:
+        for place in part.places:
+            _fill_place(part, place, share, shop, pool)
+        return part
+
+    parts = (part for batch in batches for part in _split(batch, shop, group))
+    threads = shop.settings.threads
+    # Only the last batch may be shorter, so this many parts are `depth` batches.
+    ahead = max(threads, depth * -(-share.cut.batch_size // group))
+    try:
+        for part in map_ordered(fill, parts, threads=threads, depth=ahead):
+            if part.places.stop == len(part.batch.positions):
+                pool.retire(share.time(part.batch.positions.start))
+                yield part.batch, part.writer
+    finally:
+        shop.foresight.end()
+
+
+def _split(batch: Batch, shop: Workshop, group: int) -> Iterator[_Part]:
+    size = len(batch.positions)
+    writer = BatchWriter(size, shop.meta, shop.spec, allocate=shop.buffers.take)
+    for first in range(0, size, group):
+        yield _Part(batch, writer, range(first, min(first + group, size)))
+
+
+def _fill_place(part: _Part, place: int, share: Share, shop: Workshop, pool: EpisodePool) -> None:
+    position = part.batch.positions[place]
+    planned = int(part.batch.episodes[place]), int(part.batch.frames[place])
+    time = shop.foresight.time(share.time(position))
+    while True:
+        episode, frame = shop.quarantine.resolve(share.plan, position, planned)
+        try:
+            part.writer.fill(place, pool.get(episode), frame, shop.engine, position=time)
+            return
+        except DatasetError as error:
+            if not shop.quarantine.accept(episode, error):
+                _locate(error, episode, frame, position)
+                raise
+        except Exception as error:
+            _locate(error, episode, frame, position)
+            raise
+
+
+def _locate(error: Exception, episode: int, frame: int, position: int) -> None:
+    """Append to an error's text which sample it happened on; the type stays what users catch."""
+    mark = "while building the sample of episode"
+    if len(error.args) == 1 and isinstance(error.args[0], str) and mark not in error.args[0]:
+        sample = f"{mark} {episode}, frame {frame}, at position {position} of the epoch"
+        error.args = (f"{error.args[0]} ({sample})",)
+
+
+def _pictures(spec: SampleSpec) -> int:
+    return sum(len(spec.windows.get(key, (0,))) for key in spec.cameras)

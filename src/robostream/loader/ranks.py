@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which process of the training run this is. Only here are launchers' variables read."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+import torch
+
+from robostream.errors import SelectionError
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The number of this process among `world_size` that share an epoch."""
+
+    rank: int
+    world_size: int
+    found_in: str
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise SelectionError(
+                f"want 0 <= rank < world_size, got rank={self.rank} and "
+                f"world_size={self.world_size} (from {self.found_in})"
+            )
+
+
+def discover_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
+    """Return the given rank, else Accelerate's, torch's, the environment's, else (0, 1).
+
+    Nothing is initialised by looking: Accelerate and torch.distributed count only if they already
+    are. Of RANK/WORLD_SIZE and SLURM_PROCID/SLURM_NTASKS both parts must be set.
+    """
+    if (rank is None) != (world_size is None):
+        raise SelectionError(
+            f"give both rank and world_size or neither, got rank={rank}, world_size={world_size}"
+        )
+    if rank is not None and world_size is not None:
+        return Rank(rank, world_size, "the arguments")
+    return (
+        _from_accelerate()
+        or _from_torch()
+        or _from_environment("RANK", "WORLD_SIZE")
+        or _from_environment("SLURM_PROCID", "SLURM_NTASKS")
+        or Rank(0, 1, "no launcher")
+    )
+
+
+def _from_accelerate() -> Rank | None:
+    state = sys.modules.get("accelerate.state")
+    shared = getattr(getattr(state, "PartialState", None), "_shared_state", None)
+    if not shared:
+        return None
+    return Rank(int(shared["process_index"]), int(shared["num_processes"]), "accelerate")
+
+
+def _from_torch() -> Rank | None:
+    if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+        return None
+    return Rank(
+        torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed"
+    )
+
+
+def _from_environment(rank_name: str, world_name: str) -> Rank | None:
+    rank, world = os.environ.get(rank_name), os.environ.get(world_name)
+    if rank is None or world is None:
+        return None
+    try:
+        return Rank(int(rank), int(world), f"{rank_name} and {world_name}")
+    except ValueError as error:
+        if isinstance(error, SelectionError):
+            raise
+        raise SelectionError(
+            f"want whole numbers in {rank_name} and {world_name}, got {rank!r} and {world!r}"
+        ) from error

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loader has delivered, how fast, and how long the consumer waited for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Tally:
+    """Counts of the running epoch and of all epochs.
+
+    Args:
+        decoder_stats: Returns the decoder's counters, summed over this rank's processes.
+    """
+
+    def __init__(self, decoder_stats: Callable[[], dict[str, float]]) -> None:
+        self._decoder_stats = decoder_stats
+        self.total_samples = 0
+        self.total_batches = 0
+        self.total_wait_s = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.samples = 0
+        self.batches = 0
+        self.wait_s = 0.0
+        self.first_batch_s = 0.0
+        self._began = time.perf_counter()
+        self._ended: float | None = None
+        self._images_before = self._decoder_stats().get("images_delivered", 0.0)
+
+    @contextmanager
+    def epoch(self) -> Iterator[None]:
+        """Count anew; the clock stops when the block ends."""
+        self._reset()
+        try:
+            yield
+        finally:
+            self._ended = time.perf_counter()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time in this block as time the consumer waited."""
+        began = time.perf_counter()
+        yield
+        waited = time.perf_counter() - began
+        self.wait_s += waited
+        self.total_wait_s += waited
+        if self.batches == 0:
+            self.first_batch_s = waited
+
+    def add(self, samples: int) -> None:
+        """Count one delivered batch."""
+        self.samples += samples
+        self.batches += 1
+        self.total_samples += samples
+        self.total_batches += 1
+
+    def stats(self) -> dict[str, float]:
+        """Return all counters and rates as one flat dict."""
+        seconds = max((self._ended or time.perf_counter()) - self._began, 1e-9)
+        decoder = self._decoder_stats()
+        images = decoder.get("images_delivered", 0.0) - self._images_before
+        return {
+            "samples": float(self.total_samples),
+            "batches": float(self.total_batches),
+            "epoch_samples": float(self.samples),
+            "epoch_batches": float(self.batches),
+            "samples_per_s": self.samples / seconds,
+            "images_per_s": images / seconds,
+            "dataloading_s": self.total_wait_s,
+            "epoch_dataloading_s": self.wait_s,
+            "first_batch_s": self.first_batch_s,
+            **decoder,
+        }
+
+    def line(self) -> str:
+        """Return the running epoch in one line."""
+        now = self.stats()
+        return (
+            f"{now['samples_per_s']:.0f} samples/s, {now['images_per_s']:.0f} images/s, "
+            f"waited {now['epoch_dataloading_s']:.1f} s, "
+            f"{now.get('decode_amplification', 0.0):.2f} images decoded per image delivered"
+        )

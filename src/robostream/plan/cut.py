@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks, batches and workers share the order; where an epoch ends and the next begins.
+
+A step is one global batch: the next world_size * batch_size positions. Rank r takes those of them
+that are r modulo world_size, so a resume at any position gives every rank its full share.
+
+The tail is what is left at the end of an epoch when it does not fill a step. With drop_last it is
+not delivered. Without, it is one more, shorter step, completed to a multiple of the world size with
+the frames of positions 0, 1, 2 ... of the same epoch: every rank then delivers one more batch of
+the same size, and at most world_size - 1 frames are delivered twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from robostream.errors import SelectionError
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.mix import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One rank's share of the order, and the tail rule."""
+
+    rank: int
+    world_size: int
+    batch_size: int
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rank < self.world_size and self.batch_size >= 1):
+            raise ValueError(
+                "want 0 <= rank < world_size and batch_size >= 1, got "
+                f"rank={self.rank}, world_size={self.world_size}, batch_size={self.batch_size}"
+            )
+
+    @property
+    def step_size(self) -> int:
+        """The number of positions of a full step: the size of the global batch."""
+        return self.world_size * self.batch_size
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """The next position to deliver, and its epoch."""
+
+    epoch: int
+    position: int
+
+
+def steps_left(cut: Cut, num_frames: int, position: int) -> int:
+    """Return how many steps every rank still delivers in the epoch from `position` on. Pure."""
+    full, tail = divmod(num_frames - position, cut.step_size)
+    return full if cut.drop_last or tail == 0 else full + 1
+
+
+def dropped_frames(cut: Cut, num_frames: int, position: int) -> int:
+    """Return how many frames at the epoch's end are not delivered, from `position` on. Pure."""
+    return (num_frames - position) % cut.step_size if cut.drop_last else 0
+
+
+def step_positions(cut: Cut, num_frames: int, position: int, step: int) -> range:
+    """Return the rank's positions in the step-th step after `position`. Pure.
+
+    Positions from num_frames on complete the tail: they stand for positions 0, 1, 2 ...
+    """
+    start = position + step * cut.step_size
+    size = min(cut.step_size, -(-(num_frames - start) // cut.world_size) * cut.world_size)
+    first = start + (cut.rank - start) % cut.world_size
+    return range(first, start + size, cut.world_size)
+
+
+def worker_steps(num_steps: int, worker: int, num_workers: int) -> range:
+    """Return the steps a worker builds: one in num_workers, so that workers take turns. Pure."""
+    return range(worker, num_steps, num_workers)
+
+
+def rank_lanes(cut: Cut, lanes: int) -> range:
+    """Return the lanes a rank touches: its own 1 / world_size if world_size divides them. Pure."""
+    common = gcd(cut.world_size, lanes)
+    return range(cut.rank % common, lanes, common)
+
+
+def frames_at(plan: EpochPlan, positions: range) -> tuple[Ints, Ints]:
+    """Return the episode ids and frames at a rank's positions, the tail's completion too. Pure."""
+    inside = len(range(positions.start, min(positions.stop, plan.num_frames), positions.step))
+    parts = [plan.slice(p, p + 1) for p in (q % plan.num_frames for q in positions[inside:])]
+    if inside:
+        own = positions[:inside]
+        parts.insert(0, plan.slice(own.start, own[-1] + 1, own.step))
+    episodes, frames = zip(*parts, strict=True)
+    return np.concatenate(episodes), np.concatenate(frames)
+
+
+def advance(cut: Cut, num_frames: int, cursor: Cursor, steps: int) -> Cursor:
+    """Return the cursor `steps` steps on; epochs follow each other without a gap. Pure."""
+    per_epoch = steps_left(cut, num_frames, 0)
+    if per_epoch == 0:
+        raise SelectionError(
+            f"the {num_frames} frames of an epoch do not fill one global batch of {cut.step_size} "
+            f"({cut.world_size} ranks x {cut.batch_size}), and drop_last drops the rest, so "
+            "nothing would ever be delivered. Lower batch_size or set drop_last=False."
+        )
+    left = steps_left(cut, num_frames, cursor.position)
+    if steps < left:
+        return Cursor(cursor.epoch, cursor.position + steps * cut.step_size)
+    epochs, steps = divmod(steps - left, per_epoch)
+    return Cursor(cursor.epoch + 1 + epochs, steps * cut.step_size)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of one epoch: any stretch of it, the position of any frame, any receipt.
+
+The episodes are shuffled by (seed, epoch) and laid end to end; the line is cut into equal lanes;
+each lane is a circle, mixed within a window. Position g is place g // lanes of lane g % lanes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import cached_property
+from math import gcd
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.plan.lane import (
+    MAX_WINDOW,
+    estimate_error,
+    exchanged_at,
+    places_in_lane,
+    slice_lane,
+)
+from robostream.plan.lanes import cut_lanes
+from robostream.plan.line import lay_line
+from robostream.plan.mix import Ints, stream
+from robostream.plan.quarantine import Quarantine, lay_quarantine
+from robostream.plan.receipt import LineDigests, digest, digest_line
+
+_EPISODE_STREAM: Final = 1
+_QUARANTINE_STREAM: Final = 4  # 2 and 3 are those of the lanes
+
+
+class EpochPlan:
+    """The order of one epoch, as arithmetic: a pure function of its arguments, never stored.
+
+    Immutable and thread-safe; holds O(episodes) memory. All positions are global: ranks, workers
+    and batches only cut the order up (`robostream.plan.Cut`).
+
+    Args:
+        lengths: The number of frames of each episode.
+        episodes: Their ids, ascending; without, they are 0, 1, 2 ...
+        seed: Any integer.
+        epoch: The number of the epoch, from 0.
+        lanes: Into how many equal lanes the line is cut.
+        pool_size: About how many episodes are mixed at a time, over all lanes.
+        shuffle: False keeps the episodes and their frames in dataset order in each lane.
+        quarantined: Episodes whose places are filled with frames of others.
+    """
+
+    def __init__(
+        self,
+        lengths: npt.ArrayLike,
+        *,
+        episodes: npt.ArrayLike | None = None,
+        seed: int,
+        epoch: int,
+        lanes: int,
+        pool_size: int,
+        shuffle: bool = True,
+        quarantined: Iterable[int] = (),
+    ) -> None:
+        if epoch < 0 or lanes < 1 or pool_size < 1:
+            raise ValueError(
+                "want epoch >= 0, lanes >= 1 and pool_size >= 1, "
+                f"got epoch={epoch}, lanes={lanes}, pool_size={pool_size}"
+            )
+        self._lengths = np.asarray(lengths, dtype=np.int64)
+        if episodes is None:
+            episodes = np.arange(self._lengths.size)
+        self._ids = np.asarray(episodes, dtype=np.int64)
+        self.seed, self.epoch, self.lanes = seed, epoch, lanes
+        self.pool_size, self.shuffle = pool_size, shuffle
+        self.quarantined = tuple(sorted({int(episode) for episode in quarantined}))
+        key = stream(seed, epoch, _EPISODE_STREAM) if shuffle else None
+        self.line = lay_line(self._lengths, self._ids, key=key)
+        self._lanes = cut_lanes(
+            self.num_frames, lanes, window=self.window, seed=seed, epoch=epoch, shuffle=shuffle
+        )
+
+    def replace(
+        self, *, epoch: int | None = None, quarantined: Iterable[int] | None = None
+    ) -> EpochPlan:
+        """Return the plan of another epoch, or with another quarantine. Pure."""
+        epoch = self.epoch if epoch is None else epoch
+        quarantined = self.quarantined if quarantined is None else tuple(quarantined)
+        if (epoch, quarantined) == (self.epoch, self.quarantined):
+            return self
+        return EpochPlan(
+            self._lengths,
+            episodes=self._ids,
+            seed=self.seed,
+            epoch=epoch,
+            lanes=self.lanes,
+            pool_size=self.pool_size,
+            shuffle=self.shuffle,
+            quarantined=quarantined,
+        )
+
+    @property
+    def num_frames(self) -> int:
+        """The number of frames, and of positions, of the epoch."""
+        return self.line.num_frames
+
+    @property
+    def num_episodes(self) -> int:
+        """The number of episodes that have frames."""
+        return int(self.line.ids.size)
+
+    @property
+    def window(self) -> int:
+        """Over how many frames a lane is mixed: its share of the pool, or all of it if shorter."""
+        return self.window_of(self.pool_size) if self.shuffle else 1
+
+    def window_of(self, pool_size: int) -> int:
+        """Return over how many frames a lane would be mixed with another pool size. Pure."""
+        frames = -(-pool_size * self.num_frames // (self.lanes * self.num_episodes))
+        return min(frames, -(-self.num_frames // self.lanes), MAX_WINDOW)
+
+    def lane_spans(self) -> tuple[Ints, Ints, Ints]:
+        """Return number, start and stop on the line of each lane with frames, by start. Pure."""
+        numbers = self._lanes.by_place[self._lanes.lengths[self._lanes.by_place] > 0]
+        starts = self._lanes.starts[numbers]
+        return numbers, starts, starts + self._lanes.lengths[numbers]
+
+    @property
+    def emission_error(self) -> int:
+        """How many positions `emission` may be off, either way round its lane."""
+        return estimate_error(self.window) * self.lanes
+
+    @cached_property
+    def selection(self) -> str:
+        """A digest of the selected episodes and their lengths."""
+        state = hashlib.blake2b(digest_size=8)
+        state.update(self.line.ids.astype("<i8").tobytes())
+        state.update(self._lengths[self._lengths > 0].astype("<i8").tobytes())
+        return state.hexdigest()
+
+    def slice(self, start: int, stop: int, step: int = 1) -> tuple[Ints, Ints]:
+        """Return the episode ids and frames at positions start, start + step, ... below stop. Pure.
+
+        Costs O(window) for each lane touched, and O(stop - start), wherever start is. With a step
+        that divides the number of lanes, only every step-th lane is touched.
+        """
+        if not (0 <= start <= stop <= self.num_frames and step >= 1):
+            raise ValueError(
+                f"want 0 <= start <= stop <= {self.num_frames} and step >= 1, "
+                f"got start={start}, stop={stop}, step={step}"
+            )
+        positions = range(start, stop, step)
+        places = self._line_places(positions)
+        if self._quarantine is not None:
+            places = self._quarantine.fill(np.array(positions, dtype=np.int64), places)
+        return self.line.locate(places)
+
+    def emission(self, episodes: Ints, frames: Ints) -> Ints:
+        """Return about the position of each (episode, frame), in O(log episodes) each. Pure.
+
+        Off by at most `emission_error` positions on the circle of the frame's lane: a frame of the
+        first positions may be put among the last, and the reverse. See `positions` for exact ones.
+        """
+        places = self.line.places(np.asarray(episodes), np.asarray(frames))
+        return self._lanes.estimate_positions(places)
+
+    def positions(self, episode: int) -> Ints:
+        """Return the exact position of every frame of an episode; the inverse of `slice`. Pure.
+
+        Costs O(window + length of the episode).
+        """
+        first, stop = self.line.span(episode)
+        pieces = []
+        while first < stop:
+            number = int(self._lanes.numbers_at(np.array([first]))[0])
+            lane, begin = self._lanes.lane(number), int(self._lanes.starts[number])
+            last = min(stop, begin + lane.length)
+            places = places_in_lane(lane, first - begin, last - begin)
+            pieces.append(places * self.lanes + number)
+            first = last
+        return np.concatenate(pieces)
+
+    def receipt(self, position: int) -> int:
+        """Return the digest of the frames at the positions [0, position). Pure.
+
+        Costs O(window) for each lane, and O(episodes) the first time, wherever the position is.
+        """
+        if not 0 <= position <= self.num_frames:
+            raise ValueError(f"want a position in [0, {self.num_frames}], got {position}")
+        total = self._quarantine_correction(position)
+        for lane in range(min(self.lanes, position)):
+            total += self._lane_digest(lane, -(-(position - lane) // self.lanes))
+        return total % (1 << 64)
+
+    @cached_property
+    def _digests(self) -> LineDigests:
+        return digest_line(self.line)
+
+    @cached_property
+    def _quarantine(self) -> Quarantine | None:
+        if not self.quarantined:
+            return None
+        # Frames this near on the line leave at about the same time, so their episodes are at hand.
+        mean_length = -(-self.num_frames // self.num_episodes)
+        return lay_quarantine(
+            self.line,
+            self.quarantined,
+            reach=max(self.window, mean_length),
+            key=stream(self.seed, self.epoch, _QUARANTINE_STREAM),
+        )
+
+    def _line_places(self, positions: range) -> Ints:
+        # The positions of one lane are `period` apart; each hop advances `stride` places in it.
+        common = gcd(positions.step, self.lanes)
+        period, stride = self.lanes // common, positions.step // common
+        places = np.empty(len(positions), dtype=np.int64)
+        for offset, first in enumerate(positions[:period]):
+            start, number = divmod(first, self.lanes)
+            own = places[offset::period]
+            stop = start + (own.size - 1) * stride + 1
+            frames = slice_lane(self._lanes.lane(number), start, stop)
+            own[:] = self._lanes.starts[number] + frames[::stride]
+        return places
+
+    def _lane_digest(self, number: int, stop: int) -> int:
+        # Of the lane's places [0, stop): what was passed, and what was exchanged at either end.
+        lane, start = self._lanes.lane(number), int(self._lanes.starts[number])
+        total = 0
+        for sign, turn in ((1, lane.entry + stop), (-1, lane.entry)):
+            early, missing = exchanged_at(lane, turn)
+            rounds, passed = divmod(turn, lane.length)
+            total += sign * self._digests.between(start, start + passed)
+            total += sign * rounds * self._digests.between(start, start + lane.length)
+            total += sign * self._digest_places(start + early)
+            total -= sign * self._digest_places(start + missing)
+        return total
+
+    def _digest_places(self, places: Ints) -> int:
+        return digest(*self.line.locate(places))
+
+    def _quarantine_correction(self, position: int) -> int:
+        if self._quarantine is None:
+            return 0
+        total = 0
+        for episode in self.quarantined:
+            positions = self.positions(episode)
+            places = np.arange(*self.line.span(episode))[positions < position]
+            filled = self._quarantine.fill(positions[positions < position], places)
+            total += self._digest_places(filled) - self._digest_places(places)
+        return total

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of a run: where in which order it stands, in plain values, equal on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from robostream.errors import StateError
+from robostream.plan.cut import Cursor, Cut, advance
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.receipt import format_receipt
+
+STATE_VERSION: Final = 1
+_WHAT = {
+    "fingerprint": "dataset",
+    "selection": "selection of episodes",
+    "num_frames": "number of frames",
+    "seed": "seed",
+    "lanes": "number of lanes",
+    "pool_size": "pool size",
+    "shuffle": "shuffle setting",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState:
+    """Where a run stands, and in which order. Plain JSON values.
+
+    Attributes:
+        version: The version of this form.
+        fingerprint: Which dataset.
+        selection: Which of its episodes, as a digest of their ids and lengths.
+        num_frames: How many frames these have.
+        seed: The seed of the order.
+        lanes: The number of lanes of the order.
+        pool_size: The pool size of the order.
+        shuffle: Whether the order is shuffled.
+        quarantined: The episodes whose places are filled with frames of others.
+        epoch: The current epoch.
+        position: The next global position to deliver.
+        receipt: The digest of all (episode, frame) pairs of the epoch before that position.
+    """
+
+    version: int
+    fingerprint: str
+    selection: str
+    num_frames: int
+    seed: int
+    lanes: int
+    pool_size: int
+    shuffle: bool
+    quarantined: list[int]
+    epoch: int
+    position: int
+    receipt: str
+
+    @property
+    def cursor(self) -> Cursor:
+        """The next position to deliver, and its epoch."""
+        return Cursor(self.epoch, self.position)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as a dict of plain JSON values."""
+        return asdict(self)
+
+
+def capture_state(plan: EpochPlan, position: int, *, fingerprint: str) -> PlanState:
+    """Return the state of a run that has delivered all positions before `position`. Pure."""
+    return PlanState(
+        version=STATE_VERSION,
+        fingerprint=fingerprint,
+        selection=plan.selection,
+        num_frames=plan.num_frames,
+        seed=plan.seed,
+        lanes=plan.lanes,
+        pool_size=plan.pool_size,
+        shuffle=plan.shuffle,
+        quarantined=list(plan.quarantined),
+        epoch=plan.epoch,
+        position=position,
+        receipt=format_receipt(plan.receipt(position)),
+    )
+
+
+def parse_state(values: Mapping[str, Any]) -> PlanState:
+    """Return the state a dict holds, refusing what is not one. Pure."""
+    version = values.get("version")
+    if version != STATE_VERSION:
+        raise StateError(
+            f"want a state of version {STATE_VERSION}, got version {version!r} with the keys "
+            f"{sorted(values)}. Load it with the robostream version that wrote it."
+        )
+    names = [field.name for field in fields(PlanState)]
+    missing = [name for name in names if name not in values]
+    unknown = [name for name in values if name not in names]
+    if missing or unknown:
+        raise StateError(f"not a robostream state: missing {missing}, unknown {unknown}")
+    for field in fields(PlanState):
+        if type(values[field.name]).__name__ != str(field.type).partition("[")[0]:
+            raise StateError(
+                f"the state's {field.name} should be of type {field.type}, "
+                f"but is {values[field.name]!r}"
+            )
+    if not all(type(episode) is int for episode in values["quarantined"]):
+        raise StateError(f"the state's quarantined should be episode ids: {values['quarantined']}")
+    return PlanState(**values)
+
+
+def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
+    """Raise StateError unless `state` belongs to the plan, of any epoch. Pure.
+
+    Equal settings do not prove an equal order, so the receipt is computed anew and compared too.
+    """
+    here = capture_state(plan, 0, fingerprint=fingerprint)
+    differences = [
+        f"{what} ({name}): {getattr(state, name)} in the state, {getattr(here, name)} here"
+        for name, what in _WHAT.items()
+        if getattr(state, name) != getattr(here, name)
+    ]
+    if differences:
+        raise StateError(
+            "the state belongs to another order. It differs in " + "; ".join(differences) + ". "
+            "Resume with the dataset and settings the state was saved with, or start afresh."
+        )
+    if not (state.epoch >= 0 and 0 <= state.position <= plan.num_frames):
+        raise StateError(
+            f"the state says epoch {state.epoch}, position {state.position}, which is not in an "
+            f"epoch of {plan.num_frames} frames"
+        )
+    own = plan.replace(epoch=state.epoch, quarantined=state.quarantined)
+    receipt = format_receipt(own.receipt(state.position))
+    if receipt != state.receipt:
+        raise StateError(
+            f"the settings agree but not the order: up to position {state.position} of epoch "
+            f"{state.epoch} the state's receipt is {state.receipt}, here it is {receipt}. The "
+            "state was damaged, or written by a robostream with another order; start afresh."
+        )
+
+
+def cursor_from_batches(values: Mapping[str, Any], cut: Cut, num_frames: int) -> Cursor:
+    """Return the cursor of a state {"batches_consumed", "batch_size"}. Pure.
+
+    Every rank of `cut.world_size` has delivered that many batches of that size since epoch 0.
+    """
+    batches, batch_size = values.get("batches_consumed", -1), values.get("batch_size", 0)
+    whole = isinstance(batches, int) and isinstance(batch_size, int)
+    if not (whole and batches >= 0 and batch_size >= 1):
+        raise StateError(
+            f'want {{"batches_consumed": int >= 0, "batch_size": int >= 1}}, got {dict(values)}'
+        )
+    saved = Cut(rank=0, world_size=cut.world_size, batch_size=batch_size, drop_last=cut.drop_last)
+    return advance(saved, num_frames, Cursor(epoch=0, position=0), batches)

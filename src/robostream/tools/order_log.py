@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logs of an order: write one, read it back, find where two fork.
+
+A log is JSON lines: first what the order is made of, then one line per step with the position after
+it, the digest of its frames and the receipt of the epoch so far.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from robostream.errors import StateError
+from robostream.plan import PlanState, StepReceipt, format_receipt
+
+_IDENTITY = ("fingerprint", "selection", "num_frames", "seed", "lanes", "pool_size", "shuffle")
+_HEAD = {"order_log"}
+_STEP = {"epoch", "step", "stop", "receipt"}
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two logs have in common.
+
+    Attributes:
+        compared: The positions at which both logs have a receipt.
+        settings: What the heads of the logs say differently, as "name: value, value".
+        fork: The lines of the first position at which they disagree, if any.
+        agreed: The last position before it at which they agree, as (epoch, position).
+    """
+
+    compared: int
+    settings: list[str]
+    fork: tuple[Line, Line] | None
+    agreed: tuple[int, int] | None
+
+
+def write_order_log(file: TextIO, state: PlanState, receipts: Iterable[StepReceipt]) -> int:
+    """Write the log of an order to an open file and return the number of steps."""
+    values = state.to_dict()
+    head = {"order_log": 1} | {name: values[name] for name in _IDENTITY}
+    file.write(json.dumps(head) + "\n")
+    steps = 0
+    for line in receipts:
+        file.write(json.dumps(format_line(line)) + "\n")
+        steps += 1
+    return steps
+
+
+def format_line(line: StepReceipt) -> Line:
+    """Return one step as it stands in a log. Pure."""
+    return {
+        "epoch": line.epoch,
+        "step": line.step,
+        "stop": line.stop,
+        "digest": format_receipt(line.digest),
+        "receipt": format_receipt(line.receipt),
+    }
+
+
+def compare_order_logs(first: Path, second: Path) -> Comparison:
+    """Return where two logs fork; steps of different sizes are compared where they meet."""
+    lines_a, lines_b = _read(first), _read(second)
+    head_a, head_b = next(lines_a), next(lines_b)
+    settings = [
+        f"{name}: {head_a.get(name)}, {head_b.get(name)}"
+        for name in _IDENTITY
+        if head_a.get(name) != head_b.get(name)
+    ]
+    compared, agreed = 0, None
+    for one, two in _meetings(lines_a, lines_b):
+        compared += 1
+        if one["receipt"] != two["receipt"]:
+            return Comparison(compared, settings, (one, two), agreed)
+        agreed = _place(one)
+    if not compared:
+        raise StateError(
+            f"{first} and {second} have no position in common, so there is nothing to compare. "
+            "Log the same epochs from the same position."
+        )
+    return Comparison(compared, settings, None, agreed)
+
+
+def _meetings(first: Iterator[Line], second: Iterator[Line]) -> Iterator[tuple[Line, Line]]:
+    one, two = next(first, None), next(second, None)
+    while one is not None and two is not None:
+        if _place(one) == _place(two):
+            yield one, two
+            one, two = next(first, None), next(second, None)
+        elif _place(one) < _place(two):
+            one = next(first, None)
+        else:
+            two = next(second, None)
+
+
+def _place(line: Line) -> tuple[int, int]:
+    return line["epoch"], line["stop"]
+
+
+def _read(path: Path) -> Iterator[Line]:
+    try:
+        with path.open() as file:
+            for number, text in enumerate(file, start=1):
+                yield _checked(json.loads(text), _HEAD if number == 1 else _STEP)
+    except (OSError, ValueError) as error:
+        raise StateError(
+            f"{path}: not a log of an order ({error}). "
+            "Write one with: robostream order DATASET --log FILE"
+        ) from error
+
+
+def _checked(line: Any, names: set[str]) -> Line:
+    if not isinstance(line, dict) or not names <= set(line):
+        raise ValueError(f"want a line with {sorted(names)}, found {line}")
+    return line

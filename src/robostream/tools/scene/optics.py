@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pinhole cameras: where they stand, and how space and table map to pixels."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.tools.scene.arm import ArmPose, Floats
+
+WRIST = "wrist"
+NEAREST_M = 0.03  # nothing closer to a camera is drawn
+LIGHT = (0.36, 0.30, 0.88)  # unit vector towards the lamp, in the room
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A camera fixed in the room: where it is, what it looks at, how wide it sees."""
+
+    eye: tuple[float, float, float]
+    target: tuple[float, float, float]
+    view_deg: float
+
+
+# The wrist camera is second, so that two cameras are what most arms have.
+MOUNTS: dict[str, Mount | None] = {
+    "front": Mount((0.90, 0.30, 0.52), (0.17, 0.0, 0.10), 43.0),
+    WRIST: None,  # rides on the hand
+    "top": Mount((0.24, 0.0, 1.12), (0.239, 0.0, 0.0), 46.0),
+    "left": Mount((0.34, 0.88, 0.40), (0.17, 0.0, 0.10), 46.0),
+    "right": Mount((0.42, -0.86, 0.46), (0.17, 0.0, 0.10), 46.0),
+    "shoulder": Mount((-0.34, 0.30, 0.58), (0.26, -0.02, 0.03), 54.0),
+}
+CAMERA_NAMES = tuple(MOUNTS)
+DEPTH_CAMERA_NAME = "front"  # the fixed camera beside which a depth camera stands
+WRIST_VIEW_DEG = 78.0
+
+
+@dataclass(frozen=True, slots=True)
+class Camera:
+    """A pinhole camera with square pixels, its centre in the middle of the image."""
+
+    eye: Floats  # (3,) metres
+    axes: Floats  # (3, 3): rows point right, down and ahead in the image
+    focal_px: float
+    width: int
+    height: int
+
+    def project(self, points: Floats) -> Floats:
+        """Return (column, row, depth in metres) for points of shape (..., 3)."""
+        image: Floats = (points - self.eye) @ self.axes.T
+        # Points behind the camera get some column and row; their depth tells.
+        image[..., :2] *= self.focal_px / np.maximum(image[..., 2:], 1e-6)
+        image[..., :2] += (self.width / 2, self.height / 2)
+        return image
+
+    def rays(self, columns: npt.ArrayLike, rows: npt.ArrayLike) -> Floats:
+        """Return ray directions, of depth 1, through points of the image."""
+        x = (np.asarray(columns) - self.width / 2) / self.focal_px
+        y = (np.asarray(rows) - self.height / 2) / self.focal_px
+        spread = x[..., None] * self.axes[0] + y[..., None] * self.axes[1]
+        return np.asarray(spread + self.axes[2])
+
+    def table_homography(self) -> Floats:
+        """Return the matrix from (column, row, 1) to homogeneous (x, y, w) on the table top.
+
+        The last coordinate is positive for pixels below the horizon.
+        """
+        centre = np.array(
+            [
+                [1 / self.focal_px, 0.0, -self.width / 2 / self.focal_px],
+                [0.0, 1 / self.focal_px, -self.height / 2 / self.focal_px],
+                [0.0, 0.0, 1.0],
+            ]
+        )
+        direction = self.axes.T @ centre
+        x, y, z = self.eye
+        # eye - z / direction_z * direction, times -direction_z
+        to_table = np.array([[z, 0.0, -x], [0.0, z, -y], [0.0, 0.0, -1.0]])
+        return np.asarray(to_table @ direction)
+
+
+def fixed_camera(mount: Mount, *, shift: Floats, width: int, height: int) -> Camera:
+    """Return a camera on a mount that is moved a little by `shift`."""
+    eye = np.array(mount.eye) + shift
+    ahead = _unit(np.subtract(mount.target, mount.eye))
+    right = _unit(np.cross(ahead, np.array([0.0, 0.0, 1.0])))
+    axes = np.stack([right, np.cross(ahead, right), ahead])
+    return Camera(eye, axes, _focal_px(mount.view_deg, width, height), width, height)
+
+
+def wrist_camera(pose: ArmPose, *, width: int, height: int) -> Camera:
+    """Return the camera that rides on the hand of one arm pose, fingers at its lower edge."""
+    normal = np.cross(pose.approach, pose.closing)
+    eye = pose.wrist + 0.035 * pose.approach + 0.062 * normal
+    ahead = _unit(pose.tip + 0.03 * normal + 0.02 * pose.approach - eye)
+    right = -pose.closing
+    down = np.cross(ahead, right)
+    axes = np.stack([right, down, ahead])
+    return Camera(eye, axes, _focal_px(WRIST_VIEW_DEG, width, height), width, height)
+
+
+def cast_down(points: Floats) -> Floats:
+    """Return where the shadows of points fall on the table."""
+    lift = np.maximum(points[..., 2:], 0.0) / LIGHT[2]
+    ground = points - lift * np.array(LIGHT)
+    ground[..., 2] = 0.0
+    return np.asarray(ground)
+
+
+def _focal_px(view_deg: float, width: int, height: int) -> float:
+    """Return the focal length that spans the view over the shorter side of the image."""
+    return min(width, height) / (2 * math.tan(math.radians(view_deg) / 2))
+
+
+def _unit(vector: Floats) -> Floats:
+    """Return the vector at length 1."""
+    return np.asarray(vector / np.linalg.norm(vector))

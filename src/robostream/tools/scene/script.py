@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens in one episode: the arm takes a thing from the table and puts it in a dish."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.tools.scene.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
+from robostream.tools.scene.props import COLOURS, MOVED_KINDS, Prop, Task, Track
+
+DOWN = -math.pi / 2
+HOME = (0.22, 0.0, 0.20)
+HOVER_M = 0.13  # of the finger tips above the table while the hand travels
+MIN_GAP_M = 0.03  # between any two things on the table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpisodeScript:
+    """Everything that moves in one episode; a pure function of the arguments of `write_script`."""
+
+    seed: int
+    episode: int
+    task: Task
+    joints: npt.NDArray[np.float32]  # (frames, 6), see arm.JOINT_NAMES
+    tracks: tuple[Track, ...]  # the moved thing, its dish, then bystanders
+    placed_frame: int  # the first frame in which the moved thing lies in the dish
+
+    @property
+    def num_frames(self) -> int:
+        """The length of the episode."""
+        return len(self.joints)
+
+    @property
+    def actions(self) -> npt.NDArray[np.float32]:
+        """The joints to reach next: those of the following frame, and at the end the last."""
+        return np.concatenate([self.joints[1:], self.joints[-1:]])
+
+    @property
+    def rewards(self) -> npt.NDArray[np.float32]:
+        """1 for every frame after which the moved thing lies in the dish, else 0."""
+        return (np.arange(1, self.num_frames + 1) >= self.placed_frame).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waypoint:
+    """A hand pose to pass through, and the share of the episode taken to get there."""
+
+    share: float
+    tip: tuple[float, float, float]
+    grip: float
+    pitch: float = DOWN
+    roll: float = 0.0
+
+
+# The waypoints at which the thing starts and stops to move with the hand.
+_GRASPED, _LET_GO = 3, 7
+
+
+def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> EpisodeScript:
+    """Return the script of one episode. Pure: the randomness comes from (seed, episode) alone."""
+    rng = np.random.default_rng([seed, episode, 2])
+    props = (task.moved, task.dish, *_bystanders(rng, task))
+    spots = _scatter(rng, props)
+    turn = rng.uniform(-0.6, 0.6)
+    waypoints = _waypoints(rng, task, spots, turn)
+    joints = _travel(rng, waypoints, num_frames).astype(np.float32)
+    arrivals = _arrivals(waypoints)
+    frames = np.rint(arrivals / arrivals[-1] * (num_frames - 1)).astype(int).tolist()
+    carried = _carried(
+        Track(task.moved, np.tile(spots[0], (num_frames, 1)), np.full(num_frames, turn)),
+        joints,
+        first=frames[_GRASPED],
+        last=frames[_LET_GO],
+    )
+    resting = [
+        Track(prop, np.tile(spot, (num_frames, 1)), np.zeros(num_frames))
+        for prop, spot in zip(props[1:], spots[1:], strict=True)
+    ]
+    return EpisodeScript(seed, episode, task, joints, (carried, *resting), frames[_LET_GO])
+
+
+def _bystanders(rng: np.random.Generator, task: Task) -> list[Prop]:
+    """Return up to two things that stay where they are and are not mistaken for the moved one."""
+    others = [
+        Prop(kind, colour)
+        for kind in MOVED_KINDS
+        for colour in COLOURS
+        if colour != task.moved.colour
+    ]
+    return [others[i] for i in rng.choice(len(others), size=rng.integers(1, 3), replace=False)]
+
+
+def _scatter(rng: np.random.Generator, props: tuple[Prop, ...]) -> list[Floats]:
+    """Return a spot on the table for each thing, within reach and apart from the others."""
+    spots: list[Floats] = []
+    for prop in props:
+        while True:
+            out, angle = rng.uniform(0.21, 0.36), rng.uniform(-1.05, 1.05)
+            spot = np.array([out * math.cos(angle), out * math.sin(angle), 0.0])
+            gaps = [
+                float(np.linalg.norm(spot - other)) - prop.size.radius_m - neighbour.size.radius_m
+                for other, neighbour in zip(spots, props, strict=False)
+            ]
+            if min(gaps, default=1.0) >= MIN_GAP_M:
+                spots.append(spot)
+                break
+    return spots
+
+
+def _waypoints(
+    rng: np.random.Generator, task: Task, spots: list[Floats], turn: float
+) -> list[_Waypoint]:
+    """Return the hand's way: home, over the thing, grasp, over the dish, let go, home."""
+    size = task.moved.size
+    grasp_z = _grasp_height_m(task.moved)
+    shut = 2 * (size.radius_m - 0.001) / GRIPPER_OPEN_M
+    take, drop = spots[0], spots[1] + [*rng.uniform(-0.012, 0.012, 2), 0.0]
+    release_z = grasp_z + task.dish.size.floor_m
+    # The closing axis follows the thing's faces: the pan turns the hand, the roll undoes it.
+    roll = math.atan2(take[1], take[0]) - turn
+    hurry = rng.uniform(0.8, 1.25, 10)
+    home = (HOME[0] + rng.uniform(-0.03, 0.03), rng.uniform(-0.06, 0.06), HOME[2])
+    over = HOVER_M + rng.uniform(-0.01, 0.03)
+    return [
+        _Waypoint(0.0, home, 0.35, pitch=-1.0),
+        _Waypoint(1.5 * hurry[1], (take[0], take[1], over), 1.0, roll=roll),
+        _Waypoint(1.0 * hurry[2], (take[0], take[1], grasp_z), 1.0, roll=roll),
+        _Waypoint(0.4 * hurry[3], (take[0], take[1], grasp_z), shut, roll=roll),
+        _Waypoint(0.8 * hurry[4], (take[0], take[1], over), shut, roll=roll),
+        _Waypoint(1.6 * hurry[5], (drop[0], drop[1], over), shut),
+        _Waypoint(0.8 * hurry[6], (drop[0], drop[1], release_z), shut),
+        _Waypoint(0.4 * hurry[7], (drop[0], drop[1], release_z), min(1.0, shut + 0.35)),
+        _Waypoint(0.7 * hurry[8], (drop[0], drop[1], over), 0.8),
+        _Waypoint(1.2 * hurry[9], home, 0.35, pitch=-1.0),
+    ]
+
+
+def _travel(rng: np.random.Generator, waypoints: list[_Waypoint], num_frames: int) -> Floats:
+    """Return the joints of every frame: minimum-jerk moves from waypoint to waypoint."""
+    poses = np.array([[*w.tip, w.pitch, w.roll, w.grip] for w in waypoints])
+    arrivals = _arrivals(waypoints)
+    now = np.linspace(0.0, arrivals[-1], num_frames)
+    leg = np.clip(np.searchsorted(arrivals, now, side="right") - 1, 0, len(waypoints) - 2)
+    done = (now - arrivals[leg]) / (arrivals[leg + 1] - arrivals[leg])
+    eased = (done**3 * (10 - 15 * done + 6 * done**2))[:, None]
+    path = poses[leg] + eased * (poses[leg + 1] - poses[leg])
+    # A hand led by a person never runs dead straight; the sway dies out near the table.
+    phase, pace = rng.uniform(0, 2 * math.pi, 3), rng.uniform(4.0, 9.0, 3)
+    sway = 0.004 * np.sin(now[:, None] * pace + phase)
+    path[:, :3] += sway * np.clip((path[:, 2:3] - 0.06) / 0.06, 0.0, 1.0)
+    return inverse(path[:, :3], pitch=path[:, 3], roll=path[:, 4], grip=path[:, 5])
+
+
+def _carried(track: Track, joints: npt.NDArray[np.float32], *, first: int, last: int) -> Track:
+    """Return the track of a thing that moves with the hand from a first to a last frame."""
+    pose = forward(joints)
+    frame = np.arange(len(joints))
+    with_hand = np.clip(frame, first, last)
+    heading = np.arctan2(-pose.closing[:, 0], pose.closing[:, 1])
+    base = above(pose.tip[with_hand], -_grasp_height_m(track.prop))
+    turn = track.turn + heading[with_hand] - heading[first]
+    return Track(track.prop, np.where(frame[:, None] < first, track.base, base), turn)
+
+
+def _grasp_height_m(prop: Prop) -> float:
+    """Return how far above its underside the finger tips take a thing."""
+    return 0.55 * prop.size.height_m
+
+
+def _arrivals(waypoints: list[_Waypoint]) -> Floats:
+    """Return when each waypoint is reached, in shares."""
+    return np.cumsum([waypoint.share for waypoint in waypoints])

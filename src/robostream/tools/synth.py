@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic episodes of a robot at a table, recorded as a LeRobot v3.0 dataset."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from robostream.errors import WriteError
+from robostream.tools.scene import (
+    DEPTH_CAMERA_NAME,
+    JOINT_NAMES,
+    EpisodeScript,
+    choose_tasks,
+    open_view,
+    render,
+    render_depth,
+    write_script,
+)
+from robostream.tools.synth_spec import SynthSpec
+from robostream.write import create_writer
+
+ROBOT_TYPE = "synthetic_arm"
+DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
+
+
+@dataclass(frozen=True, slots=True)
+class SynthReport:
+    """What was made."""
+
+    path: Path
+    episodes: int
+    frames: int
+    tasks: int
+    data_files: int
+    video_files: int
+    size_bytes: int
+    camera_kbit_per_s: dict[str, float]  # of each camera stored as video
+
+
+def make_dataset(dest: Path, spec: SynthSpec) -> SynthReport:
+    """Make the dataset of a spec in the folder `dest`, which must not exist or be empty.
+
+    The folder appears when the dataset is complete; if anything fails there is none.
+    """
+    _check_free(dest)
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as workshop:
+        root = Path(workshop) / dest.name
+        _record(root, spec)
+        os.replace(root, dest)
+    return _report(dest, spec)
+
+
+def script_of(spec: SynthSpec, episode: int) -> EpisodeScript:
+    """Return what happens in one episode. Pure."""
+    task = choose_tasks(spec.seed, spec.tasks)[episode % spec.tasks]
+    num_frames = length_of(spec, episode)
+    return write_script(spec.seed, episode, num_frames=num_frames, task=task)
+
+
+def length_of(spec: SynthSpec, episode: int) -> int:
+    """Return the number of frames of one episode. Pure."""
+    rng = np.random.default_rng([spec.seed, episode, 6])
+    return int(rng.integers(spec.min_frames, spec.max_frames, endpoint=True))
+
+
+def frames_of(spec: SynthSpec, script: EpisodeScript) -> Iterator[dict[str, Any]]:
+    """Yield the frames of an episode as the writer takes them. Pure."""
+    size = {"width": spec.width, "height": spec.height}
+    views = {image_key(name): open_view(script, name, **size) for name in spec.camera_names}
+    depth_view = open_view(script, DEPTH_CAMERA_NAME, **size) if spec.depth else None
+    actions, rewards = script.actions, script.rewards
+    for frame in range(script.num_frames):
+        images: dict[str, Any] = {key: render(view, frame) for key, view in views.items()}
+        if depth_view is not None:
+            images[DEPTH_KEY] = render_depth(depth_view, frame)[..., None]
+        yield {
+            "observation.state": script.joints[frame],
+            "action": actions[frame],
+            "next.reward": rewards[frame : frame + 1],
+            "next.done": np.array([frame == script.num_frames - 1]),
+            "task": str(script.task),
+            **images,
+        }
+
+
+def image_key(camera_name: str) -> str:
+    """Return the feature of a camera."""
+    return f"observation.images.{camera_name}"
+
+
+def features_of(spec: SynthSpec) -> dict[str, dict[str, Any]]:
+    """Return the features of the dataset of a spec. Pure."""
+    joints = {"dtype": "float32", "shape": (len(JOINT_NAMES),), "names": list(JOINT_NAMES)}
+    features: dict[str, dict[str, Any]] = {
+        "observation.state": joints,
+        "action": dict(joints),
+        "next.reward": {"dtype": "float32", "shape": (1,), "names": None},
+        "next.done": {"dtype": "bool", "shape": (1,), "names": None},
+    }
+    axes = ["height", "width", "channels"]
+    first_image = spec.cameras - spec.image_cameras
+    for place, name in enumerate(spec.camera_names):
+        features[image_key(name)] = {
+            "dtype": "video" if place < first_image else "image",
+            "shape": (spec.height, spec.width, 3),
+            "names": axes,
+        }
+    if spec.depth:
+        features[DEPTH_KEY] = {
+            "dtype": "video",
+            "shape": (spec.height, spec.width, 1),
+            "names": axes,
+            "info": {"is_depth_map": True},
+        }
+    return features
+
+
+def _record(root: Path, spec: SynthSpec) -> None:
+    """Write all episodes into a new folder."""
+    writer = create_writer(
+        root,
+        fps=spec.fps,
+        features=features_of(spec),
+        robot_type=ROBOT_TYPE,
+        use_videos=spec.image_cameras < spec.cameras or spec.depth,
+        data_files_size_in_mb=spec.data_file_mb,
+        video_files_size_in_mb=spec.video_file_mb,
+        encoder=spec.encoder(),
+    )
+    bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
+    with bar, writer:
+        for episode in range(spec.episodes):
+            for frame in frames_of(spec, script_of(spec, episode)):
+                writer.add_frame(frame)
+                bar.update()
+            writer.save_episode()
+
+
+def _check_free(dest: Path) -> None:
+    """Raise WriteError if the folder is there and not empty."""
+    if dest.is_dir() and not any(dest.iterdir()):
+        return
+    if dest.exists():
+        what = "a folder that is not empty" if dest.is_dir() else "a file"
+        raise WriteError(
+            f"want a new or empty folder for the dataset, found {what}: {dest}. "
+            "Choose another destination or remove it."
+        )
+
+
+def _report(root: Path, spec: SynthSpec) -> SynthReport:
+    """Return what lies in the folder of a finished dataset."""
+    frames = _total_frames(spec)
+    duration_s = frames / spec.fps
+    videos = [key for key, entry in features_of(spec).items() if entry["dtype"] == "video"]
+    sizes = {key: _size_bytes(root / "videos" / key) for key in videos}
+    return SynthReport(
+        path=root,
+        episodes=spec.episodes,
+        frames=frames,
+        tasks=min(spec.tasks, spec.episodes),
+        data_files=len(list((root / "data").rglob("*.parquet"))),
+        video_files=len(list((root / "videos").rglob("*.mp4"))),
+        size_bytes=_size_bytes(root),
+        camera_kbit_per_s={key: size * 8 / duration_s / 1000 for key, size in sizes.items()},
+    )
+
+
+def _total_frames(spec: SynthSpec) -> int:
+    """Return the number of frames of all episodes."""
+    return sum(length_of(spec, episode) for episode in range(spec.episodes))
+
+
+def _size_bytes(folder: Path) -> int:
+    """Return the size of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

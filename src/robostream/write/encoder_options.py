@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How videos are encoded: the options people set, as the options FFmpeg's encoders understand."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import av
+
+from robostream import config
+from robostream.meta import DepthCoding
+
+# In the order in which "auto" tries them.
+HARDWARE_CODECS = (
+    "h264_videotoolbox",
+    "hevc_videotoolbox",
+    "h264_nvenc",
+    "hevc_nvenc",
+    "h264_vaapi",
+    "h264_qsv",
+)
+CODECS = ("libsvtav1", "h264", "hevc", "libaom-av1", *HARDWARE_CODECS)
+ALIASES = {"av1": "libsvtav1", "libx264": "h264", "libx265": "hevc"}
+
+OptionValue = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class VideoEncoderConfig:
+    """How one camera's video is encoded.
+
+    Attributes:
+        codec: One of CODECS or ALIASES, or "auto": the first hardware encoder that works here,
+            else libsvtav1.
+        pix_fmt: Pixel format of the video.
+        g: A key frame at least every `g` frames.
+        crf: Quality; lower is better and larger.
+        preset: Speed against size, in the codec's own words; libsvtav1 has 12 where none is given.
+        fast_decode: Above 0, tune for fast decoding.
+        threads: Threads per encoder; None leaves it to the codec.
+        extra_options: More options of the encoder; they never replace one of the fields above.
+    """
+
+    codec: str = config.VIDEO_CODEC
+    pix_fmt: str = config.VIDEO_PIX_FMT
+    g: int | None = config.VIDEO_GOP
+    crf: float | None = config.VIDEO_CRF
+    preset: int | str | None = None
+    fast_decode: int = 0
+    threads: int | None = None
+    extra_options: Mapping[str, OptionValue] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "codec", _resolve(self.codec))
+        if self.preset is None and self.codec == "libsvtav1":
+            object.__setattr__(self, "preset", config.SVTAV1_PRESET)
+        if self.g is not None and self.g < 1:
+            raise ValueError(f"want g of 1 frame or more, got {self.g}")
+
+    @classmethod
+    def from_info(cls, info: Mapping[str, Any]) -> VideoEncoderConfig:
+        """Return the options a camera's `info` block records; what is missing has its default."""
+        names = {
+            "codec": "video.codec",
+            "pix_fmt": "video.pix_fmt",
+            "g": "video.g",
+            "crf": "video.crf",
+            "preset": "video.preset",
+            "fast_decode": "video.fast_decode",
+            "extra_options": "video.extra_options",
+        }
+        known = {name: info[key] for name, key in names.items() if info.get(key) is not None}
+        return cls(**known)
+
+    def to_info(self) -> dict[str, Any]:
+        """Return the fields of the `info` block that record these options."""
+        return {
+            "video.g": self.g,
+            "video.crf": self.crf,
+            "video.preset": self.preset,
+            "video.fast_decode": self.fast_decode,
+            "video.video_backend": "pyav",
+            "video.extra_options": dict(self.extra_options),
+        }
+
+
+def _depth_video() -> VideoEncoderConfig:
+    return VideoEncoderConfig(
+        codec=config.DEPTH_CODEC,
+        pix_fmt=config.DEPTH_PIX_FMT,
+        extra_options=config.DEPTH_CODEC_OPTIONS,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DepthEncoderConfig:
+    """How a depth camera's video is encoded: distances to codes, codes to a video."""
+
+    video: VideoEncoderConfig = field(default_factory=_depth_video)
+    coding: DepthCoding = field(default_factory=DepthCoding)
+
+    @classmethod
+    def from_info(cls, info: Mapping[str, Any]) -> DepthEncoderConfig:
+        """Return the options a camera's `info` block records."""
+        return cls(VideoEncoderConfig.from_info(info), DepthCoding.from_info(info))
+
+    def to_info(self) -> dict[str, Any]:
+        """Return the fields of the `info` block that record these options."""
+        return self.video.to_info() | self.coding.to_info()
+
+
+def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:
+    """Return the options as FFmpeg's encoder of that codec takes them. Pure."""
+    found: dict[str, OptionValue | None] = {"g": options.g, **_tuning(options)}
+    # Every group of pictures is closed, so that a reader may start at any key frame.
+    found["flags"] = f"{options.extra_options.get('flags', '')}+cgop"
+    if options.codec == "hevc":
+        found["x265-params"] = _quiet_x265(str(options.extra_options.get("x265-params", "")))
+    chosen = {name: value for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in {**options.extra_options, **chosen}.items()}
+
+
+def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> None:
+    """Open the encoder once, so that wrong options are told before anything is recorded."""
+    size = f"{width}x{height}"
+    try:
+        unused = _open_encoder(options, width=width, height=height)
+    except (av.FFmpegError, ValueError) as error:
+        raise ValueError(
+            f"the encoder {options.codec} refuses {size} {options.pix_fmt} with "
+            f"{ffmpeg_options(options)}: {error}. Change the encoder's options, or the image size "
+            "(most codecs want even numbers)."
+        ) from error
+    if unused:
+        raise ValueError(f"the encoder {options.codec} has no option {', '.join(sorted(unused))}")
+
+
+def _tuning(options: VideoEncoderConfig) -> dict[str, OptionValue | None]:
+    crf, preset, threads = options.crf, options.preset, options.threads
+    if options.codec == "libsvtav1":
+        parts = [f"fast-decode={max(0, min(2, options.fast_decode))}"]
+        parts += [] if threads is None else [f"lp={threads}"]
+        parts += [str(more)] if (more := options.extra_options.get("svtav1-params")) else []
+        return {"crf": crf, "preset": preset, "svtav1-params": ":".join(parts)}
+    if options.codec in ("h264", "hevc"):
+        tune = "fastdecode" if options.fast_decode else None
+        return {"crf": crf, "preset": preset, "tune": tune, "threads": threads}
+    if options.codec == "libaom-av1":
+        row_mt = None if threads is None else 1
+        return {"crf": crf, "preset": preset, "threads": threads, "row-mt": row_mt}
+    if options.codec.endswith("_videotoolbox"):
+        return {"q:v": None if crf is None else max(1, min(100, 100 - 2 * crf))}
+    if options.codec.endswith("_nvenc"):
+        return {"rc": 0, "qp": crf, "preset": preset}
+    if options.codec.endswith("_vaapi"):
+        return {"qp": crf}
+    return {"global_quality": crf, "preset": preset}
+
+
+def _quiet_x265(params: str) -> str:
+    quiet = [] if "log-level" in params else ["log-level=error"]
+    return ":".join([*([params] if params else []), *quiet])
+
+
+def _resolve(codec: str) -> str:
+    codec = ALIASES.get(codec, codec)
+    if codec == "auto":
+        return _first_working_codec()
+    if codec not in CODECS:
+        raise ValueError(
+            f"want a video codec out of {', '.join((*CODECS, *ALIASES, 'auto'))}; got {codec!r}"
+        )
+    if not _is_built_in(codec):
+        raise ValueError(f"this PyAV's FFmpeg has no encoder {codec!r}; choose another codec")
+    return codec
+
+
+@functools.cache
+def _is_built_in(codec: str) -> bool:
+    try:
+        av.Codec(codec, "w")
+    except av.codec.codec.UnknownCodecError:
+        return False
+    return True
+
+
+@functools.cache
+def _first_working_codec() -> str:
+    # FFmpeg may be built with an encoder whose hardware this machine lacks: only opening it tells.
+    for codec in HARDWARE_CODECS:
+        if not _is_built_in(codec):
+            continue
+        try:
+            _open_encoder(VideoEncoderConfig(codec=codec), width=256, height=256)
+        except (av.FFmpegError, ValueError):
+            continue
+        return codec
+    return config.VIDEO_CODEC
+
+
+def _open_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> set[str]:
+    config.quiet_encoders()
+    context = av.CodecContext.create(options.codec, "w")
+    assert isinstance(context, av.VideoCodecContext)
+    context.width, context.height, context.pix_fmt = width, height, options.pix_fmt
+    context.time_base = Fraction(1, 30)
+    context.options = ffmpeg_options(options)
+    context.open()
+    # FFmpeg takes what it knows out of the options and leaves the rest.
+    return set(context.options)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which saved episodes make up which file of the dataset, and making that file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from robostream.meta import DatasetInfo
+from robostream.write.encoder import frame_rate
+from robostream.write.join_data import join_rows
+from robostream.write.join_video import VideoPart, join_videos
+from robostream.write.layout import FilePlace
+from robostream.write.staging import (
+    StagedEpisode,
+    StagingFolder,
+    place_whole,
+    remove_files,
+    rows_path,
+    video_path,
+)
+
+_DATA = ""  # the stream of rows; every other stream is named by its camera
+
+
+@dataclass(frozen=True, slots=True)
+class JoinJob:
+    """A file of the dataset and the episodes it is made of.
+
+    Attributes:
+        stream: The camera of a video; empty for rows.
+    """
+
+    stream: str
+    place: FilePlace
+    episodes: tuple[StagedEpisode, ...]
+
+    def relative_path(self, info: DatasetInfo) -> str:
+        """Return where the file lies in the dataset."""
+        numbers = {"chunk_index": self.place.chunk, "file_index": self.place.file}
+        if self.stream == _DATA:
+            return info.data_path.format(**numbers)
+        assert info.video_path is not None  # DatasetInfo.check: videos have a path
+        return info.video_path.format(video_key=self.stream, **numbers)
+
+
+def all_jobs(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
+    """Return one job per file, in the order the files begin. Pure."""
+    grouped: dict[tuple[str, FilePlace], list[StagedEpisode]] = {}
+    for episode in episodes:
+        for stream, place in _places(episode).items():
+            grouped.setdefault((stream, place), []).append(episode)
+    return [JoinJob(*name, tuple(members)) for name, members in grouped.items()]
+
+
+def closed_jobs(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
+    """Return the files that the last episode closed by going to the next one. Pure."""
+    if len(episodes) < 2:
+        return []
+    before, last = _places(episodes[-2]), _places(episodes[-1])
+    return [
+        JoinJob(stream, place, _members(episodes[:-1], stream, place))
+        for stream, place in before.items()
+        if place != last[stream]
+    ]
+
+
+def run_job(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
+    """Make the file, unless it is made already, then drop the parts it was made of."""
+    relative = job.relative_path(info)
+    target = staging.ready / relative
+    sources = [_part_path(staging, episode, job.stream) for episode in job.episodes]
+    if not target.exists():
+        aside = staging.aside / relative.replace("/", "+")
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        if job.stream == _DATA:
+            join_rows(sources, aside)
+        else:
+            join_videos(_video_parts(job, sources), aside, rate=frame_rate(info.fps))
+        place_whole(aside, target)
+    remove_files(sources)
+
+
+def _places(episode: StagedEpisode) -> dict[str, FilePlace]:
+    return {_DATA: episode.data, **{key: video.place for key, video in episode.videos.items()}}
+
+
+def _members(
+    episodes: Sequence[StagedEpisode], stream: str, place: FilePlace
+) -> tuple[StagedEpisode, ...]:
+    run = takewhile(lambda episode: _places(episode)[stream] == place, reversed(episodes))
+    return tuple(run)[::-1]
+
+
+def _part_path(staging: StagingFolder, episode: StagedEpisode, stream: str) -> Path:
+    folder = staging.episode(episode.episode_index)
+    return rows_path(folder) if stream == _DATA else video_path(folder, stream)
+
+
+def _video_parts(job: JoinJob, sources: Sequence[Path]) -> list[VideoPart]:
+    return [
+        VideoPart(
+            path=source,
+            start_frame=episode.videos[job.stream].start_frame,
+            num_frames=episode.num_frames,
+            reorder_frames=episode.videos[job.stream].reorder_frames,
+        )
+        for episode, source in zip(job.episodes, sources, strict=True)
+    ]

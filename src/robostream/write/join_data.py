@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing rows as Parquet the way LeRobot's recorder does: one row group per episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def write_rows(table: pa.Table, target: Path) -> int:
+    """Write one episode's rows and return the compressed bytes of its row group."""
+    with _writer(target, table.schema) as writer:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+    group = pq.read_metadata(target).row_group(0)
+    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+
+
+def join_rows(parts: Sequence[Path], target: Path) -> None:
+    """Write the rows of several episodes into one file, one row group each."""
+    with _writer(target, pq.read_schema(parts[0])) as writer:
+        for part in parts:
+            with pq.ParquetFile(part) as file:
+                table = file.read()
+            writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+
+def _writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=True)

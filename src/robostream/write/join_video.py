@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joining the videos of several episodes into one MP4, packet by packet, without re-encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+
+from robostream.errors import WriteError
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPart:
+    """One episode's video and the frame of the joined file at which it starts.
+
+    Attributes:
+        reorder_frames: How many frames at most are stored ahead of one that is shown earlier.
+    """
+
+    path: Path
+    start_frame: int
+    num_frames: int
+    reorder_frames: int
+
+
+def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> None:
+    """Write one MP4, its index first, in which frame k is shown at exactly k / rate.
+
+    The parts must follow one another without a gap and have equal codec parameters.
+    """
+    # Decoders count time in stored order, viewers in shown order; the file's decode times run
+    # ahead by the largest reordering of any part, so that they rise evenly across the seams.
+    ahead = max(part.reorder_frames for part in parts)
+    with (
+        av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
+        av.open(str(parts[0].path)) as first,
+    ):
+        stream = output.add_stream_from_template(first.streams.video[0], opaque=True)
+        stream.time_base = 1 / rate
+        for part in parts:
+            for place, packet in enumerate(_packets(part, rate)):
+                packet.stream = stream
+                packet.time_base = 1 / rate
+                packet.dts = part.start_frame + place - ahead
+                packet.pts = part.start_frame + int(packet.pts or 0)
+                packet.duration = 1
+                output.mux(packet)
+    _check_length(target, parts, rate)
+
+
+def _packets(part: VideoPart, rate: Fraction) -> Iterator[av.Packet[av.VideoStream]]:
+    """Yield a part's packets in stored order, their `pts` counted in frames."""
+    with av.open(str(part.path)) as source:
+        stream = source.streams.video[0]
+        for packet in source.demux(stream):
+            if packet.pts is None or packet.time_base is None:
+                continue  # the empty packet that ends a stream
+            frame = packet.pts * packet.time_base * rate
+            if frame.denominator != 1:
+                raise WriteError(f"{part.path}: a frame at {float(frame / rate)} s is off the grid")
+            packet.pts = int(frame)
+            yield packet
+
+
+def _check_length(target: Path, parts: Sequence[VideoPart], rate: Fraction) -> None:
+    want = sum(part.num_frames for part in parts)
+    with av.open(str(target)) as joined:
+        stream = joined.streams.video[0]
+        length_s = (stream.duration or 0) * (stream.time_base or Fraction(0))
+        if stream.frames != want or length_s != want / rate:
+            raise WriteError(
+                f"{target}: the joined video has {stream.frames} frames over {float(length_s)} s, "
+                f"want {want} over {float(want / rate)} s"
+            )

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Language annotations: the rows a language column holds per frame, and how they are stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from robostream.write.camera_input import Fault
+
+PERSISTENT = "language_persistent"
+# Styles that speak of what one camera sees.
+_CAMERA_STYLES = ("vqa", "trace")
+_TEXTS = ("role", "content", "style", "camera")
+
+
+def language_fields(name: str) -> list[str]:
+    """Return the fields of a row of a language column; only persistent rows carry a time."""
+    timed = ["timestamp"] if name == PERSISTENT else []
+    return ["role", "content", "style", *timed, "camera", "tool_calls"]
+
+
+def accept_rows(name: str, value: Any) -> list[dict[str, Any]] | Fault:
+    """Return the rows with every field present and tool calls as JSON texts, or the fault."""
+    if value is None:
+        return []
+    if not isinstance(value, Sequence) or not all(isinstance(row, Mapping) for row in value):
+        return Fault(f"want a list of rows (dicts), found {value!r}")
+    fields = language_fields(name)
+    for row in value:
+        if fault := _row_fault(row, fields):
+            return Fault(f"{fault} in the row {dict(row)!r}")
+    return [_stored(row, fields) for row in value]
+
+
+def language_type(name: str) -> pa.DataType:
+    """Return the Arrow type of a language column."""
+    # Arrow's JSON type came with pyarrow 19; before it, the same texts are plain strings.
+    json_type = pa.json_() if hasattr(pa, "json_") else pa.string()
+    types = {"timestamp": pa.float32(), "tool_calls": pa.list_(json_type)}
+    return pa.list_(pa.struct([(f, types.get(f, pa.string())) for f in language_fields(name)]))
+
+
+def language_schema(name: str) -> dict[str, Any]:
+    """Return how the Hugging Face `datasets` library describes a language column."""
+    text = {"dtype": "string", "_type": "Value"}
+    special = {
+        "timestamp": {"dtype": "float32", "_type": "Value"},
+        "tool_calls": {"feature": {"_type": "Json"}, "_type": "List"},
+    }
+    row = {f: special.get(f, text) for f in language_fields(name)}
+    return {"feature": row, "_type": "List"}
+
+
+def _row_fault(row: Mapping[str, Any], fields: Sequence[str]) -> str | None:
+    if unknown := [key for key in row if key not in fields]:
+        return f"want the fields {', '.join(fields)}, found {', '.join(map(repr, unknown))} too"
+    if not isinstance(row.get("role"), str):
+        return "want a role (a text)"
+    if wrong := [f for f in _TEXTS if not isinstance(row.get(f), str | None)]:
+        return f"want texts or None for {', '.join(wrong)}"
+    if "timestamp" in fields and not isinstance(row.get("timestamp"), int | float):
+        return "want a timestamp in seconds"
+    if (row.get("style") in _CAMERA_STYLES) != bool(row.get("camera")):
+        return f"want a camera for the styles {', '.join(_CAMERA_STYLES)} and for no other"
+    return None
+
+
+def _stored(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    calls = row.get("tool_calls")
+    texts = None if calls is None else [json.dumps(call, separators=(",", ":")) for call in calls]
+    return {**{field: row.get(field) for field in fields}, "tool_calls": texts}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a recording stands: what is counted, and which files are open. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robostream.meta import CAMERA_DTYPES, DatasetInfo
+from robostream.write.layout import OpenFile, SizeRules, data_file_for, video_file_for
+from robostream.write.open_episode import RecordedEpisode
+from robostream.write.staging import StagedEpisode, StagedVideo
+from robostream.write.statistics import NO_STATS_DTYPES, FeatureStats, column_stats
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a dataset holds, saved episodes included, and the files new ones go to.
+
+    Attributes:
+        tasks: The task texts in the order of their task_index.
+        videos: The open file of each camera.
+    """
+
+    num_episodes: int
+    num_frames: int
+    tasks: tuple[str, ...]
+    data: OpenFile
+    videos: Mapping[str, OpenFile]
+
+    def enter(self, episode: RecordedEpisode, *, rows_bytes: int, rules: SizeRules) -> Ledger:
+        """Return the ledger after this episode, which the open files then hold."""
+        length = episode.num_frames
+        data = data_file_for(self.data, num_frames=length, rules=rules)
+        videos = {}
+        for key, current in self.videos.items():
+            video = episode.cameras[key].video
+            assert video is not None  # the ledger's streams are the cameras stored as video
+            size, kind = video.size_bytes, video.parameters
+            file = video_file_for(current, size_bytes=size, parameters=kind, rules=rules)
+            videos[key] = file.with_episode(size_bytes=size, num_frames=length, parameters=kind)
+        return Ledger(
+            self.num_episodes + 1,
+            self.num_frames + length,
+            tuple(dict.fromkeys([*self.tasks, *episode.tasks])),
+            data.with_episode(size_bytes=rows_bytes, num_frames=length),
+            videos,
+        )
+
+
+def all_columns(episode: RecordedEpisode, ledger: Ledger, *, fps: float) -> dict[str, Any]:
+    """Return the episode's columns with the default ones filled in; `ledger` is before it."""
+    length = episode.num_frames
+    frames = np.arange(length)
+    known = dict.fromkeys([*ledger.tasks, *episode.tasks])
+    numbers = {task: number for number, task in enumerate(known)}
+    return {
+        **episode.columns,
+        # In double precision, for the statistics; the table stores what the feature says.
+        "timestamp": frames / fps,
+        "frame_index": frames,
+        "episode_index": np.full(length, ledger.num_episodes),
+        "index": ledger.num_frames + frames,
+        "task_index": np.array([numbers[task] for task in episode.tasks]),
+    }
+
+
+def staged_record(
+    episode: RecordedEpisode,
+    columns: Mapping[str, Any],
+    *,
+    after: Ledger,
+    info: DatasetInfo,
+    camera_info: dict[str, dict[str, Any]],
+) -> StagedEpisode:
+    """Return what is kept about a saved episode; `after` is the ledger with it entered."""
+    length = episode.num_frames
+    return StagedEpisode(
+        episode_index=after.num_episodes - 1,
+        start_frame=after.num_frames - length,
+        num_frames=length,
+        tasks=list(dict.fromkeys(episode.tasks)),
+        data=after.data.place,
+        videos={
+            key: StagedVideo(file.place, file.num_frames - length, _reorder(episode, key))
+            for key, file in after.videos.items()
+        },
+        stats={
+            name: {key: value.tolist() for key, value in entry.items()}
+            for name, entry in _episode_stats(episode, columns, info).items()
+        },
+        camera_info=camera_info,
+    )
+
+
+def _reorder(episode: RecordedEpisode, key: str) -> int:
+    video = episode.cameras[key].video
+    return video.reorder_frames if video is not None else 0
+
+
+def _episode_stats(
+    episode: RecordedEpisode, columns: Mapping[str, Any], info: DatasetInfo
+) -> dict[str, FeatureStats]:
+    stats = {}
+    for name, entry in info.features.items():
+        if entry["dtype"] in CAMERA_DTYPES:
+            stats[name] = episode.cameras[name].stats
+        elif entry["dtype"] not in NO_STATS_DTYPES:
+            stats[name] = column_stats(columns[name])
+    return stats

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a writer: on a new dataset, or on one that is to grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from robostream import config
+from robostream.errors import WriteError
+from robostream.meta import (
+    DatasetInfo,
+    DepthCoding,
+    LeRobotDatasetMetadata,
+    write_bytes_atomic,
+)
+from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
+from robostream.write.failures import writing
+from robostream.write.lock import WriterLock
+from robostream.write.open_episode import RecordingOptions
+from robostream.write.publish import publish_saved
+from robostream.write.recorded_features import check_cameras, features_to_record
+from robostream.write.staging import StagingFolder
+from robostream.write.writer import DatasetWriter
+
+
+def create_writer(
+    root: str | Path,
+    *,
+    fps: int,
+    features: Mapping[str, Any],
+    robot_type: str | None = None,
+    use_videos: bool = True,
+    chunks_size: int = config.CHUNKS_SIZE,
+    data_files_size_in_mb: float = config.DATA_FILES_SIZE_IN_MB,
+    video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
+    encoder: VideoEncoderConfig | None = None,
+    depth_encoder: DepthEncoderConfig | None = None,
+    queue_frames: int = config.ENCODER_QUEUE_FRAMES,
+) -> DatasetWriter:
+    """Return a writer on a new, empty dataset.
+
+    Args:
+        root: The dataset's folder; it must not exist yet, or be empty.
+        fps: Frames per second.
+        features: By name, `{"dtype", "shape", "names"}` of each camera and column; the default
+            features are added.
+        robot_type: The robot that is recorded.
+        use_videos: Whether cameras may be stored as video.
+        chunks_size: Most files per chunk folder.
+        data_files_size_in_mb: Size at which a new Parquet file is begun.
+        video_files_size_in_mb: Size at which a new MP4 is begun.
+        encoder: How colour cameras are encoded.
+        depth_encoder: How depth cameras are encoded.
+        queue_frames: Images that may wait for one encoder before add_frame() waits.
+    """
+    root = Path(root)
+    options = RecordingOptions(
+        encoder or VideoEncoderConfig(), depth_encoder or DepthEncoderConfig(), queue_frames
+    )
+    info = DatasetInfo(
+        fps=fps,
+        features=features_to_record(features, use_videos=use_videos),
+        robot_type=robot_type,
+        chunks_size=chunks_size,
+        data_files_size_in_mb=data_files_size_in_mb,
+        video_files_size_in_mb=video_files_size_in_mb,
+        video_path=config.VIDEO_PATH if use_videos else None,
+    )
+    info.check("create")
+    check_cameras(info, options.encoder, options.depth_encoder)
+    _check_free(root)
+    staging = StagingFolder(root)
+    with writing("a new dataset", root, cure="Choose another folder, or free some space."):
+        lock = WriterLock(staging.path)
+        staging.clean()
+        write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
+    return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
+
+
+def resume_writer(
+    root: str | Path,
+    *,
+    encoder: VideoEncoderConfig | None = None,
+    depth_encoder: DepthEncoderConfig | None = None,
+    queue_frames: int = config.ENCODER_QUEUE_FRAMES,
+) -> DatasetWriter:
+    """Return a writer that adds episodes to a dataset, in files of their own.
+
+    Episodes that an interrupted recording had saved are brought into the dataset first. Without
+    options given, cameras are encoded as info.json says they were before.
+    """
+    root = Path(root)
+    if not (root / config.INFO_PATH).is_file():
+        raise WriteError(
+            f"{root}: no {config.INFO_PATH} here, so there is no dataset to resume. Give the "
+            "folder of one, or create it."
+        )
+    staging = StagingFolder(root)
+    lock = WriterLock(staging.path)
+    try:
+        with writing("the saved episodes", root, cure="Free some space, then resume again."):
+            publish_saved(staging)
+        meta = LeRobotDatasetMetadata(root.name, root=root)
+        options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
+        check_cameras(meta.info, options.encoder, options.depth_encoder)
+        return DatasetWriter(meta, staging, lock, options)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _check_free(root: Path) -> None:
+    # What a create() that was killed may leave is no dataset.
+    kept = (p for p in root.rglob("*") if p.is_file() and p.name != "lock" and p.suffix != ".part")
+    if (found := next(kept, None)) is not None:
+        raise WriteError(
+            f"{root}: want a new or empty folder, found {found.relative_to(root)} in it. Choose "
+            "another folder, delete this one, or resume the dataset in it."
+        )
+
+
+def _resumed_options(
+    info: DatasetInfo,
+    encoder: VideoEncoderConfig | None,
+    depth_encoder: DepthEncoderConfig | None,
+    queue_frames: int,
+) -> RecordingOptions:
+    colour = _recorded_block(info, depth=False)
+    depth = _recorded_block(info, depth=True)
+    if encoder is None:
+        encoder = VideoEncoderConfig.from_info(colour) if colour else VideoEncoderConfig()
+    if depth_encoder is None:
+        depth_encoder = DepthEncoderConfig.from_info(depth) if depth else DepthEncoderConfig()
+    elif depth and depth_encoder.coding != DepthCoding.from_info(depth):
+        raise ValueError(
+            f"depth is stored with {DepthCoding.from_info(depth)} in this dataset; another coding "
+            f"({depth_encoder.coding}) would be read back as wrong distances"
+        )
+    return RecordingOptions(encoder, depth_encoder, queue_frames)
+
+
+def _recorded_block(info: DatasetInfo, *, depth: bool) -> Mapping[str, Any]:
+    """Return what info.json says about the first such camera that was ever recorded."""
+    for key in info.video_keys:
+        block: Mapping[str, Any] = info.features[key].get("info") or {}
+        if (key in info.depth_keys) == depth and "video.codec" in block:
+            return block
+    return {}

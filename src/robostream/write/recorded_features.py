@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The features of a new dataset: the user's and the default ones, checked to be recordable."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from robostream.errors import MetadataError
+from robostream.meta import (
+    CAMERA_DTYPES,
+    DEFAULT_FEATURES,
+    LANGUAGE_KEYS,
+    DatasetInfo,
+    Features,
+    image_shape,
+    is_depth,
+    validate_features,
+)
+from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig, check_encoder
+
+
+def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Features:
+    """Return the features of a new dataset, the default ones last, or raise MetadataError."""
+    whole = {**features, **copy.deepcopy(DEFAULT_FEATURES)}
+    checked = validate_features(whole, "features")
+    faults = [
+        f"{name}: {fault}" for name, entry in checked.items() if (fault := _fault(name, entry))
+    ]
+    videos = [name for name, entry in checked.items() if entry["dtype"] == "video"]
+    if videos and not use_videos:
+        faults.append(f"{', '.join(videos)}: videos, though use_videos is False; want dtype image")
+    if faults:
+        listed = "".join(f"\n  - {fault}" for fault in faults)
+        raise MetadataError(f"these features cannot be recorded:{listed}")
+    return {name: _marked(entry) for name, entry in checked.items()}
+
+
+def check_cameras(
+    info: DatasetInfo, encoder: VideoEncoderConfig, depth_encoder: DepthEncoderConfig
+) -> None:
+    """Raise ValueError if an encoder cannot encode a camera's images."""
+    sizes = {(is_depth(info.features[k]), *image_shape(info.features[k])) for k in info.video_keys}
+    for depth, _, height, width in sorted(sizes):
+        check_encoder(depth_encoder.video if depth else encoder, width=width, height=height)
+
+
+def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
+    dtype, shape = entry["dtype"], entry["shape"]
+    if dtype in CAMERA_DTYPES:
+        channels, _, _ = image_shape(entry)
+        if channels != (1 if is_depth(entry) else 3) and channels != 1:
+            return f"a camera has 3 channels, a depth camera 1; found {channels} in {shape}"
+        return None
+    if dtype == "language" and name not in LANGUAGE_KEYS:
+        return f"language columns are called {' and '.join(LANGUAGE_KEYS)}"
+    if dtype in ("string", "language"):
+        return None if shape == (1,) else f"{dtype} wants shape (1,), found {shape}"
+    return None if shape else "want at least one axis; a single number has shape (1,)"
+
+
+def _marked(entry: dict[str, Any]) -> dict[str, Any]:
+    # One channel means depth; readers go by the mark.
+    if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
+        return {**entry, "info": {"is_depth_map": True, **(entry.get("info") or {})}}
+    return entry

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`DatasetWriter`: frames in, a LeRobot v3.0 dataset out, nothing lost when it is killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from robostream.errors import FrameError, ModeError
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, depth_unit
+from robostream.write.failures import writing
+from robostream.write.frame_check import CheckedFrame, check_frame
+from robostream.write.jobs import closed_jobs, run_job
+from robostream.write.join_data import write_rows
+from robostream.write.layout import MB, OpenFile, SizeRules
+from robostream.write.ledger import Ledger, all_columns, staged_record
+from robostream.write.lock import WriterLock
+from robostream.write.open_episode import OpenEpisode, RecordedEpisode, RecordingOptions
+from robostream.write.publish import first_new_place, publish_saved
+from robostream.write.row_table import row_table
+from robostream.write.staging import StagedEpisode, StagingFolder, commit_episode, rows_path
+from robostream.write.video_info import video_info
+
+logger = logging.getLogger(__name__)
+
+_RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
+_SAVE_AGAIN = "Free some space, then call save_episode() again; its frames are still there."
+_FINALIZE_AGAIN = "Free some space, then call finalize() again, or resume the dataset later."
+
+
+class DatasetWriter:
+    """Records episodes into a dataset folder; made by `create_writer` or `resume_writer`.
+
+    An episode is safe once `save_episode` has returned, whatever happens to the process. It is
+    part of the dataset once `finalize` has returned, here or after a later resume. One thread
+    may use a writer; only one writer may be open per dataset.
+    """
+
+    def __init__(
+        self,
+        meta: LeRobotDatasetMetadata,
+        staging: StagingFolder,
+        lock: WriterLock,
+        options: RecordingOptions,
+    ) -> None:
+        self.root = staging.root
+        self.info: DatasetInfo = meta.info
+        self._staging = staging
+        self._lock = lock
+        self._options = options
+        self._ledger = _open_ledger(meta)
+        self._rules = _size_rules(meta.info)
+        self._units = _known_units(meta.info)
+        self._described = {k for k in meta.video_keys if "video.codec" in _info(meta.info, k)}
+        self._open = OpenEpisode(staging.open, self.info, options)
+        self._open_units: dict[str, str] = {}
+        self._saved: list[StagedEpisode] = []
+        self._joiner = ThreadPoolExecutor(1, thread_name_prefix="join")
+        self._state = "recording"
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and self._state == "recording":
+            self.clear_episode_buffer()
+        self.finalize()
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes in the dataset, those saved but not yet published included."""
+        return self._ledger.num_episodes
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all those episodes."""
+        return self._ledger.num_frames
+
+    @property
+    def tasks(self) -> list[str]:
+        """The task texts in the order of their task_index."""
+        return list(self._ledger.tasks)
+
+    def has_pending_frames(self) -> bool:
+        """Return whether frames were added that are not saved yet."""
+        return self._open.num_frames > 0
+
+    def add_frame(self, frame: Mapping[str, Any]) -> None:
+        """Add a frame to the open episode; waits while a camera's encoder is behind.
+
+        Args:
+            frame: A value for each feature, of exactly its dtype and shape, and the `task`.
+                Cameras take HWC or CHW arrays (uint8, or floats from 0 to 1) or PIL images.
+
+        Raises:
+            FrameError: Listing every fault; the episode is as it was before.
+            WriteError: The disk or an encoder refuses; saved episodes are intact.
+        """
+        self._require_recording()
+        episode = f"episode {self.num_episodes}"
+        checked = check_frame(
+            frame,
+            self.info.features,
+            depth_units={**self._open_units, **self._units},
+            where=f"frame {self._open.num_frames} of {episode}",
+        )
+        with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
+            self._open.add(checked)
+        self._note_units(checked)
+
+    def save_episode(self) -> None:
+        """Make the added frames an episode; when this returns, it survives any crash."""
+        self._require_recording()
+        length = self._open.num_frames
+        episode = f"episode {self.num_episodes} ({length} frames)"
+        if length == 0:
+            raise FrameError(
+                f"{self.root}: no frame was added since the last episode, so there is none to "
+                "save. Call add_frame() first."
+            )
+        with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
+            recorded = self._open.finish()
+        with writing(f"{episode}", self.root, cure=_SAVE_AGAIN):
+            record, ledger = self._stage(recorded)
+            commit_episode(self._staging, record)
+        self._ledger = ledger
+        self._units |= self._open_units
+        self._described |= set(record.videos)
+        self._forget_open()
+        # Kept without the statistics: only where things lie is needed again.
+        self._saved.append(dataclasses.replace(record, stats={}, camera_info={}))
+        self._join_closed_files()
+
+    def clear_episode_buffer(self) -> None:
+        """Throw away the frames added since the last saved episode."""
+        self._require_recording()
+        self._open.discard()
+        self._forget_open()
+
+    def finalize(self) -> None:
+        """Bring all saved episodes into the dataset and close the writer; may be called again.
+
+        Frames that were added but not saved are thrown away, with a warning.
+        """
+        if self._state == "closed":
+            return
+        if self.has_pending_frames():
+            warnings.warn(
+                f"{self.root}: {self._open.num_frames} frames were added but not saved and are "
+                "thrown away; call save_episode() before finalize()",
+                stacklevel=2,
+            )
+        self._open.discard()
+        self._forget_open()
+        self._state = "finalizing"
+        self._joiner.shutdown()
+        with writing("the dataset's files", self.root, cure=_FINALIZE_AGAIN):
+            publish_saved(self._staging)
+            self._lock.release()
+        self._state = "closed"
+
+    def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, Ledger]:
+        columns = all_columns(recorded, self._ledger, fps=self.info.fps)
+        table = row_table(self.info.features, columns)
+        rows_bytes = write_rows(table, rows_path(self._staging.open))
+        ledger = self._ledger.enter(recorded, rows_bytes=rows_bytes, rules=self._rules)
+        camera_info = self._camera_info(recorded)
+        record = staged_record(
+            recorded, columns, after=ledger, info=self.info, camera_info=camera_info
+        )
+        return record, ledger
+
+    def _camera_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
+        """Return what info.json does not say yet about the cameras."""
+        found: dict[str, dict[str, Any]] = {
+            key: {"depth_unit": unit} for key, unit in self._open_units.items()
+        }
+        for key, result in recorded.cameras.items():
+            if result.video is not None and key not in self._described:
+                depth = key in self.info.depth_keys
+                encoder = self._options.depth_encoder if depth else self._options.encoder
+                found[key] = {**found.get(key, {}), **video_info(result.video.path, encoder)}
+        return found
+
+    def _note_units(self, frame: CheckedFrame) -> None:
+        for key in self.info.depth_keys:
+            if key not in self._units:
+                self._open_units[key] = depth_unit(frame.values[key].dtype)
+
+    def _forget_open(self) -> None:
+        self._open = OpenEpisode(self._staging.open, self.info, self._options)
+        self._open_units = {}
+
+    def _join_closed_files(self) -> None:
+        for job in closed_jobs(self._saved):
+            done = self._joiner.submit(run_job, job, self._staging, self.info)
+            done.add_done_callback(_log_failure)
+
+    def _require_recording(self) -> None:
+        if self._state != "recording":
+            raise ModeError(
+                f"{self.root}: this writer is {self._state}; only finalize() may be called. "
+                "To add episodes, resume the dataset."
+            )
+
+
+def _log_failure(done: Future[None]) -> None:
+    if error := done.exception():
+        logger.warning("joining files in the background failed, finalize() will retry: %s", error)
+
+
+def _open_ledger(meta: LeRobotDatasetMetadata) -> Ledger:
+    return Ledger(
+        num_episodes=meta.total_episodes,
+        num_frames=meta.total_frames,
+        tasks=tuple(meta.tasks),
+        data=OpenFile(first_new_place(meta, "data")),
+        videos={key: OpenFile(first_new_place(meta, f"videos/{key}")) for key in meta.video_keys},
+    )
+
+
+def _size_rules(info: DatasetInfo) -> SizeRules:
+    return SizeRules(
+        chunks_size=info.chunks_size,
+        data_limit_bytes=info.data_files_size_in_mb * MB,
+        video_limit_bytes=info.video_files_size_in_mb * MB,
+    )
+
+
+def _known_units(info: DatasetInfo) -> dict[str, str]:
+    units = {key: _info(info, key).get("depth_unit") for key in info.depth_keys}
+    return {key: unit for key, unit in units.items() if unit is not None}
+
+
+def _info(info: DatasetInfo, key: str) -> dict[str, Any]:
+    return info.features[key].get("info") or {}

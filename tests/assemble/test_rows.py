@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from robostream.assemble.columns import language_value
+from robostream.assemble.rows import RowReader
+from robostream.errors import DataFileError
+from robostream.meta import LeRobotDatasetMetadata
+from tests.datasets import FIXTURES, NAMES, copy_of, edit_info
+
+DATA = "data/chunk-000/file-000.parquet"
+
+
+def reader_of(root: Path) -> RowReader:
+    meta = LeRobotDatasetMetadata("some/name", root=root)
+    return RowReader(meta, [k for k, f in meta.features.items() if f["dtype"] != "video"])
+
+
+def rewrite(root: Path, table: pa.Table, **options: int) -> None:
+    pq.write_table(table, root / DATA, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_equal_the_file(name: str) -> None:
+    """Every number of every episode equals what pyarrow reads, in LeRobot's three dtypes."""
+    reader = reader_of(FIXTURES / name)
+    files = sorted((FIXTURES / name / "data").rglob("*.parquet"))
+    whole = pa.concat_tables([pq.read_table(file) for file in files])
+    start = 0
+    for episode, length in enumerate(reader._meta.episodes["length"].tolist()):
+        rows = reader.read(episode)
+        part = whole.slice(start, length)
+        start += length
+        for key, values in rows.numbers.items():
+            wanted = np.array(part.column(key).to_pylist()).astype(values.dtype)
+            np.testing.assert_array_equal(values, wanted, key)
+            assert values.dtype in (np.float32, np.int64, np.bool_)
+        for key in rows.objects:
+            cells = part.column(key).to_pylist()
+            texts = [c["bytes"] if isinstance(c, dict) else c for c in cells]
+            assert [rows.object_at(key, i) for i in range(length)] == texts
+
+
+@pytest.mark.parametrize("group_rows", [1, 4, 10, 1000])
+def test_row_groups_that_are_no_episodes(tmp_path: Path, group_rows: int) -> None:
+    """Files rewritten by other tools, with groups across episodes, give the same rows."""
+    root = copy_of("images", tmp_path)
+    rewrite(root, pq.read_table(root / DATA), row_group_size=group_rows)
+    there, here = reader_of(FIXTURES / "images"), reader_of(root)
+    for episode in (2, 0, 1):
+        expected, found = there.read(episode), here.read(episode)
+
+        for key, values in expected.numbers.items():
+            np.testing.assert_array_equal(found.numbers[key], values)
+        assert found.objects["observation.images.top"] == expected.objects["observation.images.top"]
+
+
+def test_an_episode_does_not_keep_its_file_in_memory(tmp_path: Path) -> None:
+    """Rows cut out of a large group hold their own bytes only."""
+    root = copy_of("images", tmp_path)
+    rewrite(root, pq.read_table(root / DATA))
+    rows = reader_of(root).read(1)
+
+    assert rows.nbytes < (root / DATA).stat().st_size / 2
+
+
+def test_a_reader_pickles_without_its_files() -> None:
+    """A used reader is as small as a new one, and works on the other side."""
+    reader = reader_of(FIXTURES / "images")
+    fresh = len(pickle.dumps(reader))
+    reader.read(0)
+    blob = pickle.dumps(reader)
+
+    assert len(blob) == fresh
+    assert pickle.loads(blob).read(2).length == 11
+
+
+@pytest.mark.parametrize("keep", [0, 40, -6])
+def test_a_truncated_file(tmp_path: Path, keep: int) -> None:
+    """A cut Parquet file is named, with the cure."""
+    root = copy_of("images", tmp_path)
+    (root / DATA).write_bytes((root / DATA).read_bytes()[:keep])
+
+    with pytest.raises(DataFileError, match=r"file-000\.parquet: not a readable Parquet.*again"):
+        reader_of(root).read(0)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """A file that meta/ names but is not there is told as missing."""
+    root = copy_of("images", tmp_path)
+    (root / DATA).unlink()
+
+    with pytest.raises(DataFileError, match=r"file-000\.parquet: the file is missing"):
+        reader_of(root).read(0)
+
+
+def test_a_file_of_another_version(tmp_path: Path) -> None:
+    """Too few rows, foreign rows and missing columns are told apart."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / DATA)
+    rewrite(root, table.slice(0, 20))
+    with pytest.raises(DataFileError, match=r"should be rows \[16, 27\)"):
+        reader_of(root).read(2)
+    rewrite(root, table.take(list(range(26, -1, -1))))
+    with pytest.raises(DataFileError, match="want frames 0 to 8 of it in order"):
+        reader_of(root).read(0)
+    rewrite(root, table.drop_columns(["action"]))
+    with pytest.raises(DataFileError, match="the columns action that info.json declares"):
+        reader_of(root).read(0)
+
+
+def test_a_column_of_another_shape(tmp_path: Path) -> None:
+    """A column that does not fit its declared shape is an error, not a reshaped guess."""
+    root = copy_of("images", tmp_path)
+    edit_info(root, lambda info: info["features"]["action"].update(shape=[6]))
+
+    with pytest.raises(DataFileError, match=r"'action' holds 63 values.*declares shape \(6,\)"):
+        reader_of(root).read(0)
+
+
+def test_undeclared_language_columns_are_refused(tmp_path: Path) -> None:
+    """Annotations that info.json does not know would vanish silently."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / DATA)
+    rewrite(root, table.append_column("language_events", pa.nulls(27, pa.list_(pa.string()))))
+
+    with pytest.raises(DataFileError, match="language_events are in the file but not declared"):
+        reader_of(root).read(0)
+
+
+def test_declared_language_columns_pass_through(tmp_path: Path) -> None:
+    """Lists of annotations come out as Python values, tool calls parsed."""
+    root = copy_of("images", tmp_path)
+    row = {"role": "user", "content": "stop", "style": None, "camera": None}
+    cells = [[row | {"tool_calls": ['{"name": "say"}']}] if i % 2 else [] for i in range(27)]
+    table = pq.read_table(root / DATA)
+    rewrite(root, table.append_column("language_events", pa.array(cells)))
+    entry = {"dtype": "language", "shape": [1], "names": None}
+    edit_info(root, lambda info: info["features"].update(language_events=entry))
+    rows = reader_of(root).read(0)
+
+    assert rows.object_at("language_events", 0) == []
+    parsed = language_value(rows.object_at("language_events", 1))
+    assert parsed == [row | {"tool_calls": [{"name": "say"}]}]

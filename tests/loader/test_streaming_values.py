@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""P5: what is streamed equals what the map-style dataset reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from robostream import LeRobotDataset, StreamingDataLoader
+from tests.datasets import FIXTURES, NAMES
+from tests.loader.streams import assert_equals_map_style, flat, open_stream
+
+
+def windows_of(name: str) -> dict[str, list[float]]:
+    meta = LeRobotDataset("some/name", root=FIXTURES / name).meta
+    step = 1 / meta.fps
+    return {
+        "action": [i * step for i in range(4)],
+        "observation.state": [-step, 0.0],
+        meta.camera_keys[0]: [-5 * step, 0.0, 3 * step],
+        meta.camera_keys[-1]: [-5 * step, 0.0, 3 * step],
+    }
+
+
+@pytest.mark.parametrize("budget", [0, "1GiB"])
+@pytest.mark.parametrize("kind", ["plain", "window"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_sample_equals_the_map_style_item(name: str, kind: str, budget: int | str) -> None:
+    """All keys, pads and pixels of a whole epoch, with and without room for decoded frames."""
+    options: dict[str, Any] = {"delta_timestamps": windows_of(name) if kind == "window" else None}
+    dataset = LeRobotDataset("some/name", root=FIXTURES / name, return_uint8=True, **options)
+    stream = open_stream(FIXTURES / name, frame_cache_bytes=budget, decode_threads=2, **options)
+    batches = list(StreamingDataLoader(stream, batch_size=7))
+
+    assert sorted(flat(batches)) == list(range(len(dataset)))
+    for batch in batches:
+        assert_equals_map_style(batch, dataset)
+
+
+def test_floats_too() -> None:
+    """float32 pictures are the same floats."""
+    dataset = LeRobotDataset("some/name", root=FIXTURES / "h264_bframes")
+    stream = open_stream(FIXTURES / "h264_bframes", return_uint8=False)
+    for batch in StreamingDataLoader(stream, batch_size=10):
+        assert_equals_map_style(batch, dataset)
+
+
+def test_single_samples_equal_items_too() -> None:
+    """Iterating over the dataset itself gives items, not batches."""
+    dataset = LeRobotDataset("some/name", root=FIXTURES / "av1_multifile", return_uint8=True)
+    seen = []
+    for sample in open_stream():
+        seen.append(sample["index"].item())
+        item = dataset[seen[-1]]
+        assert sample.keys() == item.keys()
+        for key, value in item.items():
+            same = (
+                torch.equal(sample[key], value) if torch.is_tensor(value) else sample[key] == value
+            )
+            assert same, key
+
+    assert sorted(seen) == list(range(len(dataset)))
+
+
+def test_transforms_are_applied_and_stacked() -> None:
+    """A transform that changes shape and dtype works in batches."""
+    stream = open_stream(image_transforms=lambda image: image[:, ::2, ::2].float() / 3)
+    batch = next(iter(StreamingDataLoader(stream, batch_size=5)))
+
+    assert batch["observation.images.top"].shape == (5, 3, 24, 32)
+    assert batch["observation.images.wrist"].dtype == torch.float32
+
+
+def test_batches_are_not_written_again_while_held() -> None:
+    """Memory is used again only when nobody holds the batch, or a view into it."""
+    stream = open_stream()
+    loader = StreamingDataLoader(stream, batch_size=4)
+    kept, copies = [], []
+    for batch in loader:
+        kept.append(batch["observation.images.top"][1:2])
+        copies.append(kept[-1].clone())
+        del batch
+
+    assert all(torch.equal(a, b) for a, b in zip(kept, copies, strict=True))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.errors import SelectionError
+from robostream.plan import (
+    Cursor,
+    Cut,
+    EpochPlan,
+    advance,
+    digest,
+    dropped_frames,
+    frames_at,
+    rank_lanes,
+    step_positions,
+    steps_left,
+    worker_steps,
+)
+from tests.plan.spec import LENGTHS, SETTINGS, Pair, make_plan, pairs
+
+WORLD_SIZES = st.integers(1, 9)
+BATCH_SIZES = st.integers(1, 12)
+
+
+def global_step(plan: EpochPlan, cut: Cut, position: int, step: int) -> list[list[Pair]]:
+    """What each rank delivers in one step."""
+    ranks = []
+    for rank in range(cut.world_size):
+        own = Cut(rank, cut.world_size, cut.batch_size, cut.drop_last)
+        at = step_positions(own, plan.num_frames, position, step)
+        episodes, frames = frames_at(plan, at)
+        ranks.append(list(zip(episodes.tolist(), frames.tolist(), strict=True)))
+    return ranks
+
+
+@given(lengths=LENGTHS, settings=SETTINGS, world_size=WORLD_SIZES, batch_size=BATCH_SIZES)
+def test_ranks_share_the_epoch_exactly(
+    lengths: list[int], settings: dict[str, Any], world_size: int, batch_size: int
+) -> None:
+    """P1: over all ranks every frame comes once, and the tail repeats the first few, in order."""
+    plan = make_plan(lengths, settings)
+    cut = Cut(0, world_size, batch_size, drop_last=False)
+    steps = steps_left(cut, plan.num_frames, 0)
+    batches = [global_step(plan, cut, 0, step) for step in range(steps)]
+    delivered = sorted(pair for step in batches for rank in step for pair in rank)
+    whole = pairs(plan, 0, plan.num_frames)
+    repeats = -plan.num_frames % world_size
+    filled = [whole[position % plan.num_frames] for position in range(repeats)]
+
+    assert delivered == sorted(whole + filled)
+    assert all(len({len(rank) for rank in step}) == 1 for step in batches)
+    assert all(len(step[0]) == batch_size for step in batches[:-1])
+
+
+@given(lengths=LENGTHS, settings=SETTINGS, world_size=WORLD_SIZES, batch_size=BATCH_SIZES)
+def test_drop_last_leaves_out_the_tail(
+    lengths: list[int], settings: dict[str, Any], world_size: int, batch_size: int
+) -> None:
+    """With drop_last all batches are full, and what is missing is the end of the order."""
+    plan = make_plan(lengths, settings)
+    cut = Cut(0, world_size, batch_size, drop_last=True)
+    steps = steps_left(cut, plan.num_frames, 0)
+    batches = [global_step(plan, cut, 0, step) for step in range(steps)]
+    dropped = dropped_frames(cut, plan.num_frames, 0)
+    delivered = sorted(pair for step in batches for rank in step for pair in rank)
+
+    assert delivered == sorted(pairs(plan, 0, plan.num_frames - dropped))
+    assert dropped < cut.step_size
+    assert all(len(rank) == batch_size for step in batches for rank in step)
+
+
+@given(
+    lengths=LENGTHS,
+    settings=SETTINGS,
+    topologies=st.lists(st.tuples(WORLD_SIZES, BATCH_SIZES, st.integers(1, 4)), min_size=1),
+)
+def test_resuming_on_other_topologies_loses_and_repeats_nothing(
+    lengths: list[int], settings: dict[str, Any], topologies: list[tuple[int, int, int]]
+) -> None:
+    """P4: saved at any step, resumed on any ranks and batch size, the order goes on."""
+    plan = make_plan(lengths, settings)
+    delivered: list[Pair] = []
+    cursor = Cursor(settings["epoch"], 0)
+    for world_size, batch_size, steps in topologies:
+        cut = Cut(0, world_size, batch_size, drop_last=True)
+        for step in range(min(steps, steps_left(cut, plan.num_frames, cursor.position))):
+            ranks = global_step(plan, cut, cursor.position, step)
+            delivered += [pair for rank in ranks for pair in rank]
+        position = min(cursor.position + steps * cut.step_size, len(delivered))
+        cursor = Cursor(cursor.epoch, position)
+
+    assert sorted(delivered) == sorted(pairs(plan, 0, len(delivered)))
+    array = np.array(delivered, dtype=np.int64).reshape(-1, 2)
+    assert plan.receipt(cursor.position) == digest(array[:, 0], array[:, 1])
+
+
+@given(
+    lengths=LENGTHS,
+    settings=SETTINGS,
+    sizes=st.sampled_from([(1, 12, 4, 3), (2, 6, 3, 4), (12, 1, 1, 12), (2, 8, 16, 1)]),
+    start=st.integers(0, 100),
+)
+def test_equal_global_batches_are_equal_sets(
+    lengths: list[int], settings: dict[str, Any], sizes: tuple[int, int, int, int], start: int
+) -> None:
+    """P4: with W b = W' b' every global batch is the same set of frames, from any position on."""
+    plan = make_plan(lengths, settings)
+    first, second = Cut(0, *sizes[:2], drop_last=True), Cut(0, *sizes[2:], drop_last=True)
+    position = min(start, plan.num_frames)
+    for step in range(steps_left(first, plan.num_frames, position)):
+        one = [pair for rank in global_step(plan, first, position, step) for pair in rank]
+        two = [pair for rank in global_step(plan, second, position, step) for pair in rank]
+
+        assert sorted(one) == sorted(two)
+
+
+@given(num_steps=st.integers(0, 60), num_workers=st.integers(1, 8))
+def test_workers_share_the_steps(num_steps: int, num_workers: int) -> None:
+    """Every step is built by one worker, and they take turns."""
+    shares = [worker_steps(num_steps, worker, num_workers) for worker in range(num_workers)]
+
+    assert sorted(step for share in shares for step in share) == list(range(num_steps))
+    assert all(step % num_workers == worker for worker, s in enumerate(shares) for step in s)
+
+
+@given(
+    num_frames=st.integers(1, 200),
+    world_size=WORLD_SIZES,
+    batch_size=BATCH_SIZES,
+    drop_last=st.booleans(),
+    jumps=st.lists(st.integers(0, 30), max_size=6),
+)
+def test_advancing_is_walking_epoch_after_epoch(
+    num_frames: int, world_size: int, batch_size: int, drop_last: bool, jumps: list[int]
+) -> None:
+    """Epochs follow each other without a gap: jumps add up, and one step never skips any."""
+    drop_last = drop_last and num_frames >= world_size * batch_size
+    cut = Cut(0, world_size, batch_size, drop_last)
+    walked = jumped = Cursor(0, 0)
+    for jump in jumps:
+        jumped = advance(cut, num_frames, jumped, jump)
+        for _ in range(jump):
+            walked = advance(cut, num_frames, walked, 1)
+
+    assert walked == jumped == advance(cut, num_frames, Cursor(0, 0), sum(jumps))
+    assert steps_left(cut, num_frames, walked.position) > 0
+
+
+def test_the_end_of_an_epoch_is_the_start_of_the_next() -> None:
+    """A cursor at the end, or in a tail that is dropped, moves on."""
+    cut = Cut(0, 2, 4, drop_last=True)
+
+    assert advance(cut, 20, Cursor(3, 20), 0) == Cursor(4, 0)
+    assert advance(cut, 20, Cursor(3, 16), 0) == Cursor(4, 0)
+    assert advance(cut, 20, Cursor(3, 8), 1) == Cursor(4, 0)
+
+
+def test_an_epoch_without_a_full_batch_is_refused() -> None:
+    """A run that would never deliver anything says so instead of hanging."""
+    with pytest.raises(SelectionError, match="nothing would ever be delivered"):
+        advance(Cut(0, 4, 8, drop_last=True), 31, Cursor(0, 0), 1)
+
+
+def test_a_rank_touches_the_lanes_of_its_residue() -> None:
+    """Whole lanes when the world size divides their number, else those of the common divisor."""
+    assert list(rank_lanes(Cut(1, 4, 1, True), 8)) == [1, 5]
+    assert list(rank_lanes(Cut(5, 6, 1, True), 8)) == [1, 3, 5, 7]
+    assert list(rank_lanes(Cut(2, 5, 1, True), 8)) == list(range(8))
+
+
+@pytest.mark.parametrize("values", [(2, 2, 1), (-1, 2, 1), (0, 0, 1), (0, 1, 0)])
+def test_impossible_cuts_are_refused(values: tuple[int, int, int]) -> None:
+    """A rank is below the world size and a batch has a sample."""
+    with pytest.raises(ValueError, match="want 0 <= rank < world_size"):
+        Cut(*values, drop_last=False)

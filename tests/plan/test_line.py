@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.errors import SelectionError
+from robostream.plan.line import lay_line
+
+
+@given(
+    lengths=st.lists(st.integers(0, 9), min_size=1).filter(any), key=st.none() | st.integers(0, 99)
+)
+def test_the_line_holds_every_frame_once(lengths: list[int], key: int | None) -> None:
+    """Places and frames match one to one, both ways; empty episodes take no place."""
+    line = lay_line(np.array(lengths), np.arange(len(lengths)) * 3, key=key)
+    places = np.arange(line.num_frames)
+    episodes, frames = line.locate(places)
+    found = sorted(zip(episodes.tolist(), frames.tolist(), strict=True))
+
+    assert found == [(3 * e, f) for e, length in enumerate(lengths) for f in range(length)]
+    assert line.places(episodes, frames).tolist() == places.tolist()
+
+
+def test_without_a_key_the_line_is_the_dataset() -> None:
+    """Unshuffled, episodes and frames come as they are numbered."""
+    line = lay_line(np.array([2, 0, 1]), np.array([4, 5, 9]), key=None)
+    episodes, frames = line.locate(np.arange(3))
+
+    assert episodes.tolist() == [4, 4, 9]
+    assert frames.tolist() == [0, 1, 0]
+    assert line.span(9) == (2, 3)
+
+
+@pytest.mark.parametrize("episode", [5, 6, 99])
+def test_unknown_episodes_have_no_place(episode: int) -> None:
+    """An episode that was not selected, or has no frame, is named in the error."""
+    line = lay_line(np.array([2, 0, 1]), np.array([4, 5, 9]), key=None)
+
+    with pytest.raises(SelectionError, match=f"episode {episode} is not one of the 2 episodes"):
+        line.places(np.array([4, episode]), np.array([0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "ids"),
+    [([1, 1], [3, 3]), ([1, 1], [3, 2]), ([1], [-1]), ([-1], [0]), ([1], [0, 1])],
+)
+def test_bad_tables_are_refused(lengths: list[int], ids: list[int]) -> None:
+    """Ids ascend from 0 without repeats; each has one length of 0 or more."""
+    with pytest.raises(ValueError, match="want"):
+        lay_line(np.array(lengths), np.array(ids), key=None)
+
+
+@pytest.mark.parametrize("lengths", [[], [0, 0]])
+def test_nothing_to_order_is_an_error(lengths: list[int]) -> None:
+    """An epoch without frames would never end."""
+    with pytest.raises(SelectionError, match="has a frame to order"):
+        lay_line(np.array(lengths, dtype=np.int64), np.arange(len(lengths)), key=1)

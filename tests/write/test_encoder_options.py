@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from robostream.meta import DepthCoding
+from robostream.write import DepthEncoderConfig, VideoEncoderConfig
+from robostream.write.encoder_options import check_encoder, ffmpeg_options
+
+
+def test_the_default_is_lerobots() -> None:
+    """AV1 by SVT, a key frame every 2 frames, crf 30, preset 12."""
+    assert ffmpeg_options(VideoEncoderConfig()) == {
+        "g": "2",
+        "crf": "30",
+        "preset": "12",
+        "svtav1-params": "fast-decode=0",
+        "flags": "+cgop",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"codec": "av1", "threads": 3, "fast_decode": 9}, {"svtav1-params": "fast-decode=2:lp=3"}),
+        ({"codec": "av1", "extra_options": {"svtav1-params": "tune=0"}},
+         {"svtav1-params": "fast-decode=0:tune=0"}),
+        ({"codec": "libx264", "threads": 2, "fast_decode": 1},
+         {"tune": "fastdecode", "threads": "2"}),
+        ({"codec": "h264", "preset": "slow", "g": None, "crf": 18.5},
+         {"preset": "slow", "crf": "18.5"}),
+        ({"codec": "h264", "extra_options": {"crf": 1, "bf": 3}}, {"crf": "30", "bf": "3"}),
+        ({"codec": "hevc"}, {"x265-params": "log-level=error"}),
+        ({"codec": "hevc", "extra_options": {"x265-params": "lossless=1"}},
+         {"x265-params": "lossless=1:log-level=error"}),
+        ({"codec": "h264_nvenc", "preset": "p4"}, {"rc": "0", "qp": "30", "preset": "p4"}),
+    ],
+)  # fmt: skip
+def test_options_are_spelled_as_the_codec_wants_them(
+    given: dict[str, Any], wanted: dict[str, str]
+) -> None:
+    """The same words mean the same for every codec; extra options never replace a field."""
+    options = ffmpeg_options(VideoEncoderConfig(**given))
+
+    assert wanted.items() <= options.items()
+    assert ("g" in options) == (given.get("g", 2) is not None)
+
+
+@pytest.mark.parametrize("codec", ["libsvtav1", "h264", "hevc"])
+def test_options_come_back_from_info_json(codec: str) -> None:
+    """Resuming a dataset encodes as before, from what info.json says."""
+    options = VideoEncoderConfig(codec=codec, g=7, crf=21, extra_options={"bf": 2})
+    recorded = {"video.codec": {"libsvtav1": "av1"}.get(codec, codec), **options.to_info()}
+
+    assert VideoEncoderConfig.from_info(recorded) == options
+
+
+def test_depth_options_come_back_from_info_json() -> None:
+    """The coding of distances is part of them: without it the codes mean nothing."""
+    options = DepthEncoderConfig(coding=DepthCoding(depth_max_m=4.0, use_log=False))
+    recorded = {"video.codec": "hevc", "video.pix_fmt": "gray12le", **options.to_info()}
+
+    assert DepthEncoderConfig.from_info(recorded) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "message"),
+    [
+        ({"codec": "h264"}, (63, 64), "want even numbers"),
+        ({"codec": "h264", "preset": "sluggish"}, (64, 64), "sluggish"),
+        ({"codec": "libsvtav1", "crf": 90}, (64, 64), "90"),
+        ({"codec": "h264", "extra_options": {"bframez": 2}}, (64, 64), "no option bframez"),
+    ],
+)
+def test_what_an_encoder_refuses_is_told_at_once(
+    options: dict[str, Any], size: tuple[int, int], message: str
+) -> None:
+    """Sizes and options are tried before the first frame, not after the first episode."""
+    with pytest.raises(ValueError, match=message):
+        check_encoder(VideoEncoderConfig(**options), width=size[0], height=size[1])
+
+
+def test_unknown_codecs_are_refused() -> None:
+    """The error lists what there is."""
+    with pytest.raises(ValueError, match="libsvtav1, h264, hevc"):
+        VideoEncoderConfig(codec="divx")
+
+
+def test_auto_finds_an_encoder_that_works() -> None:
+    """An encoder of hardware this machine lacks is not chosen, though FFmpeg has it."""
+    chosen = VideoEncoderConfig(codec="auto")
+    check_encoder(chosen, width=256, height=256)
+
+    assert chosen.codec != "auto"

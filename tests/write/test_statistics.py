@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from robostream.write.statistics import NAMES, QUANTILES, aggregate_stats, column_stats
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=6)
+VALUES = hnp.arrays(np.float64, SHAPES, elements=st.floats(-1e6, 1e6))
+
+
+@given(values=VALUES)
+def test_statistics_are_taken_per_entry_of_the_last_axis(values: np.ndarray) -> None:
+    """min, max, mean and std are numpy's over all axes but the last; count is the frames."""
+    stats = column_stats(values)
+    flat = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values[:, None]
+
+    np.testing.assert_array_equal(stats["min"], flat.min(axis=0))
+    np.testing.assert_array_equal(stats["max"], flat.max(axis=0))
+    np.testing.assert_allclose(stats["mean"], flat.mean(axis=0), rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(stats["std"], flat.std(axis=0), rtol=1e-9, atol=1e-6)
+    assert stats["count"].tolist() == [len(values)]
+
+
+@given(values=VALUES)
+def test_a_quantile_is_the_first_value_that_reaches_its_share(values: np.ndarray) -> None:
+    """At least the share q of values is up to it, and fewer are below it."""
+    stats = column_stats(values)
+    flat = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values[:, None]
+    for name, share in QUANTILES.items():
+        assert ((flat <= stats[name]).sum(axis=0) >= share * len(flat)).all()
+        assert ((flat < stats[name]).sum(axis=0) <= max(share * len(flat), 0)).all()
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int64", "float16", "float32"])
+def test_one_frame_gives_floats_of_the_same_shape_as_many(dtype: str) -> None:
+    """The episode table has one type per column, whatever the dtype and length of an episode."""
+    many = column_stats(np.ones((5, 2, 3), dtype))
+    one = column_stats(np.ones((1, 2, 3), dtype))
+
+    assert {name: (v.dtype, v.shape) for name, v in one.items()} == {
+        name: (v.dtype, v.shape) for name, v in many.items()
+    }
+    assert all(one[name].dtype == np.float64 for name in NAMES if name != "count")
+
+
+@given(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=8), seed=st.integers(0, 2**32 - 1))
+def test_episodes_together_have_the_statistics_of_all_frames(lengths: list[int], seed: int) -> None:
+    """Mean, std, min, max and count are exact; quantiles enclose the true ones."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.normal(rng.normal(), 1, (n, 3)) for n in lengths]
+    together = aggregate_stats([{"x": column_stats(part)} for part in parts])["x"]
+    whole = column_stats(np.concatenate(parts))
+
+    for name in ("min", "max", "mean", "std", "count"):
+        np.testing.assert_allclose(together[name], whole[name], rtol=1e-9, atol=1e-12)
+    for name, share in QUANTILES.items():
+        outside = together[name] <= whole[name] if share <= 0.5 else together[name] >= whole[name]
+        assert outside.all()
+
+
+def lerobot_rows(dataset: str) -> list[dict[str, Any]]:
+    files = sorted((FIXTURES / dataset / "meta/episodes").glob("*/*.parquet"))
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+
+
+@pytest.mark.parametrize("dataset", ["av1_multifile", "depth"])
+def test_statistics_are_those_lerobot_recorded(dataset: str) -> None:
+    """Every column of every episode: equal but for float noise, quantiles to one of 5000 bins."""
+    files = sorted((FIXTURES / dataset / "data").glob("*/*.parquet"))
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    for episode in lerobot_rows(dataset):
+        mine = [row for row in rows if row["episode_index"] == episode["episode_index"]]
+        for name in ("observation.state", "action", "next.done", "frame_index", "index"):
+            stats = column_stats(np.array([row[name] for row in mine]))
+            spread = np.maximum(stats["max"] - stats["min"], 1e-6)
+            for kind in NAMES:
+                want = np.array(episode[f"stats/{name}/{kind}"], float)
+                allowed = 1.01 / 5000 if kind in QUANTILES else 1e-4
+
+                assert (np.abs(stats[kind] - want) / spread).max() <= allowed, (name, kind)
+
+
+def test_nothing_aggregates_to_nothing() -> None:
+    """No episodes have no statistics."""
+    assert aggregate_stats([]) == {}
+
+
+def test_quantiles_that_a_part_lacks_are_left_out() -> None:
+    """Older datasets have no quantiles; mean and std are still exact."""
+    old = {k: v for k, v in column_stats(np.arange(4.0)).items() if k not in QUANTILES}
+    together = aggregate_stats([{"x": old}, {"x": column_stats(np.arange(4.0, 8.0))}])["x"]
+
+    assert set(together) == set(NAMES) - set(QUANTILES)
+    assert together["mean"].tolist() == [3.5]
