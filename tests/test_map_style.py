@@ -22,7 +22,7 @@ from robostream.errors import (
     SelectionError,
     VideoFileError,
 )
-from tests.datasets import FIXTURES, NAMES, copy_of, edit_info
+from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 # Another YUV to RGB conversion than LeRobot's may round another way: at most this many levels.
 PIXEL_LEVELS = 2

@@ -13,7 +13,7 @@ from robostream.assemble.columns import language_value
 from robostream.assemble.rows import RowReader
 from robostream.errors import DataFileError
 from robostream.meta import LeRobotDatasetMetadata
-from tests.datasets import FIXTURES, NAMES, copy_of, edit_info
+from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 DATA = "data/chunk-000/file-000.parquet"
 

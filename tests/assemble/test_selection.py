@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from robostream.assemble.selection import AbsoluteToRelative, FrameSelection, select_episodes
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
-from tests.datasets import FIXTURES
+from tests.fixture_datasets import FIXTURES
 
 META = LeRobotDatasetMetadata("some/name", root=FIXTURES / "av1_multifile")
 LENGTHS = META.episodes["length"].tolist()

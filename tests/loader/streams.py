@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from robostream import LeRobotDataset, StreamingDataLoader, StreamingLeRobotDataset
-from tests.datasets import FIXTURES
+from tests.fixture_datasets import FIXTURES
 
 AV1 = FIXTURES / "av1_multifile"
 

@@ -147,7 +147,7 @@ def test_a_plain_data_loader_resumes_by_batches(workers: int, consumed: int) -> 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_data_loader_resumes(workers: int) -> None:
-    """torchdata's loader saves and restores the stream worker by worker."""
+    """The loader of torchdata saves and restores the stream worker by worker."""
     expected = indices(StatefulDataLoader(blind_stream(), batch_size=5, num_workers=workers))
     loader = StatefulDataLoader(blind_stream(), batch_size=5, num_workers=workers)
     iterator = iter(loader)

@@ -12,7 +12,7 @@ import pytest
 
 from robostream import StreamingDataLoader
 from robostream.errors import StateError
-from tests.datasets import FIXTURES
+from tests.fixture_datasets import FIXTURES
 from tests.loader.streams import blind_stream, flat, indices
 
 FRAMES = 62
@@ -128,6 +128,19 @@ def test_the_dataset_itself_resumes_sample_by_sample() -> None:
 
     assert head + [sample["index"].item() for sample in resumed] == expected
     assert head + flat(loader) == expected
+
+
+def test_the_lanes_of_the_state_are_taken_where_none_are_given() -> None:
+    """The default number of lanes follows the world size, but a resume keeps the order."""
+    first = [StreamingDataLoader(blind_stream(rank=r, world_size=5), 2) for r in range(5)]
+    head = [flat(islice(loader, 3)) for loader in first]
+    state = first[0].state_dict()
+    loader = StreamingDataLoader(blind_stream(), 7, num_workers=1, persistent_workers=True)
+    next(iter(loader))
+    loader.load_state_dict(state)
+
+    assert state["lanes"] == 240
+    assert sorted(sum(head, []) + flat(loader)) == list(range(FRAMES))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robostream import LeRobotDataset, StreamingDataLoader
-from tests.datasets import FIXTURES, NAMES
+from tests.fixture_datasets import FIXTURES, NAMES
 from tests.loader.streams import assert_equals_map_style, flat, open_stream
 
 

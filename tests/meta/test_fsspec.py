@@ -10,7 +10,7 @@ import pytest
 
 from robostream.errors import MetadataError
 from robostream.meta import LeRobotDatasetMetadata
-from tests.datasets import FIXTURES
+from tests.fixture_datasets import FIXTURES
 from tests.servers.s3 import S3Endpoint
 
 FIXTURE = FIXTURES / "av1_multifile"

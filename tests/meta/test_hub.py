@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from robostream.meta import LeRobotDatasetMetadata
-from tests.datasets import FIXTURES
+from tests.fixture_datasets import FIXTURES
 from tests.meta.hub_client import open_metadata
 from tests.servers.hub import Hub
 

@@ -19,7 +19,7 @@ from robostream.errors import (
     SelectionError,
 )
 from robostream.meta import LeRobotDatasetMetadata
-from tests.datasets import FIXTURES, NAMES, copy_of, edit_info
+from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 EPISODES = "meta/episodes/chunk-000/file-000.parquet"
 

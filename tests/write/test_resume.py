@@ -14,7 +14,7 @@ from robostream.errors import WriteError
 from robostream.meta import DepthCoding
 from robostream.write import DepthEncoderConfig, resume_writer
 from robostream.write.statistics import QUANTILES
-from tests.datasets import NAMES, copy_of
+from tests.fixture_datasets import NAMES, copy_of
 from tests.write.recording import TOP, check_dataset, load, quick_writer, record, rows
 
 

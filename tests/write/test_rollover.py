@@ -13,7 +13,7 @@ from tests.write.recording import TOP, check_dataset, load, quick_writer, record
 
 
 @pytest.mark.parametrize(
-    "limits", [{}, {"video_files_size_in_mb": 0.03}, {"data_files_size_in_mb": 0.02}]
+    "limits", [{}, {"video_files_size_in_mb": 0.01}, {"data_files_size_in_mb": 0.004}]
 )
 def test_files_roll_over_independently(tmp_path: Path, limits: dict[str, Any]) -> None:
     """A small limit for videos splits videos only, one for rows splits rows only."""

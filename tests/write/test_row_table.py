@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from robostream.meta import parse_info
 from robostream.write.join_data import join_rows, write_rows
 from robostream.write.row_table import row_schema, row_table
-from tests.datasets import FIXTURES, NAMES
+from tests.fixture_datasets import FIXTURES, NAMES
 
 DTYPES = ("bool", "int8", "uint8", "int32", "uint16", "int64", "uint64", "float16", "float64")
 

@@ -4,7 +4,8 @@
 The floor is what PyAV needs to decode the same files from the first frame to the last, without
 colour conversion, on the same number of threads. All cases take turns in each round; a ratio is the
 median over rounds of (images/s of the case) / (images/s of the floor in the same round). Engines
-live through all rounds, as in training; the first round only warms up.
+live through all rounds, as in training; the first round only warms up. In each round the files go
+by new names, so that no frame is left over from the round before.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _NOW = np.zeros(1, np.int64)
 _EIGHT_STEPS = np.arange(-7, 1) * _FPS
 _BATCH = 32
 _USES_TOLD = 8
-_FULL_STORE_BYTES = 4 << 30
+# Above what all images take as 4:2:0, so that each is decoded once a round; not so far above that
+# memory is never used again.
+_FULL_STORE = 1.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +63,19 @@ class Case:
     name: str
     videos: Videos
     offsets: Int64s
-    store_bytes: int
+    store: float
     threads: int
     goal: float
     max_amplification: float
     floors: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
     amplifications: list[float] = field(default_factory=list)
+
+    @property
+    def store_bytes(self) -> int:
+        """The store's budget."""
+        images = len(self.videos.episode_of) * len(self.videos.files[0])
+        return int(self.store * images * _SIDE_PX**2 * 3 // 2)
 
     @property
     def ratio(self) -> float:
@@ -86,7 +95,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def _cases(av1: Videos, long: Videos) -> list[Case]:
-    full = _FULL_STORE_BYTES
+    full = _FULL_STORE
     return [
         Case("single, full store", av1, _NOW, full, 2, 0.8, 1.02),
         Case("single, full store", av1, _NOW, full, 1, 0.8, 1.02),
@@ -143,6 +152,7 @@ class Order:
         """Shuffle for a round, whose positions follow those of the round before."""
         count = len(self._videos.episode_of)
         self.first_position = round_number * count
+        self._round = str(round_number)
         self.samples = np.random.default_rng(round_number).permutation(count)
         position_of = np.empty(count, np.int64)
         position_of[self.samples] = np.arange(count) + self.first_position
@@ -156,12 +166,20 @@ class Order:
         """Return the frames each sample wants, kept inside its episode."""
         wanted = samples[:, None] + self._offsets
         first, stop = self._videos.first_of[samples], self._videos.stop_of[samples]
-        return np.clip(wanted, first[:, None], stop[:, None] - 1)
+        inside: Int64s = np.clip(wanted, first[:, None], stop[:, None] - 1)
+        return inside
+
+    def name(self, file: str) -> str:
+        """Return what a file is called in this round."""
+        return f"{self._round}:{file}"
 
     def __call__(self, file: str, frames: Int64s, after: int) -> Int64s:
         """Return the next uses of frames, as the engine asks for them."""
         table = np.full((len(frames), _USES_TOLD), NEVER, np.int64)
-        for line, frame in zip(table, (frames + self._first_in[file]).tolist(), strict=True):
+        round_number, _, path = file.partition(":")
+        if round_number != self._round:
+            return table
+        for line, frame in zip(table, (frames + self._first_in[path]).tolist(), strict=True):
             uses = self._uses[self._heads[frame] : self._heads[frame + 1]]
             ahead = uses[np.searchsorted(uses, after, "right") :][:_USES_TOLD]
             line[: len(ahead)] = ahead
@@ -171,7 +189,7 @@ class Order:
 def _measure(cases: list[Case], *, rounds: int) -> None:
     orders = [Order(case.videos, case.offsets) for case in cases]
     engines = [
-        FrameEngine(LocalSource, store_bytes=case.store_bytes, next_uses=order)
+        FrameEngine(_open_named, store_bytes=case.store_bytes, next_uses=order)
         for case, order in zip(cases, orders, strict=True)
     ]
     for round_number in range(rounds + 1):
@@ -185,6 +203,10 @@ def _measure(cases: list[Case], *, rounds: int) -> None:
                 case.amplifications.append(amplification)
     for engine in engines:
         engine.close()
+
+
+def _open_named(name: str) -> LocalSource:
+    return LocalSource(name.partition(":")[2])
 
 
 def _decode_in_order(videos: Videos, threads: int) -> float:
@@ -213,7 +235,8 @@ def _read_all(case: Case, order: Order, engine: FrameEngine) -> tuple[float, flo
         frames = windows[place] - firsts[place]
         position = order.first_position + place
         for camera, file in enumerate(case.videos.files[episodes[place]]):
-            engine.read(file, frames, batch[place % _BATCH, camera], position=position)
+            out = batch[place % _BATCH, camera]
+            engine.read(order.name(file), frames, out, position=position)
 
     before = engine.statistics.summary()
     begin = time.perf_counter()

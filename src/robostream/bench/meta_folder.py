@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +42,10 @@ _MOMENTS = ("mean", "std")
 Numbers = npt.NDArray[Any]
 
 
-def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> None:
-    """Write info.json, tasks.parquet and the episode table, statistics columns included.
+def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
+    """Write info.json, tasks.parquet and the episode table, with its statistics columns.
+
+    Returns the bytes that all columns of the episode table would take in memory.
 
     Args:
         root: The dataset's folder.
@@ -64,20 +65,25 @@ def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> None
     )
     write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
     pq.write_table(tasks_to_arrow(_TASKS), root / config.TASKS_PATH)
-    _write_tables(root, _pieces(lengths, info.features, rng), rows_per_group=rows_per_group)
+    pieces = _pieces(lengths, info.features, rng)
+    return _write_tables(root, pieces, rows_per_group=rows_per_group)
 
 
 def _features() -> Features:
-    camera = {"dtype": "video", "shape": (256, 256, 3), "names": ["height", "width", "channels"]}
-    joints = {"dtype": "float32", "shape": (_JOINTS,), "names": None}
+    camera: dict[str, Any] = {
+        "dtype": "video",
+        "shape": (256, 256, 3),
+        "names": ["height", "width", "channels"],
+    }
+    joints: dict[str, Any] = {"dtype": "float32", "shape": (_JOINTS,), "names": None}
     own = {**dict.fromkeys(CAMERAS, camera), "observation.state": joints, "action": joints}
     return {**own, **DEFAULT_FEATURES}
 
 
-def _write_tables(root: Path, pieces: Iterator[pa.Table], *, rows_per_group: int) -> None:
-    """Write the pieces into files that are closed at the size rule of the format."""
+def _write_tables(root: Path, pieces: Iterator[pa.Table], *, rows_per_group: int) -> int:
+    """Write the pieces into files of the size the format asks for; return the pieces' bytes."""
     limit_bytes = config.DATA_FILES_SIZE_IN_MB * 1024 * 1024
-    number = 0
+    number = column_bytes = 0
     piece = next(pieces, None)
     while piece is not None:
         path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=number)
@@ -85,8 +91,10 @@ def _write_tables(root: Path, pieces: Iterator[pa.Table], *, rows_per_group: int
         with pq.ParquetWriter(path, _placed(piece, number).schema) as writer:
             while piece is not None and path.stat().st_size < limit_bytes:
                 writer.write_table(_placed(piece, number), row_group_size=rows_per_group)
+                column_bytes += piece.nbytes
                 piece = next(pieces, None)
         number += 1
+    return column_bytes
 
 
 def _pieces(lengths: Numbers, features: Features, rng: np.random.Generator) -> Iterator[pa.Table]:
@@ -132,9 +140,7 @@ def _task_lists(rows: int, rng: np.random.Generator) -> pa.Array:
     return pa.ListArray.from_arrays(np.append(0, np.cumsum(counts)).astype(np.int32), texts)
 
 
-def _stats_columns(
-    rows: int, features: Features, rng: np.random.Generator
-) -> dict[str, pa.Array]:
+def _stats_columns(rows: int, features: Features, rng: np.random.Generator) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
     for key, entry in features.items():
         camera = entry["dtype"] in CAMERA_DTYPES

@@ -16,7 +16,7 @@ from robostream import __version__
 from robostream.errors import RobostreamError
 
 # Each is a module of this package with HELP, EXAMPLES, configure(parser) and run(args) -> int.
-COMMANDS = ("synth", "plan", "order", "shuffle", "bench")
+COMMANDS = ("demo", "info", "synth", "plan", "order", "shuffle", "diagnose", "bench")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -47,7 +47,9 @@ def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:
     """Return the metadata of a DATASET argument."""
-    root = dataset if Path(dataset).is_dir() else None
+    # What is written as a path is one, also where it is mistyped and does not exist.
+    is_folder = dataset.startswith((".", "/", "~")) or Path(dataset).is_dir()
+    root = dataset if is_folder else None
     return LeRobotDatasetMetadata(dataset, root=root, revision=revision)
 
 

@@ -49,9 +49,9 @@ class Miss:
     layout: Layout | None
 
 
-def choose_wanted(index: FrameIndex, miss: Miss) -> Choice:
-    """Return a choice that decodes what is wanted and keeps nothing. Pure."""
-    return Choice(plan_runs(index, miss.wanted), [], _NO_USES, {})
+def choose_wanted(index: FrameIndex, wanted: Int64s) -> Choice:
+    """Return a choice that decodes what is wanted (ascending) and keeps nothing. Pure."""
+    return Choice(plan_runs(index, wanted), [], _NO_USES, {})
 
 
 def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choice:
@@ -93,7 +93,7 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     """
     assert store.next_uses is not None
     frames = np.arange(miss.first, miss.stop)
-    uses = store.next_uses(miss.file, frames, store.served)
+    uses = store.next_uses(miss.file, frames, store.served).copy()
     at_wanted = miss.wanted - miss.first
     uses[at_wanted] = _without(uses[at_wanted], miss.position)
     due = uses[:, 0]

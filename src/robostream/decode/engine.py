@@ -27,11 +27,11 @@ from robostream.decode.choice import (
 from robostream.decode.file_cache import VideoDecoderCache
 from robostream.decode.flights import Flights
 from robostream.decode.frame_index import FrameIndex, Int64s
+from robostream.decode.index_cache import load_index, save_index
 from robostream.decode.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
 from robostream.decode.pyav_backend import PyavBackend
 from robostream.decode.render import Layout, Renderer, layout_of
-from robostream.decode.runs import Run
 from robostream.decode.slot_table import NextUses
 from robostream.decode.statistics import DecodeStatistics
 from robostream.decode.store import FrameStore
@@ -55,8 +55,9 @@ class _HeldFile:
     last_read: int = -1
     steps: int = 0
 
-    def follows(self, first: int) -> bool:
+    def follows(self, numbers: list[int]) -> bool:
         """Note a read and return whether it is the third or a later one of reads in order."""
+        first = min(numbers, default=-1)
         is_step = 0 <= first - self.last_read <= _STEP_IN_ORDER
         self.last_read = first
         self.steps = self.steps + 1 if is_step else 0
@@ -87,6 +88,7 @@ class FrameEngine:
         next_uses: Knows when frames will be wanted again; without it the least recently used go.
         reorder: By how many positions samples may be served out of order.
         backend: What decodes; PyAV unless given.
+        index_folder: Keeps the indices of files here; it is to belong to one version of a dataset.
         statistics: Where counts go; new counters unless given.
     """
 
@@ -100,6 +102,7 @@ class FrameEngine:
         next_uses: NextUses | None = None,
         reorder: int = REORDER_POSITIONS,
         backend: Backend | None = None,
+        index_folder: Path | None = None,
         statistics: DecodeStatistics | None = None,
     ) -> None:
         self.statistics = statistics or DecodeStatistics()
@@ -110,6 +113,7 @@ class FrameEngine:
             store_bytes, folder=store_folder, next_uses=next_uses, reorder=reorder
         )
         self._flights = Flights()
+        self._index_folder = index_folder
         self._local = threading.local()
 
     def __enter__(self) -> FrameEngine:
@@ -152,31 +156,27 @@ class FrameEngine:
             within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
         """
         held = self.files.get(file)
-        numbers = np.asarray(frames, np.int64)
+        numbers = np.asarray(frames, np.int64).tolist()
         _check_request(held.index, numbers, out)
-        if not len(numbers):
-            return
         if position is not None:
             self._store.advance(position)
         elif self._store.next_uses is not None:
             raise ValueError("an engine that knows next uses must be told each read's position")
         rows: dict[int, int] = {}
-        copies = []
-        for row, number in enumerate(numbers.tolist()):
-            first = rows.setdefault(number, row)
-            if first != row:
-                copies.append((row, first))
+        repeats = []
+        for row, number in enumerate(numbers):
+            if rows.setdefault(number, row) != row:
+                repeats.append((row, rows[number]))
         bounds = within or (0, held.index.num_frames)
-        job = _Job(held, rows, out, position or 0, bounds, held.follows(min(rows)), Meter())
+        job = _Job(held, rows, out, position or 0, bounds, held.follows(numbers), Meter())
         self._serve(job)
-        for row, first in copies:
+        for row, first in repeats:
             out[row] = out[first]
         self._count(job.meter, len(numbers))
 
     def _serve(self, job: _Job) -> None:
         if not self._store.budget_bytes:
-            miss = self._miss(job, sorted(job.rows), job.bounds)
-            self._decode(job, choose_wanted(job.file.index, miss))
+            self._decode(job, choose_wanted(job.file.index, np.array(sorted(job.rows))))
             return
         self._serve_kept(job, list(job.rows))
         while job.rows:
@@ -231,19 +231,16 @@ class FrameEngine:
         try:
             for run in choice.runs:
                 for frame, picture in self._backend.decode(source, job.file.index, run):
-                    self._deliver(job, frame, picture, keeper)
+                    self._deliver(job, frame, picture)
+                    keeper.keep(frame, picture)
         finally:
             keeper.close()
             spent = time.perf_counter() - began - (job.meter.elsewhere_s - elsewhere)
             job.meter.decode_s += spent
-        missing = [f for run in choice.runs for f in job.rows if _covers(job.file.index, run, f)]
-        if missing:
-            raise VideoFileError(
-                f"{job.file.index.file}: the decoder gave no picture for frame {missing[0]}. The "
-                "file is damaged; download or copy it again."
-            )
+        if job.rows:
+            _check_delivered(job.file.index, choice, list(job.rows))
 
-    def _deliver(self, job: _Job, frame: int, picture: av.VideoFrame, keeper: _Keeper) -> None:
+    def _deliver(self, job: _Job, frame: int, picture: av.VideoFrame) -> None:
         job.meter.images_decoded += 1
         row = job.rows.pop(frame, None)
         if row is not None:
@@ -251,7 +248,6 @@ class FrameEngine:
             layout = layout_of(picture)
             self._renderer().draw(picture, layout, job.out[row], file=job.file.name)
             job.meter.convert_s += time.perf_counter() - began
-        keeper.keep(frame, picture)
 
     def _renderer(self) -> Renderer:
         if not hasattr(self._local, "renderer"):
@@ -261,7 +257,12 @@ class FrameEngine:
 
     def _open(self, file: str) -> _HeldFile:
         source = self._open_source(file)
-        index = build_index(source)
+        folder = self._index_folder
+        index = None if folder is None else load_index(folder, source.name, source.size())
+        if index is None:
+            index = build_index(source)
+            if folder is not None:
+                save_index(folder, index)
         return _HeldFile(file, source, index, index.stretches(STRETCH_FRAMES))
 
     def _count(self, meter: Meter, delivered: int) -> None:
@@ -311,18 +312,26 @@ class _Keeper:
         self._store.release(list((self._slots or {}).values()))
 
 
-def _covers(index: FrameIndex, run: Run, frame: int) -> bool:
-    packet = int(index.packets_of(np.array([frame]))[0])
-    return frame >= run.first_frame and run.first_packet <= packet < run.stop_packet
+def _check_delivered(index: FrameIndex, choice: Choice, missing: list[int]) -> None:
+    packets = index.packets_of(np.array(missing))
+    for frame, packet in zip(missing, packets.tolist(), strict=True):
+        if any(
+            run.first_packet <= packet < run.stop_packet and frame >= run.first_frame
+            for run in choice.runs
+        ):
+            raise VideoFileError(
+                f"{index.file}: the decoder gave no picture for frame {frame}. The file is "
+                "damaged; download or copy it again."
+            )
 
 
-def _check_request(index: FrameIndex, numbers: Int64s, out: npt.NDArray[Any]) -> None:
+def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:
     if out.ndim != 4 or len(out) != len(numbers):
         raise ValueError(
             f"want out of shape (T, C, H, W) with T={len(numbers)} slots, got {out.shape}"
         )
-    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < index.num_frames):
+    if numbers and not (min(numbers) >= 0 and max(numbers) < index.num_frames):
         raise IndexError(
-            f"{index.file} has frames 0 to {index.num_frames - 1}; asked for {numbers.min()} to "
-            f"{numbers.max()}"
+            f"{index.file} has frames 0 to {index.num_frames - 1}; asked for {min(numbers)} to "
+            f"{max(numbers)}"
         )

@@ -138,7 +138,9 @@ class FrameIndex:
 
     def gops_of(self, frames: Int64s) -> Int64s:
         """Return which start each frame decodes from, as a place in `starts`."""
-        return np.maximum(np.searchsorted(self.start_frames, frames, "right") - 1, 0)
+        # In the array's own type: otherwise numpy would copy the whole array for every look-up.
+        keys = frames.astype(self.start_frames.dtype)
+        return np.maximum(self.start_frames.searchsorted(keys, "right") - 1, 0)
 
     def stretches(self, target_frames: int) -> Int64s:
         """Return the first frames of stretches: whole GOPs joined to about `target_frames` frames.

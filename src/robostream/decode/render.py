@@ -11,6 +11,7 @@ rounding, so they go through rgb24.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import av
@@ -58,12 +59,17 @@ class Layout:
 
 def layout_of(frame: av.VideoFrame) -> Layout:
     """Return how a decoded frame is kept."""
-    name = frame.format.name
-    if name in _PLANAR_8BIT and frame.height % 2 == 0:
+    return _layout(
+        frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range
+    )
+
+
+@lru_cache(maxsize=256)
+def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> Layout:
+    if name in _PLANAR_8BIT and height % 2 == 0:
         # Half the bytes of RGB, and as quick to turn into a picture as RGB is to copy.
-        return Layout(name, frame.width, frame.height, frame.colorspace, frame.color_range)
-    kind = "depth" if name in _GRAY_16BIT else "rgb"
-    return Layout(kind, frame.width, frame.height, 0, 0)
+        return Layout(name, width, height, colorspace, color_range)
+    return Layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
 
 
 class Renderer:

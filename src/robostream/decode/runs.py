@@ -9,6 +9,8 @@ import numpy as np
 
 from robostream.decode.frame_index import FrameIndex, Int64s
 
+_TRUE = np.ones(1, bool)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -31,11 +33,12 @@ def plan_runs(index: FrameIndex, frames: Int64s) -> list[Run]:
     """
     gops = index.gops_of(frames)
     stops = index.packets_of(frames) + 1
-    heads = np.flatnonzero(np.diff(gops, prepend=-1))
+    if len(frames) == 1:
+        return [_gop_run(index, int(gops[0]), int(stops[0]))]
+    heads = np.flatnonzero(np.concatenate([_TRUE, gops[1:] != gops[:-1]]))
     runs: list[Run] = []
-    for gop, stop in zip(
-        gops[heads].tolist(), np.maximum.reduceat(stops, heads).tolist(), strict=True
-    ):
+    last_stops = np.maximum.reduceat(stops, heads)
+    for gop, stop in zip(gops[heads].tolist(), last_stops.tolist(), strict=True):
         run = _gop_run(index, gop, stop)
         if runs and run.first_packet <= runs[-1].stop_packet and run.config == runs[-1].config:
             last = runs[-1]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -94,7 +94,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self._cursor = Cursor(*dataset.epochs.peek())
         self._staged = True
         self._said_dropped = False
-        self._current: Iterator[dict[str, Any]] | None = None
+        self._current: Generator[dict[str, Any], None, None] | None = None
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
@@ -102,7 +102,7 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         if self._current is not None:
-            self._current.close()  # type: ignore[attr-defined]
+            self._current.close()
         if not self._staged:
             self._cursor = Cursor(self._cursor.epoch + bool(self._cursor.position), 0)
         self._staged = False
@@ -126,6 +126,7 @@ class StreamingDataLoader(DataLoader[Any]):
         Also takes {"batches_consumed", "batch_size"}: the batches each rank of this world size has
         taken since epoch 0.
         """
+        self._stop()
         if "batches_consumed" in state:
             batches_of(state)
             self._cursor = cursor_from_batches(state, self.cut, self.stream.num_frames)
@@ -144,7 +145,13 @@ class StreamingDataLoader(DataLoader[Any]):
         """Return a flat dict of counters and rates, ready for a logger."""
         return self.tally.stats()
 
-    def _epoch(self) -> Iterator[dict[str, Any]]:
+    def _stop(self) -> None:
+        """End the running iterator, and kept workers too: they hold the settings of before."""
+        if self._current is not None:
+            self._current.close()
+        self._iterator = None
+
+    def _epoch(self) -> Generator[dict[str, Any], None, None]:
         start = self._cursor
         self._say_what_is_dropped(start)
         self.stream.epochs.set(start.epoch, start.position)

@@ -152,6 +152,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.shuffle = shuffle
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
         self.lanes = choose_lanes(lanes, self.rank.world_size, shuffle=shuffle)
+        self._lanes_are_given = lanes is not None
         self.quarantine = Quarantine(on_bad_episode)
         self._decode_threads = decode_threads
         self._frame_cache_bytes = config.parse_bytes(frame_cache_bytes)
@@ -280,6 +281,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             self.epochs.skip_batches(batches, batch_size)
             return
         parsed = parse_state(state)
+        if not self._lanes_are_given and parsed.lanes != self.lanes:
+            # The default follows the world size, which may have changed since the state was saved.
+            self.lanes = choose_lanes(parsed.lanes, self.rank.world_size, shuffle=self.shuffle)
+            self._plan = None
         check_state(parsed, self.plan(parsed.epoch), fingerprint=self.meta.fingerprint)
         self.quarantine.merge(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
         self.epochs.set(parsed.epoch, parsed.position)

@@ -36,8 +36,8 @@ _QUARANTINE_STREAM: Final = 4  # 2 and 3 are those of the lanes
 class EpochPlan:
     """The order of one epoch, as arithmetic: a pure function of its arguments, never stored.
 
-    Immutable and thread-safe; holds O(episodes) memory. All positions are global: ranks, workers
-    and batches only cut the order up (`robostream.plan.Cut`).
+    Never changes once made; thread-safe; holds O(episodes) memory. All positions are global: ranks,
+    workers and batches only cut the order up (`robostream.plan.Cut`).
 
     Args:
         lengths: The number of frames of each episode.
@@ -67,12 +67,12 @@ class EpochPlan:
                 "want epoch >= 0, lanes >= 1 and pool_size >= 1, "
                 f"got epoch={epoch}, lanes={lanes}, pool_size={pool_size}"
             )
-        self._lengths = np.asarray(lengths, dtype=np.int64)
+        self._lengths = np.array(lengths, dtype=np.int64)
         if episodes is None:
             episodes = np.arange(self._lengths.size)
-        self._ids = np.asarray(episodes, dtype=np.int64)
-        self.seed, self.epoch, self.lanes = seed, epoch, lanes
-        self.pool_size, self.shuffle = pool_size, shuffle
+        self._ids = np.array(episodes, dtype=np.int64)
+        self.seed, self.epoch, self.lanes = int(seed), int(epoch), int(lanes)
+        self.pool_size, self.shuffle = int(pool_size), bool(shuffle)
         self.quarantined = tuple(sorted({int(episode) for episode in quarantined}))
         key = stream(seed, epoch, _EPISODE_STREAM) if shuffle else None
         self.line = lay_line(self._lengths, self._ids, key=key)

@@ -2,7 +2,7 @@
 """One lane: a circle of frames, each delayed by a hash of its own, entered at a random point.
 
 Frame x of a lane of n frames leaves at key x + delay(x), with 0 <= delay(x) < w. The lane is a
-circle: frame x + n is frame x, one turn later. Sorted by key (ties by hash, then by shorter delay)
+circle: frame x + n is frame x, one round later. Sorted by key (ties by hash, then by shorter delay)
 the frames have consecutive numbers, their turns, counted so that
 
     turn of the first frame with key >= t   =   t - (frames x < t with key >= t).
@@ -48,10 +48,11 @@ class Lane:
     entry: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.window <= min(self.length, MAX_WINDOW):
+        window_fits = 1 <= self.window <= min(self.length, MAX_WINDOW)
+        if not (window_fits and 0 <= self.entry < self.length):
             raise ValueError(
-                f"want 1 <= window <= min(length, {MAX_WINDOW}), "
-                f"got window={self.window}, length={self.length}"
+                f"want 1 <= window <= min(length, {MAX_WINDOW}) and 0 <= entry < length, "
+                f"got window={self.window}, length={self.length}, entry={self.entry}"
             )
 
 
@@ -94,7 +95,7 @@ def estimate_error(window: int) -> int:
 
     Never more than the window. The backlog is a sum of independent bits of variance at most
     window / 6, so it leaves the bound given, about ten standard deviations, less than once in
-    10^17 frames.
+    10^12 frames.
     """
     return min(window, 4 * (isqrt(window) + 1))
 

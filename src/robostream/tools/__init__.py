@@ -10,6 +10,9 @@ from robostream.tools.budget import (
     foretell_steps,
 )
 from robostream.tools.dataset_sizes import DatasetSizes, measure_dataset
+from robostream.tools.diagnose import Diagnosis, diagnose_episode
+from robostream.tools.diagnose_dataset import Address
+from robostream.tools.diagnose_report import diagnosis_json, diagnosis_text
 from robostream.tools.order_log import (
     Comparison,
     compare_order_logs,
@@ -22,8 +25,10 @@ from robostream.tools.synth import SynthReport, make_dataset
 from robostream.tools.synth_spec import SynthSpec
 
 __all__ = [
+    "Address",
     "Comparison",
     "DatasetSizes",
+    "Diagnosis",
     "Mixing",
     "Rank",
     "ShuffleQuality",
@@ -31,6 +36,9 @@ __all__ = [
     "SynthReport",
     "SynthSpec",
     "compare_order_logs",
+    "diagnose_episode",
+    "diagnosis_json",
+    "diagnosis_text",
     "foretell_mixing",
     "foretell_rank",
     "foretell_steps",

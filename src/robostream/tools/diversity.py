@@ -12,6 +12,7 @@ _Ints = npt.NDArray[np.int64]
 # Places of each lane, and batches of the epoch, over which averages are taken.
 _SAMPLES = 16
 _BATCHES = 64
+_GOLDEN = 0.618034
 # Keeps the logarithm of a miss finite.
 _ALMOST_ALL = 1 - 1e-12
 
@@ -40,7 +41,8 @@ def expected_distinct(plan: EpochPlan, batch_size: int, *, window: int) -> float
     """
     draws, extra = divmod(batch_size, plan.lanes)
     distinct = []
-    for low, high in zip(*_windows(plan, window), strict=True):
+    # While a lane gives its draws, the window moves on by as many frames.
+    for low, high in zip(*_windows(plan, window + draws), strict=True):
         slots, shares = _shares(plan.line, low, high)
         misses = np.log1p(-np.minimum(shares, _ALMOST_ALL)) * draws
         misses += np.log1p(-np.minimum(shares, _ALMOST_ALL) * (extra / plan.lanes))
@@ -91,7 +93,9 @@ def _windows(plan: EpochPlan, window: int) -> tuple[_Ints, _Ints]:
     # Line places [low, high) of the window of each lane in line order, at several moments (rows).
     _, starts, stops = plan.lane_spans()
     lengths = np.minimum(window, stops - starts)
-    lows = np.linspace(starts, stops - lengths, _SAMPLES).astype(np.int64)
+    # Lanes are entered at random, so at any moment their windows are differently far along.
+    phases = np.arange(_SAMPLES)[:, np.newaxis] / _SAMPLES + np.arange(starts.size) * _GOLDEN
+    lows = starts + (phases % 1 * (stops - starts - lengths)).astype(np.int64)
     return lows, lows + lengths
 
 

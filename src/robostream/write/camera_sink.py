@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,8 @@ class CameraSink:
     def __init__(self, scratch: Path, *, depth: bool, video: tuple[Path, VideoSpec] | None) -> None:
         self._depth = depth
         self._scratch = scratch
-        self._summaries = scratch.open("wb")
         self._encoder = VideoEncoder(*video) if video else None
+        self._summaries = scratch.open("wb")
         self._pictures: list[tuple[str, bytes]] = []
         self._num_frames = 0
 
@@ -72,7 +73,8 @@ class CameraSink:
 
     def abandon(self) -> None:
         """Close all files; what they hold is of no use."""
-        self._summaries.close()
+        with contextlib.suppress(OSError):  # a full disk refuses what is still to be written
+            self._summaries.close()
         if self._encoder is not None:
             self._encoder.abandon()
 

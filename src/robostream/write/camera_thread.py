@@ -63,8 +63,8 @@ class CameraThread:
         try:
             self._result.set_result(self._consume())
         except BaseException as error:  # raised again in the caller's thread
-            self._sink.abandon()
             self._result.set_exception(error)
+            self._sink.abandon()
 
     def _consume(self) -> CameraResult | None:
         while (image := self._queue.get()) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,20 @@ def language_type(name: str) -> pa.DataType:
     return pa.list_(pa.struct([(f, types.get(f, pa.string())) for f in language_fields(name)]))
 
 
+def language_array(name: str, frames: Sequence[Sequence[Mapping[str, Any]]]) -> pa.Array:
+    """Return a language column: the accepted rows of each frame."""
+    kind = language_type(name)
+    rows = [row for frame in frames for row in frame]
+    columns = [
+        _calls_array([row[field.name] for row in rows], field.type)
+        if field.name == "tool_calls"
+        else pa.array([row[field.name] for row in rows], field.type)
+        for field in kind.value_type
+    ]
+    stored = pa.StructArray.from_arrays(columns, fields=list(kind.value_type))
+    return pa.ListArray.from_arrays(_offsets(frames), stored, type=kind)
+
+
 def language_schema(name: str) -> dict[str, Any]:
     """Return how the Hugging Face `datasets` library describes a language column."""
     text = {"dtype": "string", "_type": "Value"}
@@ -73,3 +88,17 @@ def _stored(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     calls = row.get("tool_calls")
     texts = None if calls is None else [json.dumps(call, separators=(",", ":")) for call in calls]
     return {**{field: row.get(field) for field in fields}, "tool_calls": texts}
+
+
+def _calls_array(calls: Sequence[list[str] | None], kind: pa.DataType) -> pa.Array:
+    # Built from its parts, because pyarrow makes no nested arrays of the JSON type from objects.
+    texts = pa.array([text for call in calls for text in call or ()], pa.string())
+    if isinstance(kind.value_type, pa.BaseExtensionType):
+        texts = kind.value_type.wrap_array(texts)
+    missing = pa.array([call is None for call in calls], pa.bool_())
+    offsets = _offsets([call or () for call in calls])
+    return pa.ListArray.from_arrays(offsets, texts, type=kind, mask=missing)
+
+
+def _offsets(lists: Sequence[Sequence[Any]]) -> pa.Array:
+    return pa.array([0, *accumulate(len(items) for items in lists)], pa.int32())

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from robostream.meta import Features
-from robostream.write.language_rows import language_schema, language_type
+from robostream.write.language_rows import language_array, language_schema, language_type
 
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 # An Arrow array of bytes ends at 2 GiB; columns of images are built in pieces of this many.
@@ -40,7 +40,8 @@ def row_table(features: Features, columns: Mapping[str, Any]) -> pa.Table:
     """
     schema = row_schema(features)
     arrays = [
-        _column(schema.field(name).type, features[name], columns[name]) for name in schema.names
+        _column(name, schema.field(name).type, features[name], columns[name])
+        for name in schema.names
     ]
     return pa.table(arrays, schema=schema)
 
@@ -85,10 +86,12 @@ def _value_name(dtype: str) -> str:
     return "string" if dtype == "string" else np.dtype(dtype).name
 
 
-def _column(kind: pa.DataType, entry: Mapping[str, Any], values: Any) -> Any:
+def _column(name: str, kind: pa.DataType, entry: Mapping[str, Any], values: Any) -> Any:
     if entry["dtype"] == "image":
         return _image_column(values)
-    if entry["dtype"] in ("string", "language"):
+    if entry["dtype"] == "language":
+        return language_array(name, values)
+    if entry["dtype"] == "string":
         return pa.array(values, kind)
     return _number_column(kind, entry["shape"], values.astype(entry["dtype"], copy=False))
 

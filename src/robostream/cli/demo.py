@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream demo`: make a small dataset, stream it, and show that the promises hold."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from itertools import chain, islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from robostream import config
+from robostream.bench import decode_floor, format_table
+from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.tools import SynthSpec, make_dataset
+
+HELP = "make a small dataset, stream it, and prove what is promised"
+EXAMPLES = """\
+  robostream demo                       in a temporary folder, about a minute
+  robostream demo --dataset my/data     on a dataset of yours (it is only read)
+  robostream demo --json                the figures for a script
+"""
+
+_SPEC = SynthSpec(episodes=12, min_frames=70, max_frames=110, cameras=2, width=192, height=192)
+_BATCH = 16
+_ROUNDS = 3
+
+Proof = tuple[str, bool, str]
+Open = Callable[..., StreamingLeRobotDataset]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream demo`."""
+    parser.add_argument("--dataset", type=Path, help="a local dataset to use instead of a new one")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make, stream, prove; exit code 1 if a promise did not hold."""
+    config.quiet_encoders()
+    with tempfile.TemporaryDirectory(prefix="robostream-demo-") as folder:
+        root = args.dataset or Path(folder) / "dataset"
+        if args.dataset is None:
+            report = make_dataset(root, _SPEC)
+            _say(args, f"made {report.episodes} episodes of a robot at a table: {report.frames} "
+                 f"frames, {config.format_bytes(report.size_bytes)}")  # fmt: skip
+
+        def open_stream(**options: Any) -> StreamingLeRobotDataset:
+            return StreamingLeRobotDataset("demo", root=root, return_uint8=True, **options)
+
+        speed = _measure_speed(open_stream, root, progress=not args.json)
+        proofs = [_exactly_once(open_stream), _resume(open_stream), _ranks(open_stream)]
+    _print(args, proofs, speed)
+    return 0 if all(held for _, held, _ in proofs) else 1
+
+
+def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str, float]:
+    """Stream and decode the dataset in turn; return the medians."""
+    files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
+    stream = open_stream()
+    threads = stream.workshop(_BATCH).settings.threads
+    rates, ratios, first_batch_s = [], [], 0.0
+    for round_number in range(_ROUNDS):
+        loader = StreamingDataLoader(stream, _BATCH, progress=progress)
+        for _batch in loader:
+            pass
+        stats = loader.stats()
+        images, seconds = decode_floor(files, threads)
+        rates.append(stats["images_per_s"])
+        ratios.append(stats["images_per_s"] / (images / seconds))
+        first_batch_s = first_batch_s if round_number else stats["first_batch_s"]
+    return {
+        "images_per_s": median(rates),
+        "over_decode_floor": median(ratios),
+        "first_batch_s": first_batch_s,
+        "images_decoded_per_delivered": stats["amplification"],
+        "threads": float(threads),
+    }
+
+
+def _exactly_once(open_stream: Open) -> Proof:
+    stream = open_stream(camera_keys=[])
+    counts: Counter[int] = Counter()
+    for batch in StreamingDataLoader(stream, _BATCH):
+        counts.update(batch["index"].tolist())
+    held = len(counts) == stream.num_frames and set(counts.values()) == {1}
+    text = f"{len(counts)} of {stream.num_frames} frames, each {max(counts.values())} time"
+    return "exactly once", held, text
+
+
+def _resume(open_stream: Open) -> Proof:
+    """Stop at a random batch, save the state as JSON, go on in another loader with other sizes."""
+    whole = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH)
+    order = [index for batch in whole for index in batch["index"].tolist()]
+    loader = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH)
+    steps = random.randint(1, len(loader) - 1)
+    head = [i for batch in islice(loader, steps) for i in batch["index"].tolist()]
+    state = json.dumps(loader.state_dict())
+    other = StreamingDataLoader(open_stream(camera_keys=[]), 2 * _BATCH + 3)
+    other.load_state_dict(json.loads(state))
+    tail = [i for batch in other for i in batch["index"].tolist()]
+    held = head + tail == order
+    return (
+        "resume exact",
+        held,
+        f"stopped after {len(head)} frames, went on with another batch size: the same order",
+    )
+
+
+def _ranks(open_stream: Open) -> Proof:
+    """Run the ranks of two world sizes one after the other; compare their global batches."""
+    steps = {}
+    for world_size in (1, 4):
+        loaders = [
+            StreamingDataLoader(
+                open_stream(camera_keys=[], rank=rank, world_size=world_size, lanes=48),
+                _BATCH // world_size,
+            )
+            for rank in range(world_size)
+        ]
+        batches = [[batch["index"].tolist() for batch in loader] for loader in loaders]
+        steps[world_size] = [sorted(chain(*step)) for step in zip(*batches, strict=True)]
+    # The last step is completed so that all ranks deliver equally many.
+    held = steps[1][:-1] == steps[4][:-1]
+    return "one order for 1 and 4 ranks", held, f"{len(steps[1])} global batches, the same frames"
+
+
+def _print(args: argparse.Namespace, proofs: list[Proof], speed: dict[str, float]) -> None:
+    if args.json:
+        print(json.dumps({"proofs": {name: held for name, held, _ in proofs}, "speed": speed}))
+        return
+    rows = [[name, "yes" if held else "NO", text] for name, held, text in proofs]
+    print(format_table(["promise", "held", "what was seen"], rows))
+    print(
+        f"\n{speed['images_per_s']:,.0f} images/s delivered in shuffled order on "
+        f"{speed['threads']:.0f} threads, {speed['over_decode_floor']:.2f} of the decode floor "
+        f"(decoding alone, in file order);\nfirst batch after {speed['first_batch_s']:.2f} s, "
+        f"{speed['images_decoded_per_delivered']:.2f} images decoded per image delivered"
+    )
+
+
+def _say(args: argparse.Namespace, text: str) -> None:
+    if not args.json:
+        print(text, flush=True)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream info`: what a dataset holds, from its metadata alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from robostream import config
+from robostream.bench import table
+from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
+from robostream.config import format_bytes
+from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.tools import measure_dataset
+
+HELP = "show what a dataset holds: episodes, tasks, features, cameras, files"
+EXAMPLES = """\
+  robostream info ./my-dataset
+  robostream info lerobot/pusht --episodes 5      with the first rows of the episode table
+  robostream info s3://bucket/my-dataset --json   for a script
+"""
+_SHOWN = 8  # tasks, and names of a feature's entries, before the rest is only counted
+_CAMERA_HEADER = ("camera", "kind", "stored as", "size", "codec", "pixels", "key frame", "crf")
+_EPISODE_HEADER = ("episode", "frames", "seconds", "first index", "data file", "tasks")
+
+_Row = tuple[str, str]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream info`."""
+    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
+    parser.add_argument("--revision", help="branch, tag or commit on the Hub")
+    parser.add_argument(
+        "--repo-id",
+        action="store_true",
+        help="take DATASET as a Hub name, even if a folder here is called the same",
+    )
+    parser.add_argument(
+        "--episodes", type=positive, metavar="N", default=0, help="show the first N episodes too"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what the dataset holds."""
+    if args.repo_id:
+        meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
+    else:
+        meta = load_meta(args.dataset, args.revision)
+    print(_as_json(meta, args.episodes) if args.json else _as_text(meta, args.episodes))
+    return 0
+
+
+def _as_json(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
+    content = {
+        "dataset": meta.url_root,
+        "revision": meta.revision,
+        **meta.info.to_dict(),
+        "hours": meta.total_frames / meta.fps / 3600,
+        "tasks": meta.tasks.index,
+        "cameras": {key: _camera(meta.features[key]) for key in meta.camera_keys},
+        "features_with_statistics": list(meta.stats or {}),
+        "files": _files(meta),
+        "unfinished_recording": _is_recording(meta),
+        "fingerprint": meta.fingerprint,
+        "episodes": meta.episodes[:shown_episodes],
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def _as_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
+    parts = [
+        table.format_table(("what", "value"), _summary(meta)),
+        table.format_table(("feature", "dtype", "shape", "names"), _feature_rows(meta)),
+    ]
+    if meta.camera_keys:
+        rows = [_camera_row(key, _camera(meta.features[key])) for key in meta.camera_keys]
+        parts.append(table.format_table(_CAMERA_HEADER, rows))
+    if shown_episodes and len(meta.episodes):
+        parts.append(table.format_table(_EPISODE_HEADER, _episode_rows(meta, shown_episodes)))
+    return "\n\n".join(parts)
+
+
+def _summary(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
+    info = meta.info
+    described = [key for key in info.features if key in (meta.stats or {})]
+    return [
+        ("dataset", meta.url_root),
+        *([("revision", meta.revision)] if meta.revision else []),
+        ("version", info.codebase_version),
+        ("robot", info.robot_type or "not recorded"),
+        ("episodes", _count_episodes(meta)),
+        ("frames", f"{info.total_frames:,} at {info.fps} fps"),
+        ("duration", _format_time(info.total_frames / info.fps)),
+        ("tasks", f"{len(meta.tasks):,}"),
+        *_task_rows(meta),
+        ("statistics", f"for {len(described)} of {len(info.features)} features"),
+        *_file_rows(meta),
+        ("fingerprint", meta.fingerprint),
+    ]
+
+
+def _count_episodes(meta: LeRobotDatasetMetadata) -> str:
+    if not len(meta.episodes):
+        return "0"
+    lengths = meta.episodes["length"]
+    return f"{len(lengths):,}, of {lengths.min():,} to {lengths.max():,} frames each"
+
+
+def _task_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
+    rows = [("", f"{number}: {text}") for number, text in enumerate(meta.tasks.index[:_SHOWN])]
+    hidden = len(meta.tasks) - len(rows)
+    return [*rows, ("", f"... {hidden:,} more")] if hidden else rows
+
+
+def _file_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
+    rows = []
+    if files := _files(meta):
+        size = files["size_bytes"]
+        here = "not all of them here" if size is None else format_bytes(size)
+        rows.append(("files", f"{files['parquet']:,} Parquet, {files['mp4']:,} MP4; {here}"))
+    limits = f"{meta.data_files_size_in_mb} MB of rows, {meta.video_files_size_in_mb} MB of video"
+    rows.append(("new file at", f"{limits}; {meta.chunks_size:,} files per chunk"))
+    if _is_recording(meta):
+        rows.append(("recording", "not finished; resume and finalize() it to see all episodes"))
+    return rows
+
+
+def _files(meta: LeRobotDatasetMetadata) -> dict[str, int | None] | None:
+    """Return the number of local files and their bytes, None for bytes if some are missing."""
+    if meta.location.local_root is None or not len(meta.episodes):
+        return None  # listing files on a network may take long
+    sizes = measure_dataset(meta)
+    return {
+        "parquet": sizes.num_data_files,
+        "mp4": sizes.num_video_files,
+        "size_bytes": sizes.data_bytes + sizes.video_bytes if sizes.measured else None,
+    }
+
+
+def _is_recording(meta: LeRobotDatasetMetadata) -> bool:
+    local = meta.location.local_root
+    return local is not None and (local / config.STAGING_FOLDER).is_dir()
+
+
+def _feature_rows(meta: LeRobotDatasetMetadata) -> Sequence[tuple[str, str, str, str]]:
+    return [
+        (key, entry["dtype"], _format_shape(entry["shape"]), _format_names(entry["names"]))
+        for key, entry in meta.features.items()
+    ]
+
+
+def _camera(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what info.json says about a camera; what it does not say is None."""
+    info = entry.get("info") or entry.get("video_info") or {}
+    channels, height, width = image_shape(entry)
+    return {
+        "dtype": entry["dtype"],
+        "width": width,
+        "height": height,
+        "channels": channels,
+        "is_depth": is_depth(entry),
+        "depth_unit": info.get("depth_unit"),
+        "codec": info.get("video.codec"),
+        "pix_fmt": info.get("video.pix_fmt"),
+        "g": info.get("video.g"),
+        "crf": info.get("video.crf"),
+    }
+
+
+def _camera_row(key: str, camera: Mapping[str, Any]) -> Sequence[str]:
+    kind = f"depth in {camera['depth_unit'] or 'unknown unit'}" if camera["is_depth"] else "colour"
+    size = f"{camera['width']}x{camera['height']}"
+    codec, pixels, crf = (_or_dash(camera[name]) for name in ("codec", "pix_fmt", "crf"))
+    key_frame = "-" if camera["g"] is None else f"every {camera['g']}"
+    return (key, kind, camera["dtype"], size, codec, pixels, key_frame, crf)
+
+
+def _episode_rows(meta: LeRobotDatasetMetadata, count: int) -> Sequence[Sequence[object]]:
+    return [
+        (
+            row["episode_index"],
+            row["length"],
+            row["length"] / meta.fps,
+            row["dataset_from_index"],
+            meta.get_data_file_path(row["episode_index"]).as_posix(),
+            "; ".join(row.get("tasks") or []),
+        )
+        for row in meta.episodes[:count]
+    ]
+
+
+def _format_shape(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _format_names(names: Any) -> str:
+    if isinstance(names, Mapping):  # {"motors": [...]}, as older recorders wrote it
+        return "; ".join(f"{key}: {_format_names(value)}" for key, value in names.items())
+    if not isinstance(names, list | tuple):
+        return _or_dash(names)
+    shown = ", ".join(str(name) for name in names[:_SHOWN])
+    return shown if len(names) <= _SHOWN else f"{shown}, ... {len(names)} in all"
+
+
+def _format_time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} minutes" if seconds < 7200 else f"{seconds / 3600:,.1f} hours"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why an episode does not decode, or that it does: software, dataset, files, streams, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from robostream.assemble import RowReader
+from robostream.decode import FrameEngine
+from robostream.errors import DatasetError, MissingExtraError, SelectionError
+from robostream.fetch import open_source
+from robostream.meta import LeRobotDatasetMetadata
+from robostream.tools.diagnose_dataset import (
+    Address,
+    DatasetCheck,
+    check_dataset,
+    explain_opening,
+    open_dataset,
+)
+from robostream.tools.diagnose_file import Problem
+from robostream.tools.diagnose_gpu import Gpu, check_gpu
+from robostream.tools.diagnose_pictures import check_pictures
+from robostream.tools.diagnose_records import CameraCheck
+from robostream.tools.diagnose_software import Software, check_software
+from robostream.tools.diagnose_video import VideoCase, check_video
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All that was found out; problems and notes come with the place they concern.
+
+    `dataset` is None if the dataset could not be opened.
+    """
+
+    software: Software
+    gpu: Gpu
+    dataset: DatasetCheck | None
+    cameras: tuple[CameraCheck, ...]
+    problems: tuple[tuple[str, Problem], ...]
+    notes: tuple[tuple[str, str], ...]
+
+    @property
+    def decodes(self) -> bool:
+        """Whether every picture of the episode was decoded and fits its row."""
+        return not self.problems
+
+
+def diagnose_episode(
+    address: Address, *, episode: int, cameras: Sequence[str] | None, device: str
+) -> Diagnosis:
+    """Return why an episode of a dataset does not decode, or that it does.
+
+    Args:
+        address: Where the dataset is.
+        episode: The episode to decode, the whole of it.
+        cameras: The cameras to look at; None for all.
+        device: "cpu", or "cuda" to count it as a problem if the GPU cannot decode a video.
+
+    Raises:
+        SelectionError: There is no such episode or camera.
+    """
+    software, gpu = check_software(), check_gpu()
+    try:
+        meta = open_dataset(address)
+    except (DatasetError, MissingExtraError, OSError) as error:
+        problem = explain_opening(address, error)
+        return Diagnosis(software, gpu, None, (), (("dataset", problem),), ())
+    chosen = _chosen(meta, episode, cameras)
+    dataset = check_dataset(meta, episode)
+    checks = tuple(_check_cameras(meta, dataset, chosen, gpu))
+    return Diagnosis(
+        software=software,
+        gpu=gpu,
+        dataset=dataset,
+        cameras=checks,
+        problems=tuple(_problems(dataset, checks, device)),
+        notes=tuple(_notes(address, dataset, checks)),
+    )
+
+
+def _chosen(
+    meta: LeRobotDatasetMetadata, episode: int, cameras: Sequence[str] | None
+) -> Sequence[str]:
+    if not 0 <= episode < meta.total_episodes:
+        raise SelectionError(
+            f"there is no episode {episode}; {meta.repo_id} has {meta.total_episodes}, numbered "
+            "from 0"
+        )
+    strangers = [key for key in cameras or () if key not in meta.camera_keys]
+    if strangers:
+        raise SelectionError(
+            f"there is no camera {', '.join(strangers)}; the cameras of {meta.repo_id} are "
+            f"{', '.join(meta.camera_keys) or 'none'}"
+        )
+    return meta.camera_keys if cameras is None else cameras
+
+
+def _check_cameras(
+    meta: LeRobotDatasetMetadata, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
+) -> Iterator[CameraCheck]:
+    reader = RowReader(meta, []) if dataset.table.problem is None else None
+    # No store: each picture is decoded when it is asked for, so the rate is the decoder's.
+    with FrameEngine(lambda file: open_source(meta.location, file), store_bytes=0) as engine:
+        for key in cameras:
+            if key in meta.image_keys:
+                yield check_pictures(meta, key, dataset.episode)
+            else:
+                yield check_video(VideoCase(meta, key, dataset.episode, engine, reader, gpu))
+    if reader is not None:
+        reader.close()
+
+
+def _problems(
+    dataset: DatasetCheck, cameras: Sequence[CameraCheck], device: str
+) -> Iterator[tuple[str, Problem]]:
+    if dataset.table.problem is not None:
+        yield "rows", dataset.table.problem
+    for camera in cameras:
+        yield from ((camera.key, problem) for problem in camera.problems)
+        if device == "cuda" and camera.gpu is not None and not camera.gpu.works:
+            cure = "Decode on the CPU: video_decode_device='cpu'."
+            yield camera.key, Problem("gpu", camera.gpu.reason, cure)
+
+
+def _notes(
+    address: Address, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
+) -> Iterator[tuple[str, str]]:
+    if address.revision is not None and dataset.revision is None:
+        where = f"Only the Hub has revisions; {dataset.url} was read as it is."
+        yield "dataset", f"The revision {address.revision!r} was not looked at. {where}"
+    for camera in cameras:
+        yield from ((camera.key, note) for note in camera.notes)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a dataset can be opened, where its files are read, and whether an episode has rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import RevisionNotFoundError
+
+from robostream.assemble import RowReader
+from robostream.errors import CompatibilityError, DataFileError, MissingExtraError
+from robostream.meta import LeRobotDatasetMetadata, as_location
+from robostream.tools.diagnose_file import READ_ERRORS, FileCheck, Problem, check_file, unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a dataset is, as the user says it; see `LeRobotDatasetMetadata`.
+
+    Attributes:
+        dataset: A folder, a Hub name or an fsspec URL.
+        root: The folder or URL, where `dataset` is only a name.
+        revision: Branch, tag or commit on the Hub.
+        data_files_root: Where data/ and videos/ lie, if not beside meta/.
+    """
+
+    dataset: str
+    root: str | None = None
+    revision: str | None = None
+    data_files_root: str | None = None
+
+    @property
+    def opened_root(self) -> str | None:
+        """The folder or URL that is opened; None for what is looked up by name."""
+        is_folder = self.root is None and Path(self.dataset).is_dir()
+        return self.dataset if is_folder else self.root
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetCheck:
+    """The dataset and the episode that were found.
+
+    Attributes:
+        meta_url: Where meta/ was read.
+        url: Where data/ and videos/ are read.
+        revision: The commit that was read, for a dataset on the Hub.
+        codebase_version: The format's version.
+        fps: Frames per second.
+        total_episodes: How many episodes there are.
+        total_frames: How many frames they have.
+        episode: The one looked at.
+        num_frames: Its frames.
+        table: The Parquet file of its rows.
+    """
+
+    meta_url: str
+    url: str
+    revision: str | None
+    codebase_version: str
+    fps: float
+    total_episodes: int
+    total_frames: int
+    episode: int
+    num_frames: int
+    table: FileCheck
+
+
+def open_dataset(address: Address) -> LeRobotDatasetMetadata:
+    """Return the metadata of a dataset that has episodes, or raise."""
+    meta = LeRobotDatasetMetadata(
+        address.dataset, root=address.opened_root, revision=address.revision
+    )
+    if address.data_files_root is not None:
+        meta.location = as_location(address.data_files_root)
+    meta.ensure_readable()
+    return meta
+
+
+def explain_opening(address: Address, error: Exception) -> Problem:
+    """Return the problem of a dataset that cannot be opened."""
+    placeholder = _placeholder(address)
+    if placeholder is not None:
+        return placeholder
+    if isinstance(error.__cause__, RevisionNotFoundError):
+        return Problem("revision", str(error), _revisions(address.dataset))
+    if isinstance(error, MissingExtraError):
+        return Problem("missing_package", str(error), "")
+    kind = "version" if isinstance(error, CompatibilityError) else "metadata"
+    return Problem(kind, str(error), "")
+
+
+def check_dataset(meta: LeRobotDatasetMetadata, episode: int) -> DatasetCheck:
+    """Return what the dataset is, and whether the episode's rows can be read."""
+    is_pinned = meta.location.local_root is None and meta.meta_location != meta.location
+    return DatasetCheck(
+        meta_url=meta.meta_location.url,
+        url=meta.location.url,
+        revision=meta.revision if is_pinned else None,
+        codebase_version=meta.info.codebase_version,
+        fps=meta.fps,
+        total_episodes=meta.total_episodes,
+        total_frames=meta.total_frames,
+        episode=episode,
+        num_frames=int(meta.episodes["length"][episode]),
+        table=_check_table(meta, episode),
+    )
+
+
+def _check_table(meta: LeRobotDatasetMetadata, episode: int) -> FileCheck:
+    file = meta.get_data_file_path(episode).as_posix()
+    found = check_file(meta.location, file, want="parquet")
+    if found.problem is not None:
+        return found
+    reader = RowReader(meta, [])
+    try:
+        reader.read(episode)
+    except DataFileError as error:
+        return replace(found, problem=Problem("damaged", str(error), ""))
+    except READ_ERRORS as error:
+        return replace(found, problem=unreadable(found.path, error))
+    finally:
+        reader.close()
+    return found
+
+
+def _placeholder(address: Address) -> Problem | None:
+    """Return the problem of the first table of a local meta/ that is no Parquet file."""
+    folder = Path(address.opened_root or address.dataset)
+    for path in sorted(folder.glob("meta/**/*.parquet")):
+        file = path.relative_to(folder).as_posix()
+        problem = check_file(as_location(folder), file, want="parquet").problem
+        if problem is not None:
+            return problem
+    return None
+
+
+def _revisions(repo_id: str) -> str:
+    """Return a sentence that names the revisions a Hub repo has."""
+    repo_id = repo_id.removeprefix("hf://datasets/").split("@")[0]
+    try:
+        refs = HfApi().list_repo_refs(repo_id, repo_type="dataset")
+    except READ_ERRORS:
+        return ""
+    names = [ref.name for ref in [*refs.branches, *refs.tags]]
+    return f"Its branches and tags are {', '.join(names)}; a commit's full hash will do too."

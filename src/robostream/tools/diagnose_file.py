@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a file of a dataset really is: its size, its first bytes, its boxes, and what is wrong."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, replace
+
+from huggingface_hub.errors import HfHubHTTPError
+
+from robostream.config import format_bytes
+from robostream.errors import VideoFileError
+from robostream.fetch import ByteSource, open_source
+from robostream.meta import Location
+
+# What reading bytes may raise; the HTTP library below huggingface_hub has a root error of its own.
+READ_ERRORS: tuple[type[Exception], ...] = (
+    VideoFileError,
+    OSError,
+    HfHubHTTPError.__bases__[0],
+)
+FIRST_BYTES = 32
+# Enough for a whole Git LFS pointer, which also tells the size of the file it stands for.
+_HEAD_BYTES = 512
+# Fragmented files have thousands of boxes; the first ones tell what there is to tell.
+_MOST_BOXES = 64
+_BOX_KINDS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid")
+_OTHER_FORMATS = (
+    (b"PAR1", "a Parquet file"),
+    (b"\x1aE\xdf\xa3", "a Matroska or WebM video"),
+    (b"RIFF", "an AVI or another RIFF file"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"PK\x03\x04", "a zip archive"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"GIF8", "a GIF picture"),
+)
+_AGAIN = "Copy or download the file again."
+_HUB_CURE = "The Hub holds the file like this: read another revision, or tell the dataset's owner."
+_CURES = {
+    "lfs_pointer": "In the dataset's folder run: git lfs install && git lfs pull",
+    "annex_pointer": "In the dataset's folder run: git annex get .",
+    "web_page": "Read the message in the file, log in (hf auth login), download the file again.",
+    "server_message": "Read the message in the file, then download the file again.",
+    "zeros": "Delete the file and download it again.",
+    "other_format": "Put the right file there, or convert this one to MP4 with ffmpeg.",
+}
+_WANTED = {"mp4": "an MP4 video", "parquet": "a Parquet file"}
+_LFS_SIZE = re.compile(rb"^size (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why an episode does not decode.
+
+    Attributes:
+        kind: One word for scripts, such as "lfs_pointer".
+        what: What was wanted and what was found.
+        cure: What to do.
+    """
+
+    kind: str
+    what: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a file's first bytes say it is: a word for scripts and one for people."""
+
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A top-level box of an MP4, bytes [start, stop); one that is cut short ends after the file."""
+
+    kind: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck:
+    """A file as it was found; `problem` is None if it looks like what it should be.
+
+    Attributes:
+        path: The full path or URL.
+        size_bytes: None if the file cannot be reached.
+        first_bytes: The first 32 bytes, as hexadecimal digits.
+        content: What they say.
+        boxes: The top-level boxes of an MP4.
+        index_place: Where the index (moov box) of an MP4 lies: "front", "back" or "nowhere".
+        problem: What is wrong with the file, if anything.
+    """
+
+    path: str
+    size_bytes: int | None = None
+    first_bytes: str = ""
+    content: Content = Content("nothing", "nothing")
+    boxes: tuple[Box, ...] = ()
+    index_place: str | None = None
+    problem: Problem | None = None
+
+
+def check_file(location: Location, file: str, *, want: str) -> FileCheck:
+    """Return what lies at a file of a dataset, where a file of the kind `want` should be.
+
+    Args:
+        location: The dataset's root.
+        file: The path relative to it.
+        want: "mp4" or "parquet".
+    """
+    found = FileCheck(location.describe(file))
+    try:
+        found = _look_inside(found, open_source(location, file), want)
+    except READ_ERRORS as error:
+        is_missing = isinstance(error.__cause__, FileNotFoundError)
+        problem = _missing(location, file) if is_missing else unreadable(found.path, error)
+        return replace(found, problem=problem)
+    if found.problem is not None and location.url.startswith("hf://datasets/"):
+        # Nothing was copied that could be copied again.
+        return replace(found, problem=replace(found.problem, cure=_HUB_CURE))
+    return found
+
+
+def unreadable(path: str, error: Exception) -> Problem:
+    """Return the problem of a file that is there but gives no bytes. Pure."""
+    cure = "Check the access rights, the keys or token, and the network."
+    return Problem("unreadable", f"{path}: cannot be read: {error}", cure)
+
+
+def recognise(head: bytes, size_bytes: int) -> Content:
+    """Return what a file is that starts with `head`. Pure."""
+    text = head.lstrip().lower()
+    if not size_bytes:
+        return Content("empty", "an empty file")
+    if head.startswith(b"version https://git-lfs"):
+        return Content("lfs_pointer", "a Git LFS pointer, not the file itself")
+    if b"/annex/objects/" in head:
+        return Content("annex_pointer", "a git-annex pointer, not the file itself")
+    if text.startswith((b"<!doctype html", b"<html")):
+        return Content("web_page", "a web page (HTML), perhaps a server's error message")
+    if text.startswith((b"<?xml", b"<error", b"{", b"[")):
+        return Content("server_message", "a text (XML or JSON), perhaps a server's error message")
+    if head[4:8] in _BOX_KINDS:
+        return Content("mp4", "an MP4" if head[4:8] == b"ftyp" else "an MP4 without ftyp")
+    if not head.strip(b"\0"):
+        return Content("zeros", "zero bytes, as a download leaves that never finished")
+    for magic, words in _OTHER_FORMATS:
+        if head.startswith(magic):
+            return Content("parquet" if magic == b"PAR1" else "other_format", words)
+    return Content("unknown", "bytes of no known kind")
+
+
+def top_boxes(source: ByteSource) -> tuple[Box, ...]:
+    """Return the top-level boxes of an MP4, the first 64 at most. Reads a few bytes of each."""
+    size = source.size()
+    boxes: list[Box] = []
+    at = 0
+    while at + 8 <= size and len(boxes) < _MOST_BOXES:
+        header = source.read(at, min(size, at + 16))
+        length, kind = struct.unpack_from(">I4s", header)
+        if length == 1 and len(header) == 16:
+            (length,) = struct.unpack_from(">Q", header, 8)
+        elif length == 0:
+            length = size - at
+        # A size too small would never end the walk: it is damage, and the walk ends with it.
+        stop = at + length if length >= 8 else size
+        boxes.append(Box(kind.decode("ascii", "backslashreplace"), at, stop))
+        at = stop
+    return tuple(boxes)
+
+
+def _look_inside(found: FileCheck, source: ByteSource, want: str) -> FileCheck:
+    size = source.size()
+    head = source.read(0, min(size, _HEAD_BYTES)) if size else b""
+    content = recognise(head, size)
+    found = replace(found, size_bytes=size, first_bytes=head[:FIRST_BYTES].hex(), content=content)
+    if content.kind != want:
+        return replace(found, problem=_not_the_file(found, head, want))
+    if want != "mp4":
+        return found
+    boxes = top_boxes(source)
+    found = replace(found, boxes=boxes, index_place=_index_place(boxes))
+    return replace(found, problem=_cut_short(found))
+
+
+def _index_place(boxes: tuple[Box, ...]) -> str:
+    kinds = [box.kind for box in boxes]
+    if "moov" not in kinds:
+        return "nowhere"
+    return "back" if "mdat" in kinds[: kinds.index("moov")] else "front"
+
+
+def _missing(location: Location, file: str) -> Problem:
+    what = f"{location.describe(file)}: there is no such file."
+    if location.local_root is None:
+        cure = "Check the revision and the address; if both are right, the dataset is incomplete."
+        return Problem("missing_file", what, cure)
+    folder, suffix = file.split("/", 1)[0], file[file.rindex(".") :]
+    others = location.find(folder, suffix)
+    what += f" Other {suffix} files in {folder}/: {len(others) or 'none'}."
+    cure = (
+        "Download what is missing: hf download OWNER/NAME --repo-type dataset "
+        f"--include '{folder}/**' --local-dir {location.url}"
+    )
+    return Problem("missing_file", what, cure)
+
+
+def _not_the_file(found: FileCheck, head: bytes, want: str) -> Problem:
+    kind, size = found.content.kind, format_bytes(found.size_bytes or 0)
+    what = f"{found.path}: want {_WANTED[want]}, found {found.content.words} ({size})."
+    real = _LFS_SIZE.search(head) if kind == "lfs_pointer" else None
+    if real is not None:
+        what += f" The real file has {format_bytes(int(real[1]))}."
+    return Problem(kind, what, _CURES.get(kind, _AGAIN))
+
+
+def _cut_short(found: FileCheck) -> Problem | None:
+    size = found.size_bytes or 0
+    last = found.boxes[-1]
+    if last.stop > size:
+        what = (
+            f"{found.path}: the file is truncated. Its {last.kind} box should end at byte "
+            f"{last.stop:,}, the file ends at byte {size:,}."
+        )
+        return Problem("truncated", what, _AGAIN)
+    if found.index_place == "nowhere" and len(found.boxes) < _MOST_BOXES:
+        what = (
+            f"{found.path}: the MP4 has no index (moov box), only "
+            f"{', '.join(box.kind for box in found.boxes)}. The recording was cut off before the "
+            "index was written, or the copy is incomplete."
+        )
+        return Problem("no_index", what, f"{_AGAIN} What was never finished must be recorded anew.")
+    return None

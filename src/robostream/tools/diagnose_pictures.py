@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A camera stored as pictures inside Parquet: its file, its first picture, and decoding all."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, UnidentifiedImageError
+
+from robostream.assemble import RowReader
+from robostream.errors import DataFileError
+from robostream.meta import LeRobotDatasetMetadata, is_depth
+from robostream.tools.diagnose_file import READ_ERRORS, Problem, check_file, unreadable
+from robostream.tools.diagnose_records import CameraCheck, Rate, summarise_picture
+
+_CURE = "Copy or download the file again, or record the episode anew."
+
+
+def check_pictures(meta: LeRobotDatasetMetadata, key: str, episode: int) -> CameraCheck:
+    """Return all that can be found out about a camera stored in Parquet."""
+    path = meta.get_data_file_path(episode).as_posix()
+    file = check_file(meta.location, path, want="parquet")
+    check = CameraCheck(key, "image", file)
+    if file.problem is not None:
+        return replace(check, problems=(file.problem,))
+    began = time.perf_counter()
+    encoded = _read(meta, key, episode, file.path)
+    if isinstance(encoded, Problem):
+        return replace(check, problems=(encoded,))
+    read = time.perf_counter()
+    for frame, content in enumerate(encoded):
+        try:
+            values = _decode(content)
+        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            what = f"{file.path}: {key}, frame {frame}: the picture cannot be decoded ({error})."
+            return replace(check, problems=(Problem("damaged", what, _CURE),))
+        if not frame:
+            picture = summarise_picture(values, is_depth=is_depth(meta.features[key]))
+            check = replace(check, picture=picture)
+    rate = Rate(
+        images=len(encoded),
+        images_per_s=len(encoded) / max(time.perf_counter() - read, 1e-9),
+        read_s=read - began,
+        read_bytes=sum(map(len, encoded)),
+    )
+    return replace(check, rate=rate)
+
+
+def _read(meta: LeRobotDatasetMetadata, key: str, episode: int, path: str) -> list[bytes] | Problem:
+    reader = RowReader(meta, [key])
+    try:
+        rows = reader.read(episode)
+    except DataFileError as error:
+        return Problem("damaged", str(error), _CURE)
+    except READ_ERRORS as error:
+        return unreadable(path, error)
+    finally:
+        reader.close()
+    return [rows.object_at(key, frame) or b"" for frame in range(rows.length)]
+
+
+def _decode(content: bytes) -> npt.NDArray[Any]:
+    """Return a picture as (channels, height, width)."""
+    with Image.open(BytesIO(content)) as image:
+        values = np.asarray(image)
+    return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)

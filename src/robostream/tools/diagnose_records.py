@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is found out about a camera of an episode, as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.tools.diagnose_file import FileCheck, Problem
+from robostream.tools.diagnose_gpu import GpuDecoding
+
+# A picture with no value above this share of the range is black to the eye.
+_BLACK_SHARE = 0.02
+_COLOURS = ("red", "green", "blue")
+
+
+@dataclass(frozen=True, slots=True)
+class Gops:
+    """How far apart the key frames of a video file are.
+
+    Attributes:
+        count: How many places decoding can start at.
+        min_frames: Frames of the shortest GOP.
+        median_frames: Frames of the usual one.
+        max_frames: Frames of the longest one.
+        has_b_frames: Whether frames are stored in another order than shown.
+        num_with_leading: GOPs with pictures shown before their key frame, as open GOPs have them.
+    """
+
+    count: int
+    min_frames: int
+    median_frames: float
+    max_frames: int
+    has_b_frames: bool
+    num_with_leading: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A video file's stream; `pix_fmt` is None if no picture of it could be decoded."""
+
+    codec: str
+    decoder: str
+    pix_fmt: str | None
+    width: int
+    height: int
+    num_frames: int
+    duration_s: float
+    bits_per_s: float
+    gops: Gops
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where an episode lies in a video file, and how well the times fit the table's.
+
+    Attributes:
+        first_frame: Number of its first frame in the file.
+        last_frame: Number of its last one.
+        start_s: When it starts in the file, by the table.
+        stop_s: When it stops, by the table.
+        largest_error_s: The largest distance of a frame's time from where frames at a regular rate
+            would be.
+        tolerance_s: The largest distance from the table's times that is accepted.
+        matches: Whether every frame is within it.
+        starts_at_key: Whether its first frame is a key frame.
+    """
+
+    first_frame: int
+    last_frame: int
+    start_s: float
+    stop_s: float
+    largest_error_s: float
+    tolerance_s: float
+    matches: bool
+    starts_at_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """The values of one channel of a picture."""
+
+    name: str
+    mean: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The first picture of an episode."""
+
+    width: int
+    height: int
+    channels: tuple[Channel, ...]
+    is_black: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast the whole episode was decoded, in order, by one thread.
+
+    Attributes:
+        images: Pictures decoded.
+        images_per_s: Pictures per second of decoding and conversion.
+        read_s: Seconds it took to read their bytes, which `images_per_s` leaves out.
+        read_bytes: How many bytes they are.
+    """
+
+    images: int
+    images_per_s: float
+    read_s: float
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CameraCheck:
+    """All that was found out about one camera; what could not be found out is None."""
+
+    key: str
+    storage: str
+    file: FileCheck
+    stream: Stream | None = None
+    span: Span | None = None
+    picture: Picture | None = None
+    rate: Rate | None = None
+    gpu: GpuDecoding | None = None
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def summarise_picture(values: npt.NDArray[Any], *, is_depth: bool) -> Picture:
+    """Return what a picture of shape (channels, height, width) shows. Pure."""
+    names = _COLOURS if len(values) == 3 else tuple(f"channel {i}" for i in range(len(values)))
+    names = ("depth",) if is_depth else names
+    channels = tuple(
+        Channel(name, float(plane.mean()), float(plane.min()), float(plane.max()))
+        for name, plane in zip(names, values, strict=True)
+    )
+    white = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
+    is_black = not is_depth and bool(values.max() <= _BLACK_SHARE * white)
+    return Picture(values.shape[2], values.shape[1], channels, is_black)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A diagnosis as text for people and as JSON for scripts. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from robostream.config import format_bytes
+from robostream.tools.diagnose import Diagnosis
+from robostream.tools.diagnose_dataset import DatasetCheck
+from robostream.tools.diagnose_file import FileCheck
+from robostream.tools.diagnose_gpu import AV1_CARDS, Gpu
+from robostream.tools.diagnose_records import CameraCheck, Gops, Picture, Rate, Span, Stream
+from robostream.tools.diagnose_software import Software
+
+_WIDTH = 100
+_LABEL = 16
+_Row = tuple[str, str]
+
+
+def diagnosis_json(diagnosis: Diagnosis) -> str:
+    """Return the whole diagnosis as JSON."""
+    figures = dataclasses.asdict(diagnosis) | {"decodes": diagnosis.decodes}
+    for name, word in (("problems", "problem"), ("notes", "note")):
+        figures[name] = [{"place": place, word: item} for place, item in figures[name]]
+    return json.dumps(figures, indent=2)
+
+
+def diagnosis_text(diagnosis: Diagnosis) -> str:
+    """Return the diagnosis as a person reads it: what is there, then what is wrong."""
+    parts = [
+        _section("software", _software_rows(diagnosis.software)),
+        _section("GPU decoding", _gpu_rows(diagnosis)),
+    ]
+    if diagnosis.dataset is not None:
+        parts.append(_section("dataset", _dataset_rows(diagnosis.dataset)))
+    parts += [
+        _section(f"camera {camera.key}", _camera_rows(camera, diagnosis))
+        for camera in diagnosis.cameras
+    ]
+    if diagnosis.notes:
+        parts.append("\n".join(["to know", *_paragraphs(_grouped(diagnosis.notes))]))
+    parts.append(_verdict(diagnosis))
+    return "\n\n".join(parts)
+
+
+def _verdict(diagnosis: Diagnosis) -> str:
+    episode = diagnosis.dataset and f"episode {diagnosis.dataset.episode}"
+    if diagnosis.decodes:
+        images = sum(camera.rate.images for camera in diagnosis.cameras if camera.rate)
+        return f"OK: {episode} decodes; images: {images:,}, cameras: {len(diagnosis.cameras)}."
+    lines = [f"FAILED: {episode or 'the dataset'} cannot be read."]
+    for place, problem in diagnosis.problems:
+        lines += _paragraphs([(place, problem.what)])
+        lines += _paragraphs([("  what to do", problem.cure)] if problem.cure else [])
+    return "\n".join(lines)
+
+
+def _section(title: str, rows: Iterable[_Row]) -> str:
+    return "\n".join([title, *(_line(label, text) for label, text in rows)])
+
+
+def _line(label: str, text: str) -> str:
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=f"  {label:{_LABEL}}",
+        subsequent_indent=" " * (_LABEL + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _grouped(notes: Iterable[_Row]) -> list[_Row]:
+    """Return each note once, with all the places it holds for."""
+    places: dict[str, list[str]] = {}
+    for place, note in notes:
+        places.setdefault(note, []).append(place)
+    return [(", ".join(where), note) for note, where in places.items()]
+
+
+def _paragraphs(items: Iterable[_Row]) -> Iterator[str]:
+    for place, text in items:
+        yield textwrap.fill(
+            f"{place}: {text}",
+            _WIDTH,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def _software_rows(software: Software) -> Iterator[_Row]:
+    others = dict(software.packages)
+    libraries = software.ffmpeg_libraries
+    yield (
+        "robostream",
+        f"{others.pop('robostream')} on Python {software.python}, {software.platform}",
+    )
+    yield (
+        "PyAV",
+        f"{others.pop('av')} with FFmpeg {software.ffmpeg} (libavcodec {libraries['libavcodec']}, "
+        f"libavformat {libraries['libavformat']})",
+    )
+    yield "decoders", ", ".join(f"{c} {n or 'MISSING'}" for c, n in software.decoders.items())
+    yield "torch", others.pop("torch")
+    yield "torchcodec", f"{software.torchcodec} (optional)"
+    yield "others", ", ".join(f"{name} {version}" for name, version in others.items())
+
+
+def _gpu_rows(diagnosis: Diagnosis) -> Iterator[_Row]:
+    gpu: Gpu = diagnosis.gpu
+    yield "possible", "to be tried" if gpu.obstacle is None else f"no: {gpu.obstacle}"
+    yield "FFmpeg", "built for NVIDIA" if gpu.ffmpeg_has_cuda else "built without NVIDIA"
+    if gpu.driver is not None:
+        library = "with" if gpu.has_video_library else "WITHOUT"
+        yield "driver", f"NVIDIA {gpu.driver}, {library} its video library"
+        yield "cards", ", ".join(gpu.cards) or "torch sees none"
+    if any(camera.stream and camera.stream.codec == "av1" for camera in diagnosis.cameras):
+        yield "AV1", AV1_CARDS
+
+
+def _dataset_rows(dataset: DatasetCheck) -> Iterator[_Row]:
+    if dataset.meta_url != dataset.url:
+        yield "meta/", dataset.meta_url
+        yield "data/, videos/", dataset.url
+    else:
+        yield "root", dataset.url
+    if dataset.revision is not None:
+        yield "commit", dataset.revision
+    yield (
+        "content",
+        f"{dataset.codebase_version}, {dataset.total_episodes:,} episodes, "
+        f"{dataset.total_frames:,} frames, {dataset.fps} fps",
+    )
+    state = "its rows CANNOT BE READ" if dataset.table.problem else "its rows are readable"
+    yield f"episode {dataset.episode}", f"{dataset.num_frames:,} frames; {state}"
+    yield "rows", _file_words(dataset.table, dataset.url)
+
+
+def _camera_rows(camera: CameraCheck, diagnosis: Diagnosis) -> Iterator[_Row]:
+    yield "file", _file_words(camera.file, diagnosis.dataset.url if diagnosis.dataset else "")
+    if camera.file.first_bytes:
+        content = bytes.fromhex(camera.file.first_bytes)
+        yield "first bytes", content.hex(" ", 4)
+        letters = "".join(chr(byte) if 32 < byte < 127 else "." for byte in content)
+        yield "as text", f"{letters}  {camera.file.content.words}"
+    if camera.file.boxes:
+        yield "layout", _layout(camera.file)
+    if camera.stream is not None:
+        yield "video", _stream_words(camera.stream)
+        yield "key frames", _gop_words(camera.stream.gops)
+    if camera.span is not None:
+        yield "episode", _span_words(camera.span)
+        yield "times", _time_words(camera.span)
+    if camera.picture is not None:
+        yield "first picture", _picture_words(camera.picture)
+    if camera.rate is not None:
+        yield "decoding", _rate_words(camera.rate)
+    if camera.gpu is not None and diagnosis.gpu.obstacle is None:
+        yield "on the GPU", f"{'yes' if camera.gpu.works else 'no'}: {camera.gpu.reason}"
+    for problem in camera.problems:
+        yield "PROBLEM", problem.kind.replace("_", " ") + " (see below)"
+
+
+def _file_words(file: FileCheck, root: str) -> str:
+    size = "NOT FOUND" if file.size_bytes is None else format_bytes(file.size_bytes)
+    return f"{file.path.removeprefix(f'{root}/')}, {size}"
+
+
+def _layout(file: FileCheck) -> str:
+    place = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
+    kinds = [box.kind for box in file.boxes]
+    shown = " ".join(kinds[:8]) + (" ..." if len(kinds) > 8 else "")
+    return f"{shown} ({place[file.index_place or 'nowhere']})"
+
+
+def _stream_words(stream: Stream) -> str:
+    decoder = "" if stream.decoder == stream.codec else f" by {stream.decoder}"
+    return (
+        f"{stream.codec}{decoder}, {stream.pix_fmt or 'format unknown'}, "
+        f"{stream.width}x{stream.height}, {stream.num_frames:,} frames, {stream.duration_s:.1f} s, "
+        f"{stream.bits_per_s / 1e3:,.0f} kbit/s"
+    )
+
+
+def _gop_words(gops: Gops) -> str:
+    usual = f"every {gops.median_frames:g} frames"
+    if gops.min_frames != gops.max_frames:
+        usual += f" (shortest {gops.min_frames}, longest {gops.max_frames})"
+    order = "with B-frames" if gops.has_b_frames else "no B-frames"
+    leading = f", open GOPs (leading pictures): {gops.num_with_leading}"
+    leading = leading if gops.num_with_leading else ""
+    return f"{usual}, {order}{leading}"
+
+
+def _span_words(span: Span) -> str:
+    return (
+        f"frames {span.first_frame:,} to {span.last_frame:,} of the file, "
+        f"{span.start_s:.3f} s to {span.stop_s:.3f} s"
+    )
+
+
+def _time_words(span: Span) -> str:
+    return (
+        f"{'match' if span.matches else 'DO NOT MATCH'} the table's: at most "
+        f"{span.largest_error_s * 1e3:.3f} ms off, {span.tolerance_s * 1e3:g} ms allowed"
+    )
+
+
+def _picture_words(picture: Picture) -> str:
+    channels = ", ".join(
+        f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in picture.channels
+    )
+    black = "; it is BLACK" if picture.is_black else ""
+    return f"mean (range) {channels}{black}"
+
+
+def _rate_words(rate: Rate) -> str:
+    read = f"{format_bytes(rate.read_bytes)} read in {rate.read_s * 1e3:.1f} ms"
+    return (
+        f"{rate.images:,} images in order, {rate.images_per_s:,.0f} images/s on one thread; {read}"
+    )

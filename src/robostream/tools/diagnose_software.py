@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which software is at work: versions, FFmpeg's libraries, the decoders it brings."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import av
+
+PACKAGES = (
+    "robostream",
+    "av",
+    "torch",
+    "huggingface_hub",
+    "hf_xet",
+    "fsspec",
+    "pyarrow",
+    "numpy",
+)
+# The codecs of LeRobot datasets, and the decoder that decodes each without a GPU.
+DECODERS = {"AV1": "libdav1d", "H.264": "h264", "HEVC": "hevc", "VP9": "vp9"}
+_NOT_INSTALLED = "not installed"
+_IMPORT_TORCHCODEC = """
+try:
+    import torchcodec.decoders
+except (ImportError, OSError, RuntimeError) as error:
+    raise SystemExit(str(error) or type(error).__name__)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """The software at work.
+
+    Attributes:
+        python: Its version.
+        platform: Operating system and processor.
+        packages: Version by name, "not installed" for what is not there.
+        ffmpeg: The version of the FFmpeg inside PyAV.
+        ffmpeg_libraries: Version by name.
+        decoders: The decoder of each usual codec; None for one this FFmpeg lacks.
+        torchcodec: Its version, "not installed", or why it cannot be imported.
+    """
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+    ffmpeg: str
+    ffmpeg_libraries: dict[str, str]
+    decoders: dict[str, str | None]
+    torchcodec: str
+
+
+def check_software() -> Software:
+    """Return the software at work. Starts a process if torchcodec is installed."""
+    return Software(
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        packages={name: _version(name) for name in PACKAGES},
+        ffmpeg=str(av.ffmpeg_version_info),
+        ffmpeg_libraries={
+            name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()
+        },
+        decoders={codec: name if has_decoder(name) else None for codec, name in DECODERS.items()},
+        torchcodec=_torchcodec(),
+    )
+
+
+def has_decoder(name: str) -> bool:
+    """Return whether the FFmpeg inside PyAV has a decoder of this name."""
+    try:
+        av.Codec(name, "r")
+    except av.codec.codec.UnknownCodecError:
+        return False
+    return True
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return _NOT_INSTALLED
+
+
+def _torchcodec() -> str:
+    """Return its version or why it cannot be used.
+
+    It is imported in a process of its own: its FFmpeg is another than PyAV's, and a build that does
+    not fit this torch may end the process.
+    """
+    if importlib.util.find_spec("torchcodec") is None:
+        return _NOT_INSTALLED
+    found = _version("torchcodec")
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_TORCHCODEC], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return found
+    return f"{found}, cannot be imported: {explain_import(done.stderr)}"
+
+
+def explain_import(message: str) -> str:
+    """Return the line of a long import error that says what is missing. Pure."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    telling = [line for line in lines if ".so" in line and ":" in line] or lines
+    return telling[-1] if telling else "the process that imported it crashed"

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A camera stored as MP4: its file, its stream, the episode's place in it, and decoding it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble import RowReader, load_episode, make_spec
+from robostream.config import TOLERANCE_S
+from robostream.decode import FrameEngine, FrameIndex
+from robostream.errors import FrameTimestampError, VideoFileError
+from robostream.fetch import ByteSource, open_source
+from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.tools.diagnose_file import READ_ERRORS, FileCheck, Problem, check_file, unreadable
+from robostream.tools.diagnose_gpu import Gpu
+from robostream.tools.diagnose_probe import decode_one, try_gpu
+from robostream.tools.diagnose_records import (
+    CameraCheck,
+    Gops,
+    Picture,
+    Rate,
+    Span,
+    Stream,
+    summarise_picture,
+)
+from robostream.tools.diagnose_software import has_decoder
+
+Int64s = npt.NDArray[np.int64]
+
+# The sample entries of the usual codecs; others are asked of FFmpeg.
+_USUAL_TAGS = frozenset(("avc1", "avc3", "hvc1", "hev1", "av01", "vp09"))
+# In an stsd box, the first entry's tag stands 16 bytes after the box's name begins.
+_TAG = re.compile(rb"vide.*?stsd.{12}(.{4})", re.DOTALL)
+_LONG_GOP_FRAMES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class VideoCase:
+    """One camera of one episode, and what it is examined with.
+
+    Attributes:
+        meta: The dataset.
+        key: The camera.
+        episode: The episode.
+        engine: What reads frames of the dataset's video files.
+        reader: What reads the episode's rows; None if they cannot be read.
+        gpu: What the machine has for decoding on a GPU.
+    """
+
+    meta: LeRobotDatasetMetadata
+    key: str
+    episode: int
+    engine: FrameEngine
+    reader: RowReader | None
+    gpu: Gpu
+
+    @property
+    def file(self) -> str:
+        """The video file, relative to the dataset's root."""
+        return self.meta.get_video_file_path(self.episode, self.key).as_posix()
+
+    def open_source(self) -> ByteSource:
+        """Return the bytes of the video file."""
+        return open_source(self.meta.location, self.file)
+
+
+def check_video(case: VideoCase) -> CameraCheck:
+    """Return all that can be found out about a camera stored as MP4; stops at what is broken."""
+    file = check_file(case.meta.location, case.file, want="mp4")
+    check = CameraCheck(case.key, "video", file)
+    problem = file.problem or _missing_decoder(case, file)
+    index = problem or _index(case)
+    if isinstance(index, Problem):
+        return replace(check, problems=(index,))
+    numbers, span, mismatch = _span(case, index)
+    check = replace(
+        check,
+        stream=describe_stream(index, _pix_fmt(case, index, int(numbers[0]))),
+        span=span,
+        problems=(mismatch,) if mismatch else (),
+        gpu=try_gpu(case.gpu, case.open_source(), index, int(numbers[0])),
+    )
+    decoded = _decode(case, index, numbers)
+    if isinstance(decoded, Problem):
+        check = replace(check, problems=(*check.problems, decoded))
+    else:
+        check = replace(check, picture=decoded[0], rate=decoded[1])
+    return replace(check, notes=tuple(_notes(case, check, numbers)))
+
+
+def describe_stream(index: FrameIndex, pix_fmt: str | None) -> Stream:
+    """Return what an index tells about its stream. Pure."""
+    config = index.configs[0]
+    times_s = index.times_s()
+    frames = index.num_frames
+    # The last frame lasts as long as the others do on average.
+    duration_s = float(times_s[-1] - times_s[0]) * frames / max(frames - 1, 1)
+    bits = 8 * float(index.sizes.sum(dtype=np.int64))
+    return Stream(
+        codec=av.Codec(config.decoder, "r").canonical_name,
+        decoder=config.decoder,
+        pix_fmt=pix_fmt,
+        width=config.width,
+        height=config.height,
+        num_frames=frames,
+        duration_s=duration_s,
+        bits_per_s=bits / duration_s if duration_s else 0.0,
+        gops=describe_gops(index),
+    )
+
+
+def describe_gops(index: FrameIndex) -> Gops:
+    """Return how far apart the places are that decoding can start at. Pure."""
+    lengths = np.diff(np.append(index.start_frames, index.num_frames))
+    edges = [*index.starts.tolist(), len(index.sizes)]
+    leading = 0
+    for gop, first_frame in enumerate(index.start_frames.tolist()):
+        shown = index.frames_of(edges[gop], edges[gop + 1])
+        leading += any(0 <= frame < first_frame for frame in shown)
+    return Gops(
+        count=len(lengths),
+        min_frames=int(lengths.min()),
+        median_frames=float(np.median(lengths)),
+        max_frames=int(lengths.max()),
+        has_b_frames=index.packets is not None,
+        num_with_leading=leading,
+    )
+
+
+def codec_tag(file: FileCheck, source: ByteSource) -> str | None:
+    """Return the four letters that name the codec of the first video track, if they are found."""
+    moov = next((box for box in file.boxes if box.kind == "moov"), None)
+    found = _TAG.search(source.read(moov.start, moov.stop)) if moov else None
+    return found[1].decode("ascii", "backslashreplace") if found else None
+
+
+def _missing_decoder(case: VideoCase, file: FileCheck) -> Problem | None:
+    """Return the problem of a codec that this FFmpeg does not know at all."""
+    try:
+        tag = codec_tag(file, case.open_source())
+        if tag is None or tag in _USUAL_TAGS:
+            return None
+        fs, root = case.meta.location.filesystem()
+        with fs.open(f"{root}/{case.file}", "rb") as handle, av.open(handle, "r") as container:
+            known = all(s.codec_context is not None for s in container.streams.video)
+    except av.FFmpegError:
+        return None  # damage, which indexing tells better
+    except READ_ERRORS as error:
+        return unreadable(file.path, error)
+    return None if known else _no_decoder(file.path, f"the codec with the tag {tag!r}")
+
+
+def _no_decoder(path: str, codec: str) -> Problem:
+    what = (
+        f"{path}: FFmpeg {av.ffmpeg_version_info}, which PyAV {av.__version__} brings, has no "
+        f"decoder for {codec}."
+    )
+    cure = (
+        "Install PyAV from PyPI, which brings decoders for AV1, H.264, HEVC and VP9 (pip install "
+        "--force-reinstall --only-binary av av), or re-encode the video with one of them."
+    )
+    return Problem("no_decoder", what, cure)
+
+
+def _index(case: VideoCase) -> FrameIndex | Problem:
+    path = case.meta.location.describe(case.file)
+    try:
+        index = case.engine.index(case.file)
+    except VideoFileError as error:
+        return _damaged(error)
+    except READ_ERRORS as error:
+        return unreadable(path, error)
+    lacking = [c.decoder for c in index.configs if not has_decoder(c.decoder)]
+    return _no_decoder(path, f"{lacking[0]} video") if lacking else index
+
+
+def _damaged(error: VideoFileError) -> Problem:
+    cure = (
+        "If a fresh copy is no better, the recording is damaged: train without the episode "
+        "(on_bad_episode='quarantine')."
+    )
+    return Problem("damaged", str(error), cure)
+
+
+def _pix_fmt(case: VideoCase, index: FrameIndex, frame: int) -> str | None:
+    try:
+        found = decode_one(case.open_source(), index, frame, on_gpu=False)
+    except READ_ERRORS:  # FFmpeg's errors are OSErrors or ValueErrors too
+        return None  # decoding the episode will say what is wrong
+    return found.format.name if found else None
+
+
+def _span(case: VideoCase, index: FrameIndex) -> tuple[Int64s, Span, Problem | None]:
+    """Return the numbers of the episode's frames, nearest if none fits, and how well they fit."""
+    table, key = case.meta.episodes, case.key
+    start_s = float(table[f"videos/{key}/from_timestamp"][case.episode])
+    length = int(table["length"][case.episode])
+    wanted = start_s + np.arange(length) / case.meta.fps
+    numbers = index.match(wanted, tolerance_s=math.inf, where=key)
+    problem = None
+    try:
+        numbers = _matched(case, index, wanted)
+    except FrameTimestampError as error:
+        cure = (
+            "Copy the video and meta/ from one revision of the dataset; if the video is right and "
+            "only its clock is coarse, raise tolerance_s."
+        )
+        problem = Problem("times", str(error), cure)
+    errors = np.abs(index.times_s()[numbers] - wanted)
+    first = int(numbers[0])
+    span = Span(
+        first_frame=first,
+        last_frame=int(numbers[-1]),
+        start_s=start_s,
+        stop_s=float(table[f"videos/{key}/to_timestamp"][case.episode]),
+        largest_error_s=float(errors.max()),
+        tolerance_s=TOLERANCE_S,
+        matches=problem is None,
+        starts_at_key=first in index.start_frames,
+    )
+    return numbers, span, problem
+
+
+def _matched(case: VideoCase, index: FrameIndex, wanted: npt.NDArray[np.float64]) -> Int64s:
+    if case.reader is None:
+        where = f"{case.key}, episode {case.episode}"
+        return index.match(wanted, tolerance_s=TOLERANCE_S, where=where)
+    spec = make_spec(
+        case.meta,
+        camera_keys=[case.key],
+        delta_timestamps=None,
+        tolerance_s=TOLERANCE_S,
+        return_uint8=True,
+        depth_output_unit="mm",
+        image_transforms=None,
+    )
+    episode = load_episode(
+        case.episode, meta=case.meta, reader=case.reader, engine=case.engine, spec=spec
+    )
+    return episode.spans[case.key].numbers
+
+
+def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Picture, Rate] | Problem:
+    entry = case.meta.features[case.key]
+    slot = np.zeros(image_shape(entry), np.uint16 if is_depth(entry) else np.uint8)
+    try:
+        case.engine.read(case.file, numbers[:1], slot[None])
+        picture = summarise_picture(slot, is_depth=is_depth(entry))
+        return picture, _rate(case, index, numbers, slot)
+    except VideoFileError as error:
+        return _damaged(error)
+    except READ_ERRORS as error:
+        return unreadable(case.meta.location.describe(case.file), error)
+
+
+def _rate(case: VideoCase, index: FrameIndex, numbers: Int64s, slot: npt.NDArray[np.uint8]) -> Rate:
+    # All rows are one slot: each picture is decoded, converted and overwritten by the next, so an
+    # episode of any length takes the memory of one picture.
+    out = np.lib.stride_tricks.as_strided(slot, (len(numbers), *slot.shape), (0, *slot.strides))
+    before = case.engine.statistics.summary()
+    case.engine.read(case.file, numbers, out)
+    after = case.engine.statistics.summary()
+    spent = {name: after[name] - before[name] for name in ("fetch_s", "decode_s", "convert_s")}
+    return Rate(
+        images=len(numbers),
+        images_per_s=len(numbers) / max(spent["decode_s"] + spent["convert_s"], 1e-9),
+        read_s=spent["fetch_s"],
+        read_bytes=int(index.sizes[index.packets_of(numbers)].sum(dtype=np.int64)),
+    )
+
+
+def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
+    assert check.stream is not None
+    assert check.span is not None
+    notes = []
+    gops = check.stream.gops
+    listed = _listed_frames(case)
+    if check.stream.num_frames != listed:
+        notes.append(
+            f"The file has {check.stream.num_frames} frames, but the episodes that meta/ puts into "
+            f"it have {listed} together: is it from another revision of the dataset?"
+        )
+    if check.picture is not None and check.picture.is_black:
+        notes.append("The episode's first picture is black: was the camera covered or not ready?")
+    if gops.max_frames > _LONG_GOP_FRAMES:
+        notes.append(
+            f"Key frames are up to {gops.max_frames} frames apart, so one frame read at random "
+            "costs up to as many decoded ones. Give the frame cache room for the pool, or encode "
+            "with a key frame every 2 frames."
+        )
+    if not check.span.starts_at_key:
+        notes.append("The episode does not start with a key frame, so reading it starts before it.")
+    if np.any(np.diff(numbers) != 1):
+        notes.append("Frames of the file are left out or repeated within the episode.")
+    return notes
+
+
+def _listed_frames(case: VideoCase) -> int:
+    """Return how many frames the episode table puts into the video file."""
+    table, prefix = case.meta.episodes, f"videos/{case.key}"
+    chunks, files = table[f"{prefix}/chunk_index"], table[f"{prefix}/file_index"]
+    is_here = (chunks == chunks[case.episode]) & (files == files[case.episode])
+    return int(table["length"][is_here].sum())

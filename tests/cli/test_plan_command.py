@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from robostream.cli.main import main
+from tests.fixture_datasets import FIXTURES
+
+DATASET = str(FIXTURES / "av1_multifile")
+
+
+def test_the_table_tells_what_a_run_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps, mixing, traffic and caches, for people."""
+    assert main(["plan", DATASET, "--batch-size", "8", "--world-size", "2"]) == 0
+    printed = capsys.readouterr().out
+
+    for what in (
+        "5 episodes, 62 frames",
+        "16 (2 ranks x 8)",
+        "steps per epoch",
+        "expected",
+        "simulated",
+        "smallest pool for 90%",
+        "requests",
+        "RAM per rank to decode once",
+        "disk per node",
+    ):
+        assert what in printed
+
+
+def test_scripts_read_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same figures, named."""
+    options = ["--batch-size", "8", "--world-size", "5", "--drop-last", "--epochs", "10", "--json"]
+    assert main(["plan", DATASET, *options]) == 0
+    figures = json.loads(capsys.readouterr().out)
+
+    assert (figures["episodes"], figures["frames"], figures["lanes"]) == (5, 62, 48)
+    assert figures["steps"]["total"] == 10
+    assert figures["steps"]["dropped_frames"] == 22
+    assert figures["rank"]["readers"] == 5
+    assert figures["dataset"]["measured"] is True
+
+
+def test_lanes_that_ranks_share_are_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:
+    """A world size that does not divide the lanes costs locality, and the table says so."""
+    assert main(["plan", DATASET, "--world-size", "32"]) == 0
+
+    assert "shared by 2 ranks; let the world size divide the lanes" in capsys.readouterr().out
+
+
+def test_unshuffled_plans_have_a_lane_per_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without shuffle every rank reads one contiguous share."""
+    assert main(["plan", DATASET, "--world-size", "3", "--no-shuffle", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+
+    assert (figures["lanes"], figures["mixing"]["window_frames"]) == (3, 1)
+
+
+def test_a_folder_that_is_no_dataset_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 and one sentence, no traceback."""
+    assert main(["plan", str(tmp_path)]) == 1
+
+    assert "robostream plan:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options", [["--batch-size", "0"], ["--diversity", "1.5"], ["--lanes", "x"]]
+)
+def test_impossible_arguments_exit_with_2(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A command called wrongly says how to call it."""
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", DATASET, *options])
+
+    assert stop.value.code == 2
+    assert options[0] in capsys.readouterr().err

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each process of a distributed test runs: train for some steps, write down what it saw.
+
+    python -m tests.datasets.rank_program OUT BATCH WORKERS STEPS [STATE]
+
+Joins the process group its launcher describes (accelerate or torchrun), streams a fixture,
+and writes OUT/rank-<n>.json: the world as the dataset found it, each batch's frame indices, and
+the state after the last one. With STEPS "die:<n>" rank 1 kills itself after n steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from tests.fixture_datasets import FIXTURES
+
+
+def join_group() -> None:
+    """Initialise through Accelerate where it is the launcher, else through torch."""
+    if os.environ["ROBOSTREAM_LAUNCHER"] == "accelerate":
+        from accelerate import PartialState
+
+        PartialState(cpu=True)
+    else:
+        torch.distributed.init_process_group("gloo")
+
+
+def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | None) -> None:
+    """Run one rank."""
+    join_group()
+    stream = StreamingLeRobotDataset(
+        "some/name", root=FIXTURES / "av1_multifile", camera_keys=[], lanes=12
+    )
+    loader = StreamingDataLoader(stream, batch_size, num_workers=workers)
+    if state is not None:
+        loader.load_state_dict(json.loads(state.read_text()))
+    dies = steps.startswith("die:")
+    limit = int(steps.removeprefix("die:"))
+    batches = []
+    for batch in islice(loader, limit if limit else None):
+        batches.append(batch["index"].tolist())
+        # The ranks take every step together, as training does.
+        torch.distributed.barrier()
+        report = {
+            "rank": stream.rank.rank,
+            "world_size": stream.rank.world_size,
+            "found_in": stream.rank.found_in,
+            "batches": batches,
+            "state": loader.state_dict(),
+        }
+        aside = out / f"rank-{stream.rank.rank}.part"
+        aside.write_text(json.dumps(report))
+        aside.replace(out / f"rank-{stream.rank.rank}.json")
+        torch.distributed.barrier()
+    if dies and stream.rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    main(
+        Path(arguments[0]),
+        int(arguments[1]),
+        int(arguments[2]),
+        arguments[3],
+        Path(arguments[4]) if len(arguments) > 4 else None,
+    )

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad episodes: raise by default, or go on without them by a rule every topology shares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robostream import StreamingDataLoader
+from robostream.errors import DatasetError, SelectionError
+from robostream.meta import LeRobotDatasetMetadata
+from tests.fixture_datasets import copy_of
+from tests.loader.streams import flat, global_batches, open_stream
+
+FRAMES = 62
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> tuple[Path, list[int]]:
+    """A dataset with one truncated video, and the episodes in it."""
+    root = copy_of("av1_multifile", tmp_path)
+    meta = LeRobotDatasetMetadata("x", root=root)
+    path = root / "videos/observation.images.top/chunk-000/file-001.mp4"
+    path.write_bytes(path.read_bytes()[:600])
+    column = meta.episodes["videos/observation.images.top/file_index"]
+    return root, np.flatnonzero(column == 1).tolist()
+
+
+def frames_of(root: Path, episodes: list[int]) -> set[int]:
+    meta = LeRobotDatasetMetadata("x", root=root)
+    start, stop = meta.episodes["dataset_from_index"], meta.episodes["dataset_to_index"]
+    return {i for e in episodes for i in range(int(start[e]), int(stop[e]))}
+
+
+def loader_of(
+    root: Path, rank: int, world_size: int, batch_size: int, workers: int = 0
+) -> StreamingDataLoader:
+    stream = open_stream(
+        root, rank=rank, world_size=world_size, lanes=12, on_bad_episode="quarantine"
+    )
+    return StreamingDataLoader(stream, batch_size, num_workers=workers)
+
+
+def test_the_default_raises(broken: tuple[Path, list[int]]) -> None:
+    """Without the option a bad episode ends the epoch."""
+    with pytest.raises(DatasetError, match="file-001"):
+        list(StreamingDataLoader(open_stream(broken[0]), 4))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_episodes_are_replaced_and_reported(
+    broken: tuple[Path, list[int]], workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The epoch keeps its length, holds every healthy frame, and says what was left out and why."""
+    root, bad = broken
+    loader = loader_of(root, 0, 1, 4, workers)
+    found = flat(loader)
+    healthy = set(range(FRAMES)) - frames_of(root, bad)
+
+    assert len(found) == FRAMES
+    assert set(found) == healthy
+    assert loader.state_dict()["quarantined"] == bad
+    assert f"{len(bad)} episodes were set aside" in caplog.text
+    assert "file-001.mp4" in caplog.text
+
+
+def test_runs_that_know_the_list_agree_on_every_topology(broken: tuple[Path, list[int]]) -> None:
+    """With the list in the state, the global batches are the same sets, and so are receipts."""
+    root, _ = broken
+    first = loader_of(root, 0, 1, 12)
+    list(first)
+    known = first.state_dict()
+    runs = []
+    for world_size in (1, 2, 3):
+        loaders = [
+            loader_of(root, rank, world_size, 12 // world_size) for rank in range(world_size)
+        ]
+        for loader in loaders:
+            loader.load_state_dict(known)
+        runs.append(global_batches(loaders)[:-1])
+        states = [loader.state_dict() for loader in loaders]
+        assert all(state == states[0] for state in states)
+
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_a_dataset_of_bad_episodes_only_is_an_error(broken: tuple[Path, list[int]]) -> None:
+    """With nothing healthy left there is nothing to go on with."""
+    root, bad = broken
+    stream = open_stream(root, episodes=bad, on_bad_episode="quarantine")
+
+    with pytest.raises(SelectionError, match="quarantined, so no frame is left"):
+        list(StreamingDataLoader(stream, 4))

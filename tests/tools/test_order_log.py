@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from robostream.errors import StateError
+from robostream.plan import Cut, EpochPlan, capture_state, step_receipts
+from robostream.tools import compare_order_logs, write_order_log
+
+
+def write_log(path: Path, *, seed: int = 1, step_size: int = 50, position: int = 0) -> Path:
+    plan = EpochPlan([30] * 100, seed=seed, epoch=2, lanes=4, pool_size=9)
+    with path.open("w") as file:
+        receipts = step_receipts(plan, Cut(0, 1, step_size, drop_last=False), position)
+        write_order_log(file, capture_state(plan, 0, fingerprint="f"), receipts)
+    return path
+
+
+def test_equal_orders_agree(tmp_path: Path) -> None:
+    """The same plan logged twice agrees at every step."""
+    first, second = write_log(tmp_path / "a"), write_log(tmp_path / "b")
+    comparison = compare_order_logs(first, second)
+
+    assert comparison.fork is None
+    assert comparison.settings == []
+    assert (comparison.compared, comparison.agreed) == (60, (2, 3000))
+
+
+def test_the_first_step_that_differs_is_named(tmp_path: Path) -> None:
+    """One frame exchanged in step 17 shows there and not before."""
+    first, second = write_log(tmp_path / "a"), write_log(tmp_path / "b")
+    lines = second.read_text().splitlines()
+    for number in range(1 + 17, len(lines)):
+        lines[number] = json.dumps(json.loads(lines[number]) | {"receipt": f"{number:016x}"})
+    second.write_text("\n".join(lines))
+    comparison = compare_order_logs(first, second)
+
+    assert comparison.fork is not None
+    assert [line["step"] for line in comparison.fork] == [17, 17]
+    assert comparison.agreed == (2, 17 * 50)
+
+
+def test_other_seeds_fork_at_once_and_the_heads_say_why(tmp_path: Path) -> None:
+    """Two orders that were never the same differ in the first step."""
+    comparison = compare_order_logs(
+        write_log(tmp_path / "a", seed=1), write_log(tmp_path / "b", seed=2)
+    )
+
+    assert comparison.fork is not None
+    assert comparison.fork[0]["step"] == 0
+    assert comparison.agreed is None
+    assert comparison.settings == ["seed: 1, 2"]
+
+
+def test_other_batch_sizes_are_compared_where_they_meet(tmp_path: Path) -> None:
+    """Steps of 50 and 30 meet every 150 positions, and a log may begin in the middle."""
+    whole = write_log(tmp_path / "a", step_size=50)
+    resumed = write_log(tmp_path / "b", step_size=30, position=1500)
+    comparison = compare_order_logs(whole, resumed)
+
+    assert comparison.fork is None
+    assert comparison.compared == 10
+
+
+def test_logs_that_never_meet_are_refused(tmp_path: Path) -> None:
+    """Nothing in common is an error, not an agreement."""
+    first, second = write_log(tmp_path / "a"), write_log(tmp_path / "b")
+    second.write_text(second.read_text().splitlines()[0])
+
+    with pytest.raises(StateError, match="have no position in common"):
+        compare_order_logs(first, second)
+
+
+@pytest.mark.parametrize(
+    "content", ["not json\n", "[1]\n", '{"order_log": 1}\n{"epoch": 0}\n', None]
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, content: str | None) -> None:
+    """The error names the file and how to write a log."""
+    good, bad = write_log(tmp_path / "a"), tmp_path / "b"
+    if content is not None:
+        bad.write_text(content)
+
+    with pytest.raises(StateError, match=r"b: not a log of an order .* --log FILE"):
+        compare_order_logs(good, bad)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Record in child processes, kill them, resume, and check that every saved episode is there.
+
+    python -m tests.write.killed_recordings random FOLDER ROUNDS
+    python -m tests.write.killed_recordings steps FOLDER
+
+Everything is imported once, then each recording and each resume runs in a forked process, so that
+dozens of them take seconds. Prints one line per kill; exits 1 at the first lost episode.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import av
+import pyarrow.parquet as pq
+
+from robostream.write import DatasetWriter, resume_writer
+from tests.write.recording import check_dataset, load, quick_writer, record
+
+SMALL = {"video_files_size_in_mb": 0.006, "data_files_size_in_mb": 0.006}
+# What changes names on disk; a process may die before any of these.
+STEPS = ("rename", "replace", "mkdir", "rmdir", "unlink")
+
+
+def length_of(episode: int) -> int:
+    return 1 + episode * 5 % 8
+
+
+def save_one(writer: DatasetWriter, reports: int) -> None:
+    record(writer, [length_of(writer.num_episodes)], first=writer.num_frames)
+    os.write(reports, b".")
+
+
+def open_writer(root: Path) -> DatasetWriter:
+    if (root / "meta/info.json").exists():
+        return resume_writer(root)
+    return quick_writer(root, **SMALL)
+
+
+def record_forever(root: Path, reports: int) -> NoReturn:
+    """Sessions of three episodes, one after the other."""
+    while True:
+        writer = open_writer(root)
+        for _ in range(3):
+            save_one(writer, reports)
+        writer.finalize()
+
+
+def record_until_step(root: Path, reports: int, step: int) -> None:
+    """Two sessions, unless the process dies before its `step`-th change of a name on disk."""
+    left = step
+    for name in STEPS:
+        real: Callable[..., Any] = getattr(os, name)
+
+        def counted(*args: Any, _real: Callable[..., Any] = real, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return _real(*args, **options)
+
+        setattr(os, name, counted)
+    for sessions in (2, 1):
+        writer = open_writer(root)
+        for _ in range(sessions):
+            save_one(writer, reports)
+        writer.finalize()
+
+
+def check_after_kill(root: Path, reported: int, kills: int) -> None:
+    """What is visible is whole; after a resume every reported episode is there.
+
+    Each kill may have hit between an episode's saving and its report.
+    """
+    for path in (root / "data").rglob("*.parquet"):
+        pq.ParquetFile(path).read()
+    for path in (root / "videos").rglob("*.mp4"):
+        with av.open(str(path)) as container:
+            assert sum(1 for _ in container.decode(video=0)) == container.streams.video[0].frames
+    if not (root / "meta/info.json").exists():
+        assert reported == 0
+        return
+    resume_writer(root).finalize()
+    found = load(root).total_episodes
+    assert reported <= found <= reported + kills, (reported, found)
+    if found:
+        check_dataset(root, [length_of(e) for e in range(found)])
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run in a forked process and return its id."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            # Not sys.exit: the parent's buffers and exit handlers are not the child's to run.
+            sys.stderr.flush()
+            os._exit(code)
+    return child
+
+
+def checked(root: Path, reported: int, kills: int = 1) -> int:
+    """Check in a child and return the episodes found."""
+    _, status = os.waitpid(in_child(lambda: check_after_kill(root, reported, kills)), 0)
+    if status:
+        sys.exit(f"{root}: {reported} episodes were reported saved; see the error above")
+    return load(root).total_episodes if (root / "meta/info.json").exists() else 0
+
+
+def kill_at_random(folder: Path, rounds: int) -> None:
+    root = folder / "dataset"
+    found = 0
+    for kill in range(rounds):
+        reading, reports = os.pipe()
+        child = in_child(lambda fd=reports: record_forever(root, fd))
+        os.close(reports)
+        time.sleep(random.uniform(0.01, 0.5))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(reading, "rb") as pipe:
+            found += len(pipe.read())
+        reported = found
+        # Every second time the next recording finds the remains, and may be killed in clearing up.
+        if kill % 2:
+            found = checked(root, reported, kills=2)
+        print(f"kill {kill}: {reported} reported, {found} found", flush=True)
+
+
+def kill_at_every_step(folder: Path) -> None:
+    step, killed = 0, True
+    while killed:
+        step += 1
+        root = folder / f"step{step}"
+        reading, reports = os.pipe()
+        child = in_child(lambda fd=reports, r=root, s=step: record_until_step(r, fd, s))
+        os.close(reports)
+        _, status = os.waitpid(child, 0)
+        killed = os.WIFSIGNALED(status)
+        assert killed or status == 0, "the recording failed"
+        with os.fdopen(reading, "rb") as pipe:
+            reported = len(pipe.read())
+        found = checked(root, reported)
+        print(f"step {step}: {reported} reported, {found} found", flush=True)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "random":
+        kill_at_random(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        kill_at_every_step(Path(sys.argv[2]))

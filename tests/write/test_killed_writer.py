@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[2]
+
+
+def run(*arguments: str) -> list[str]:
+    command = [sys.executable, "-m", "tests.write.killed_recordings", *arguments]
+    result = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=600)
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout.splitlines()
+
+
+@pytest.mark.slow
+def test_saved_episodes_survive_kill_9_at_random_moments(tmp_path: Path) -> None:
+    """A recording killed 24 times and resumed holds every episode whose save_episode returned."""
+    kills = run("random", str(tmp_path), "24")
+
+    assert len(kills) == 24
+
+
+@pytest.mark.slow
+def test_saved_episodes_survive_a_kill_before_every_change_of_a_name(tmp_path: Path) -> None:
+    """Killed before any one rename, folder or deletion of two sessions: nothing saved is lost."""
+    steps = run("steps", str(tmp_path))
+
+    assert len(steps) > 80
+    assert steps[-1].endswith("3 reported, 3 found")
