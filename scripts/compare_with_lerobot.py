@@ -7,8 +7,8 @@ Needs a Python 3.12 that has both: `pip install "lerobot[dataset]==0.6.1"`, then
 
 The same frames are recorded twice, by robostream and by LeRobot. Part 1 reads what robostream wrote
 with LeRobot: values as recorded, pixels as in LeRobot's own twin, the same metadata. Part 2 reads
-what LeRobot wrote with robostream and with LeRobot: every item alike. Exit code 1 if anything
-differs.
+what LeRobot wrote with robostream and with LeRobot: every item alike. Part 3 lets each resume what
+the other wrote, and LeRobot reads both. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lerobot.configs.video import DepthEncoderConfig as LeRobotDepthEncoder
 from lerobot.configs.video import RGBEncoderConfig
 from lerobot.datasets.lerobot_dataset import LeRobotDataset as Reference
 
-from robostream.write import VideoEncoderConfig, create_writer
+from robostream.write import VideoEncoderConfig, create_writer, resume_writer
 
 HEIGHT, WIDTH = 64, 96
 BITS = 12
@@ -288,6 +288,19 @@ def compare(case: Case, folder: Path, report: Report) -> None:
 
     mine = LeRobotDataset("compare/any", root=theirs, return_uint8=True)
     compare_items(case, mine, read(theirs), report, "2. robostream reads LeRobot's")
+    compare_resumed(case, ours, theirs, report)
+
+
+def compare_resumed(case: Case, ours: Path, theirs: Path, report: Report) -> None:
+    """Record all once more: robostream into LeRobot's dataset, LeRobot into robostream's."""
+    record(case, resume_writer(theirs))
+    codec = dict(case.codec)
+    encoder = RGBEncoderConfig(vcodec=codec.pop("codec", "libsvtav1"), **codec)
+    record(case, Reference.resume("compare/any", root=ours, rgb_encoder=encoder))
+    twins = read(theirs), read(ours)
+    compare_items(case, *twins, report, "3. resumed by the other", but=(UNORDERED,))
+    doubled = [abs(len(d) - 2 * sum(case.lengths)) for d in twins]
+    report.add(case, "3. resumed by the other: all frames", [float(d) for d in doubled])
 
 
 def main() -> int:

@@ -70,6 +70,8 @@ def test_rows_that_do_not_fit_can_be_saved_again(tmp_path: Path) -> None:
         ):
             writer.save_episode()
         assert writer.num_episodes == 0
+        with pytest.raises(WriteError, match="takes no more frames"):
+            writer.add_frame({"x": values[0], "task": "wait"})
         writer.save_episode()
 
     np.testing.assert_array_equal(rows(tmp_path / "a")["x"].to_pylist(), values)

@@ -10,7 +10,7 @@ from robostream import config
 from robostream.bench.table import format_table, machine
 from robostream.tools import made_up_lengths, measure_methods
 
-TITLE = "shuffle: how well an order mixes episodes (2,000 made-up episodes, batch 64)"
+TITLE = "shuffle: how well an order mixes episodes (made-up episodes, batch 64)"
 
 
 def run(quick: bool) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
     """Stream and decode the dataset in turn; return the medians."""
     files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
     stream = open_stream()
-    threads = stream.workshop(_BATCH).settings.threads
+    threads = stream.workshops.open(_BATCH).threads
     rates, ratios, first_batch_s = [], [], 0.0
     for round_number in range(_ROUNDS):
         loader = StreamingDataLoader(stream, _BATCH, progress=progress)

@@ -29,7 +29,7 @@ class BatchStream(IterableDataset[Payload]):
         begin = self.dataset.epochs.begin(worker)
         plan = self.dataset.plan(begin.epoch)
         # One batch is being consumed while `depth` are being built.
-        shop = self.dataset.workshop((self.depth + 1) * self.cut.batch_size)
+        shop = self.dataset.workshops.open((self.depth + 1) * self.cut.batch_size)
         left = steps_left(self.cut, plan.num_frames, begin.position)
         steps = worker_steps(left, worker, num_workers)
         share = Share(plan, self.cut, begin.position, worker, num_workers)

@@ -90,7 +90,7 @@ class StreamingDataLoader(DataLoader[Any]):
             timeout=timeout,
         )
         self.progress = progress
-        self.tally = Tally(dataset.decoder_stats)
+        self.tally = Tally(dataset.workshops.stats)
         self._cursor = Cursor(*dataset.epochs.peek())
         self._staged = True
         self._said_dropped = False

@@ -72,7 +72,7 @@ def deliver(
         return part
 
     parts = (part for batch in batches for part in _split(batch, shop, group))
-    threads = shop.settings.threads
+    threads = shop.threads
     # Only the last batch may be shorter, so this many parts are `depth` batches.
     ahead = max(threads, depth * -(-share.cut.batch_size // group))
     try:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +17,19 @@ from robostream.assemble import (
     make_spec,
     select_episodes,
 )
-from robostream.decode import DecodeStatistics, StatisticsBoard
 from robostream.errors import StateError
-from robostream.loader.epochs import MAX_WORKERS, EpochCounter, plain_loader_progress
+from robostream.loader.epochs import EpochCounter, plain_loader_progress
 from robostream.loader.options import (
     batches_of,
     check_options,
     choose_lanes,
-    default_threads,
     warn_of_deprecated,
     worker_place,
 )
 from robostream.loader.quarantine import Quarantine
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator
-from robostream.loader.workshop import Workshop, WorkshopSettings
+from robostream.loader.workshop import Budgets, WorkshopKeeper
 from robostream.meta import Features, LeRobotDatasetMetadata, as_location
 from robostream.plan import EpochPlan, capture_state, check_state, parse_state
 
@@ -154,13 +150,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.lanes = choose_lanes(lanes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self.quarantine = Quarantine(on_bad_episode)
-        self._decode_threads = decode_threads
-        self._frame_cache_bytes = config.parse_bytes(frame_cache_bytes)
-        self._max_files = video_decoder_cache_size or config.VIDEO_DECODER_CACHE_SIZE
         self.prefetch_videos = prefetch_videos
+        max_files = video_decoder_cache_size or config.VIDEO_DECODER_CACHE_SIZE
+        budgets = Budgets(decode_threads, config.parse_bytes(frame_cache_bytes), max_files)
+        self.workshops = WorkshopKeeper(self.meta, self._spec, self.quarantine, budgets)
         self.epochs = EpochCounter()
-        self._board: StatisticsBoard | None = StatisticsBoard(MAX_WORKERS)
-        self._shop: tuple[int, Workshop] | None = None
         self._plan: EpochPlan | None = None
         self._iterating: SampleIterator | None = None
 
@@ -240,7 +234,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             role=(progress.role if first else worker, num_workers),
             start=begin.position,
             skipped=progress.samples if first else 0,
-            shop=self.workshop(_SAMPLES_AHEAD),
+            shop=self.workshops.open(_SAMPLES_AHEAD),
             depth=_SAMPLES_AHEAD if self.prefetch_videos else 1,
             on_load=lambda epoch: self.epochs.rebase(epoch, begin.lap),
         )
@@ -289,52 +283,20 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.quarantine.merge(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
         self.epochs.set(parsed.epoch, parsed.position)
 
-    def decoder_stats(self) -> dict[str, float]:
-        """Return the decoder's counters, summed over this rank's processes."""
-        return self._statistics().total()
-
     def video_decoder_cache_stats(self) -> dict[str, float]:
         """Return hits, misses, evictions and hit rate of the open video files, over all workers."""
-        stats = self.decoder_stats()
+        stats = self.workshops.stats()
         counts = {name: stats[f"file_{name}"] for name in ("hits", "misses", "evictions")}
         return counts | {"hit_rate": round(stats["file_hit_rate"], 4)}
 
     def timing_stats(self) -> dict[str, float]:
         """Return the seconds all workers' threads spent in each kind of work."""
-        stats = self.decoder_stats()
+        stats = self.workshops.stats()
         return {f"{kind}_s_total": stats[f"{kind}_s"] for kind in _WORK}
-
-    def workshop(self, samples_in_flight: int) -> Workshop:
-        """Return what this process keeps open; a fork or a copy opens its own."""
-        held = self._shop
-        if held is not None and held[0] == os.getpid():
-            if held[1].settings.samples_in_flight >= samples_in_flight:
-                return held[1]
-            held[1].close()
-        worker, num_workers = worker_place()
-        settings = WorkshopSettings(
-            threads=self._decode_threads or default_threads(num_workers),
-            frame_cache_bytes=self._frame_cache_bytes // num_workers,
-            video_decoder_cache_size=self._max_files,
-            samples_in_flight=samples_in_flight,
-        )
-        statistics = DecodeStatistics(self._statistics().row(worker))
-        shop = Workshop(self.meta, self._spec, settings, self.quarantine, statistics)
-        self._shop = (os.getpid(), shop)
-        return shop
 
     def close(self) -> None:
         """Close what this process keeps open; the next iterator opens it again."""
-        if self._shop is not None and self._shop[0] == os.getpid():
-            self._shop[1].close()
-        self._shop = None
+        self.workshops.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Shared memory travels to a process being spawned, and nowhere else.
-        board = self._board if get_spawning_popen() is not None else None
-        return self.__dict__ | {"_shop": None, "_plan": None, "_iterating": None, "_board": board}
-
-    def _statistics(self) -> StatisticsBoard:
-        if self._board is None:
-            self._board = StatisticsBoard(MAX_WORKERS)
-        return self._board
+        return self.__dict__ | {"_plan": None, "_iterating": None}

@@ -82,5 +82,5 @@ class Tally:
         return (
             f"{now['samples_per_s']:.0f} samples/s, {now['images_per_s']:.0f} images/s, "
             f"waited {now['epoch_dataloading_s']:.1f} s, "
-            f"{now.get('decode_amplification', 0.0):.2f} images decoded per image delivered"
+            f"{now.get('amplification', 0.0):.2f} images decoded per image delivered"
         )

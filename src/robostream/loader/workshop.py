@@ -3,29 +3,39 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
+from typing import Any
 
 import numpy as np
 
 from robostream import config
 from robostream.assemble import Episode, RowReader, SampleSpec, load_episode
-from robostream.decode import NEVER, DecodeStatistics, FrameEngine, NextUses
+from robostream.decode import NEVER, DecodeStatistics, FrameEngine, NextUses, StatisticsBoard
 from robostream.fetch import open_source
 from robostream.loader.buffers import BufferPool
+from robostream.loader.epochs import MAX_WORKERS
+from robostream.loader.options import default_threads, worker_place
 from robostream.loader.quarantine import Quarantine
 from robostream.loader.uses import Ints
 from robostream.meta import LeRobotDatasetMetadata
 
 
 @dataclass(frozen=True, slots=True)
-class WorkshopSettings:
-    """Budgets of one process."""
+class Budgets:
+    """What a rank may use; its worker processes share the memory and the cores.
 
-    threads: int
+    Attributes:
+        threads: Threads per process; None for the process's share of the cores.
+        frame_cache_bytes: RAM for decoded frames.
+        max_files: Video files kept open per process.
+    """
+
+    threads: int | None
     frame_cache_bytes: int
-    video_decoder_cache_size: int
-    samples_in_flight: int
+    max_files: int
 
 
 class Foresight:
@@ -65,29 +75,43 @@ class Foresight:
 
 
 class Workshop:
-    """Opens files when they are needed, decodes, and hands out batch memory. Thread-safe."""
+    """Opens files when they are needed, decodes, and hands out batch memory. Thread-safe.
+
+    Args:
+        meta: The dataset.
+        spec: What a sample holds.
+        quarantine: The episodes set aside.
+        budgets: What the rank may use.
+        samples_in_flight: How many samples may be worked on at a time.
+        board: Where counts go, by worker.
+    """
 
     def __init__(
         self,
         meta: LeRobotDatasetMetadata,
         spec: SampleSpec,
-        settings: WorkshopSettings,
         quarantine: Quarantine,
-        statistics: DecodeStatistics,
+        *,
+        budgets: Budgets,
+        samples_in_flight: int,
+        board: StatisticsBoard,
     ) -> None:
+        worker, num_workers = worker_place()
+        self.process = os.getpid()
         self.meta = meta
         self.spec = spec
-        self.settings = settings
         self.quarantine = quarantine
+        self.threads = budgets.threads or default_threads(num_workers)
+        self.samples_in_flight = samples_in_flight
         self.foresight = Foresight()
         self.buffers = BufferPool(config.BATCH_MEMORY_BYTES)
         self.engine = FrameEngine(
             lambda file: open_source(meta.location, file),
-            store_bytes=settings.frame_cache_bytes,
-            max_files=settings.video_decoder_cache_size,
+            store_bytes=budgets.frame_cache_bytes // num_workers,
+            max_files=budgets.max_files,
             next_uses=self.foresight,
-            reorder=settings.samples_in_flight,
-            statistics=statistics,
+            reorder=samples_in_flight,
+            statistics=DecodeStatistics(board.row(worker)),
         )
         self._reader = RowReader(meta, spec.columns)
         self._row_lock = threading.Lock()
@@ -103,3 +127,58 @@ class Workshop:
         """Let go of all files, frames and memory."""
         self.engine.close()
         self._reader.close()
+
+
+class WorkshopKeeper:
+    """Gives each process its own workshop; copies and forks open theirs when they need one."""
+
+    def __init__(
+        self,
+        meta: LeRobotDatasetMetadata,
+        spec: SampleSpec,
+        quarantine: Quarantine,
+        budgets: Budgets,
+    ) -> None:
+        self._meta = meta
+        self._spec = spec
+        self._quarantine = quarantine
+        self._budgets = budgets
+        self._board: StatisticsBoard | None = StatisticsBoard(MAX_WORKERS)
+        self._shop: Workshop | None = None
+
+    def open(self, samples_in_flight: int) -> Workshop:
+        """Return this process's workshop, opened anew if it is too small or another process's."""
+        shop = self._shop
+        if shop is not None and shop.process == os.getpid():
+            if shop.samples_in_flight >= samples_in_flight:
+                return shop
+            shop.close()
+        self._shop = Workshop(
+            self._meta,
+            self._spec,
+            self._quarantine,
+            budgets=self._budgets,
+            samples_in_flight=samples_in_flight,
+            board=self._statistics(),
+        )
+        return self._shop
+
+    def close(self) -> None:
+        """Close what this process keeps open."""
+        if self._shop is not None and self._shop.process == os.getpid():
+            self._shop.close()
+        self._shop = None
+
+    def stats(self) -> dict[str, float]:
+        """Return the decoder's counters, summed over the processes that share this keeper."""
+        return self._statistics().total()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Shared memory travels to a process being spawned, and nowhere else.
+        board = self._board if get_spawning_popen() is not None else None
+        return self.__dict__ | {"_shop": None, "_board": board}
+
+    def _statistics(self) -> StatisticsBoard:
+        if self._board is None:
+            self._board = StatisticsBoard(MAX_WORKERS)
+        return self._board

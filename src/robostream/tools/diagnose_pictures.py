@@ -40,8 +40,8 @@ def check_pictures(meta: LeRobotDatasetMetadata, key: str, episode: int) -> Came
             what = f"{file.path}: {key}, frame {frame}: the picture cannot be decoded ({error})."
             return replace(check, problems=(Problem("damaged", what, _CURE),))
         if not frame:
-            picture = summarise_picture(values, is_depth=is_depth(meta.features[key]))
-            check = replace(check, picture=picture)
+            depth_name = "depth" if is_depth(meta.features[key]) else None
+            check = replace(check, picture=summarise_picture(values, depth_name=depth_name))
     rate = Rate(
         images=len(encoded),
         images_per_s=len(encoded) / max(time.perf_counter() - read, 1e-9),

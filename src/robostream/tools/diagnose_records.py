@@ -132,14 +132,19 @@ class CameraCheck:
     notes: tuple[str, ...] = ()
 
 
-def summarise_picture(values: npt.NDArray[Any], *, is_depth: bool) -> Picture:
-    """Return what a picture of shape (channels, height, width) shows. Pure."""
+def summarise_picture(values: npt.NDArray[Any], *, depth_name: str | None) -> Picture:
+    """Return what a picture of shape (channels, height, width) shows. Pure.
+
+    Args:
+        values: The picture.
+        depth_name: What its one channel is called if it is a depth picture, else None.
+    """
     names = _COLOURS if len(values) == 3 else tuple(f"channel {i}" for i in range(len(values)))
-    names = ("depth",) if is_depth else names
+    names = (depth_name,) if depth_name else names
     channels = tuple(
         Channel(name, float(plane.mean()), float(plane.min()), float(plane.max()))
         for name, plane in zip(names, values, strict=True)
     )
     white = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
-    is_black = not is_depth and bool(values.max() <= _BLACK_SHARE * white)
+    is_black = not depth_name and bool(values.max() <= _BLACK_SHARE * white)
     return Picture(values.shape[2], values.shape[1], channels, is_black)

@@ -108,7 +108,7 @@ def _software_rows(software: Software) -> Iterator[_Row]:
     )
     yield "decoders", ", ".join(f"{c} {n or 'MISSING'}" for c, n in software.decoders.items())
     yield "torch", others.pop("torch")
-    yield "torchcodec", f"{software.torchcodec} (optional)"
+    yield "torchcodec", f"{software.torchcodec}; optional"
     yield "others", ", ".join(f"{name} {version}" for name, version in others.items())
 
 

@@ -25,12 +25,8 @@ PACKAGES = (
 # The codecs of LeRobot datasets, and the decoder that decodes each without a GPU.
 DECODERS = {"AV1": "libdav1d", "H.264": "h264", "HEVC": "hevc", "VP9": "vp9"}
 _NOT_INSTALLED = "not installed"
-_IMPORT_TORCHCODEC = """
-try:
-    import torchcodec.decoders
-except (ImportError, OSError, RuntimeError) as error:
-    raise SystemExit(str(error) or type(error).__name__)
-"""
+# What a dynamic linker says; it is the cause, however many errors wrap it.
+_LINKER_MARKS = ("cannot open shared object file", "undefined symbol")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +93,10 @@ def _torchcodec() -> str:
         return _NOT_INSTALLED
     found = _version("torchcodec")
     done = subprocess.run(
-        [sys.executable, "-c", _IMPORT_TORCHCODEC], capture_output=True, text=True, check=False
+        [sys.executable, "-c", "import torchcodec.decoders"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode == 0:
         return found
@@ -105,7 +104,7 @@ def _torchcodec() -> str:
 
 
 def explain_import(message: str) -> str:
-    """Return the line of a long import error that says what is missing. Pure."""
+    """Return the line of a failed import's traceback that says what is missing. Pure."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    telling = [line for line in lines if ".so" in line and ":" in line] or lines
-    return telling[-1] if telling else "the process that imported it crashed"
+    causes = [line for line in lines if any(mark in line for mark in _LINKER_MARKS)]
+    return (causes or lines[-1:] or ["importing it ends the process"])[0]

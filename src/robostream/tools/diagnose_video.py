@@ -19,7 +19,7 @@ from robostream.fetch import ByteSource, open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.tools.diagnose_file import READ_ERRORS, FileCheck, Problem, check_file, unreadable
 from robostream.tools.diagnose_gpu import Gpu
-from robostream.tools.diagnose_probe import decode_one, try_gpu
+from robostream.tools.diagnose_probe import config_of, decode_one, open_context, try_gpu
 from robostream.tools.diagnose_records import (
     CameraCheck,
     Gops,
@@ -190,9 +190,12 @@ def _damaged(error: VideoFileError) -> Problem:
 
 def _pix_fmt(case: VideoCase, index: FrameIndex, frame: int) -> str | None:
     try:
-        found = decode_one(case.open_source(), index, frame, on_gpu=False)
-    except READ_ERRORS:  # FFmpeg's errors are OSErrors or ValueErrors too
+        context = open_context(config_of(index, frame), on_gpu=False)
+        found = decode_one(context, case.open_source(), index, frame)
+    except av.FFmpegError:
         return None  # decoding the episode will say what is wrong
+    except READ_ERRORS:
+        return None
     return found.format.name if found else None
 
 
@@ -251,7 +254,7 @@ def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Pictur
     slot = np.zeros(image_shape(entry), np.uint16 if is_depth(entry) else np.uint8)
     try:
         case.engine.read(case.file, numbers[:1], slot[None])
-        picture = summarise_picture(slot, is_depth=is_depth(entry))
+        picture = summarise_picture(slot, depth_name="depth code" if is_depth(entry) else None)
         return picture, _rate(case, index, numbers, slot)
     except VideoFileError as error:
         return _damaged(error)

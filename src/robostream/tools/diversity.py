@@ -12,6 +12,7 @@ _Ints = npt.NDArray[np.int64]
 # Places of each lane, and batches of the epoch, over which averages are taken.
 _SAMPLES = 16
 _BATCHES = 64
+# Multiples of it, modulo 1, lie evenly spread however many there are.
 _GOLDEN = 0.618034
 # Keeps the logarithm of a miss finite.
 _ALMOST_ALL = 1 - 1e-12

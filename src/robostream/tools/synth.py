@@ -18,6 +18,8 @@ from robostream.tools.scene import (
     DEPTH_CAMERA_NAME,
     JOINT_NAMES,
     EpisodeScript,
+    Stream,
+    chance,
     choose_tasks,
     open_view,
     render,
@@ -68,7 +70,7 @@ def script_of(spec: SynthSpec, episode: int) -> EpisodeScript:
 
 def length_of(spec: SynthSpec, episode: int) -> int:
     """Return the number of frames of one episode. Pure."""
-    rng = np.random.default_rng([spec.seed, episode, 6])
+    rng = chance(Stream.LENGTH, spec.seed, episode)
     return int(rng.integers(spec.min_frames, spec.max_frames, endpoint=True))
 
 

@@ -66,6 +66,7 @@ class OpenEpisode:
         }
         self._cameras: dict[str, CameraThread] = {}
         self._started = False
+        self._finished = False
 
     @property
     def num_frames(self) -> int:
@@ -74,6 +75,11 @@ class OpenEpisode:
 
     def add(self, frame: CheckedFrame) -> None:
         """Add a checked frame; waits while an encoder's queue is full."""
+        if self._finished:
+            raise WriteError(
+                "save_episode() was begun and has failed, so this episode takes no more frames. "
+                "Call save_episode() again, or clear_episode_buffer() to record it anew."
+            )
         if not self._started:
             self._start()
         for camera in self._cameras.values():
@@ -92,6 +98,7 @@ class OpenEpisode:
                 f"an add_frame() was interrupted between two cameras: {self.num_frames} rows, but "
                 f"{torn} images. Call clear_episode_buffer() and record the episode again."
             )
+        self._finished = True
         cameras = {key: camera.finish() for key, camera in self._cameras.items()}
         return RecordedEpisode(self.num_frames, self._tasks, self._columns(cameras), cameras)
 

@@ -5,6 +5,7 @@ seed, episode -> EpisodeScript (what happens) -> View (one camera) -> images, fr
 """
 
 from robostream.tools.scene.arm import JOINT_NAMES
+from robostream.tools.scene.chance import Stream, chance
 from robostream.tools.scene.optics import CAMERA_NAMES, DEPTH_CAMERA_NAME
 from robostream.tools.scene.props import ALL_TASKS, Task, choose_tasks
 from robostream.tools.scene.script import EpisodeScript, write_script
@@ -16,9 +17,11 @@ __all__ = [
     "DEPTH_CAMERA_NAME",
     "JOINT_NAMES",
     "EpisodeScript",
+    "Stream",
     "Task",
     "View",
     "camera_at",
+    "chance",
     "choose_tasks",
     "open_view",
     "render",

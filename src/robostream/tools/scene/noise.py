@@ -8,6 +8,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from robostream.tools.scene.chance import Stream, chance
+
 REACH = 8  # no grain is stronger than this many levels
 _SLACK = 64  # how many rows and columns the tile is larger than the image
 _MASK = (1 << 64) - 1
@@ -42,7 +44,7 @@ def add_noise(
 @lru_cache(maxsize=2)
 def _tile(seed: int, height: int, width: int, level: float) -> npt.NDArray[np.uint8]:
     """Return the noise tile of a seed, REACH meaning none; mostly grey, a little coloured."""
-    rng = np.random.default_rng([seed, 4])
+    rng = chance(Stream.NOISE, seed)
     shape = (height + _SLACK, width + _SLACK)
     grey = rng.normal(0.0, level, (*shape, 1))
     coloured = rng.normal(0.0, level / 3, (*shape, 3))

@@ -6,9 +6,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numpy as np
-
 from robostream.tools.scene.arm import Floats
+from robostream.tools.scene.chance import Stream, chance
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (196, 52, 44),
@@ -87,7 +86,7 @@ ALL_TASKS = tuple(
 
 def choose_tasks(seed: int, count: int) -> tuple[Task, ...]:
     """Return `count` different tasks; fewer tasks of one seed are the first of more. Pure."""
-    order = np.random.default_rng([seed, 1]).permutation(len(ALL_TASKS))
+    order = chance(Stream.TASKS, seed).permutation(len(ALL_TASKS))
     return tuple(ALL_TASKS[i] for i in order[:count])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.scene.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
+from robostream.tools.scene.chance import Stream, chance
 from robostream.tools.scene.props import COLOURS, MOVED_KINDS, Prop, Task, Track
 
 DOWN = -math.pi / 2
@@ -62,7 +63,7 @@ _GRASPED, _LET_GO = 3, 7
 
 def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> EpisodeScript:
     """Return the script of one episode. Pure: the randomness comes from (seed, episode) alone."""
-    rng = np.random.default_rng([seed, episode, 2])
+    rng = chance(Stream.SCRIPT, seed, episode)
     props = (task.moved, task.dish, *_bystanders(rng, task))
     spots = _scatter(rng, props)
     turn = rng.uniform(-0.6, 0.6)

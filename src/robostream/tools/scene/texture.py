@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.scene.arm import Floats
+from robostream.tools.scene.chance import Stream, chance
 from robostream.tools.scene.layers import Plane, flat
 
 TEXELS = 1024
@@ -39,7 +40,7 @@ class Room:
 @lru_cache(maxsize=2)
 def make_room(seed: int) -> Room:
     """Return the room of a seed. Pure; the last rooms are kept."""
-    rng = np.random.default_rng([seed, 3])
+    rng = chance(Stream.ROOM, seed)
     image = _table_top(rng)
     levels = [pack(image)]
     for _ in range(1, _LEVELS):

@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.scene.arm import ArmPose, forward
+from robostream.tools.scene.chance import Stream, chance
 from robostream.tools.scene.layers import Grid, Item, Layer, Plane, make_grid, paint, paint_depth
 from robostream.tools.scene.noise import add_noise
-from robostream.tools.scene.optics import LIGHT, MOUNTS, Camera, Mount, fixed_camera, wrist_camera
+from robostream.tools.scene.optics import (
+    CAMERA_NAMES,
+    LIGHT,
+    MOUNTS,
+    Camera,
+    Mount,
+    fixed_camera,
+    wrist_camera,
+)
 from robostream.tools.scene.robot import (
     LIVERIES,
     Livery,
@@ -56,7 +64,7 @@ class Still:
 
 def open_view(script: EpisodeScript, camera_name: str, *, width: int, height: int) -> View:
     """Return the view a named camera has of an episode. Pure."""
-    exposure = np.random.default_rng([script.seed, script.episode, 5]).uniform(0.92, 1.04)
+    exposure = chance(Stream.EXPOSURE, script.seed, script.episode).uniform(0.92, 1.04)
     room = make_room(script.seed)
     livery = LIVERIES[script.seed % len(LIVERIES)]
     mount, still = MOUNTS[camera_name], None
@@ -90,7 +98,7 @@ def render(view: View, frame: int) -> npt.NDArray[np.uint8]:
     for layer in _layers(view, camera, frame, shadows=True):
         paint(image, layer)
     image *= view.exposure
-    place = (view.script.episode, frame, zlib.crc32(view.camera_name.encode()))
+    place = (view.script.episode, frame, CAMERA_NAMES.index(view.camera_name))
     return add_noise(image, seed=view.script.seed, level=NOISE_LEVEL, place=place)
 
 
@@ -153,8 +161,8 @@ def _jolted(
     script: EpisodeScript, camera_name: str, mount: Mount, *, width: int, height: int
 ) -> Camera:
     """Return a fixed camera, which nobody puts back quite the same before the next episode."""
-    stream = zlib.crc32(camera_name.encode())
-    shift = np.random.default_rng([script.seed, script.episode, stream]).normal(0, 0.008, 3)
+    place = (script.seed, script.episode, CAMERA_NAMES.index(camera_name))
+    shift = chance(Stream.JOLT, *place).normal(0, 0.008, 3)
     return fixed_camera(mount, shift=shift, width=width, height=height)
 
 
