@@ -225,7 +225,9 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "hevc_closed": _plain("libx265", {"x265-params": _CLOSED}),
     "hevc_open_gop": _plain("libx265", {"x265-params": _OPEN}),
     "vp9": _plain("libvpx-vp9", {"g": "12", "lag-in-frames": "8", "auto-alt-ref": "1"}),
-    "depth": _plain("libx265", {"x265-params": f"{QUIET_X265}:lossless=1:keyint=2"}, pix_fmt="gray12le"),
+    "depth": _plain(
+        "libx265", {"x265-params": f"{QUIET_X265}:lossless=1:keyint=2"}, pix_fmt="gray12le"
+    ),
     "ten_bit": _plain("libx265", {"x265-params": _CLOSED}, pix_fmt="yuv420p10le"),
     "full_range": _plain("libx264", {"g": "6"}, pix_fmt="yuvj420p"),
     "odd_width": _plain("libx264", {"g": "6"}, size=(90, 50)),

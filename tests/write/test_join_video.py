@@ -97,6 +97,28 @@ def test_each_episode_starts_with_a_key_frame_and_the_index_comes_first(tmp_path
     assert content.index(b"moov") < content.index(b"mdat")
 
 
+@pytest.mark.parametrize("options", CODECS, ids=lambda o: f"{o['codec']}-g{o.get('g', 2)}")
+def test_every_group_of_pictures_is_closed(tmp_path: Path, options: dict[str, Any]) -> None:
+    """From any key frame to the next, the packets alone give all frames in between."""
+    options = options | {"g": min(options.get("g", 2), 12)}
+    spec = VideoSpec(WIDTH, HEIGHT, frame_rate(20), VideoEncoderConfig(**options))
+    video = encode(tmp_path / "a.mp4", [picture(k) for k in range(30)], spec)
+    whole = [image for _, image in decode(video.path)]
+    with av.open(str(video.path)) as container:
+        packets = [p for p in container.demux(video=0) if p.pts is not None]
+        context = container.streams.video[0].codec_context
+        keys = [i for i, packet in enumerate(packets) if packet.is_keyframe]
+        for start, stop in zip(keys, [*keys[1:], len(packets)], strict=True):
+            context.flush_buffers()
+            frames = [f for p in packets[start:stop] for f in context.decode(p)]
+            frames += context.decode(None)
+
+            assert len(frames) == stop - start
+            for shown, image in zip(range(start, stop), frames, strict=True):
+                np.testing.assert_array_equal(image.to_ndarray(format="rgb24"), whole[shown])
+    assert len(keys) > 1
+
+
 @pytest.mark.parametrize("dtype", ["uint16", "float32"])
 def test_depth_videos_keep_every_code(tmp_path: Path, dtype: str) -> None:
     """A depth video is lossless: what is decoded are the codes of the distances, to the bit."""

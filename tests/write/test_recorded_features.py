@@ -21,9 +21,13 @@ def test_the_default_features_come_last() -> None:
 
 def test_a_camera_of_one_channel_is_marked_as_depth() -> None:
     """Readers go by the mark, whoever forgets to set it."""
-    features = features_to_record({"cam": {**CAMERA, "shape": (4, 6, 1)}}, use_videos=False)
+    entry = {**CAMERA, "shape": (4, 6, 1)}
+    features = {"a": entry, "b": {**entry, "info": {"is_depth_map": False}}}
+    marked = features_to_record(features, use_videos=False)
 
-    assert is_depth(features["cam"])
+    assert is_depth(marked["a"])
+    assert is_depth(marked["b"])
+    assert features["b"]["info"] == {"is_depth_map": False}
 
 
 @pytest.mark.parametrize(

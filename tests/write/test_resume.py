@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -14,8 +15,8 @@ from robostream.errors import WriteError
 from robostream.meta import DepthCoding
 from robostream.write import DepthEncoderConfig, resume_writer
 from robostream.write.statistics import QUANTILES
-from tests.fixture_datasets import NAMES, copy_of
-from tests.write.recording import TOP, check_dataset, load, quick_writer, record, rows
+from tests.fixture_datasets import NAMES, copy_of, edit_info
+from tests.write.recording import QUICK, TOP, check_dataset, load, quick_writer, record, rows
 
 
 def digests(root: Path, folder: str) -> dict[str, str]:
@@ -115,7 +116,7 @@ def test_lerobots_datasets_can_be_resumed(tmp_path: Path, dataset: str) -> None:
 def test_a_table_of_another_recorder_keeps_its_columns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Columns it lacks are left out, its own stay empty, types that do not fit too."""
+    """Columns it lacks are left out; its own, and those of a type too narrow, stay empty."""
     root = tmp_path / "a"
     with quick_writer(root) as writer:
         record(writer, [2])
@@ -123,6 +124,8 @@ def test_a_table_of_another_recorder_keeps_its_columns(
     table = pq.ParquetFile(path).read()
     table = table.drop_columns([n for n in table.column_names if "/q" in n])
     table = table.append_column("operator", [["Ada"]])
+    narrow = table.column_names.index("stats/index/std")
+    table = table.set_column(narrow, "stats/index/std", pa.array([[0]], pa.list_(pa.int64())))
     pq.write_table(table, path)
     with resume_writer(root) as writer:
         record(writer, [3], first=2)
@@ -130,6 +133,8 @@ def test_a_table_of_another_recorder_keeps_its_columns(
 
     assert added.column_names == table.column_names
     assert added["operator"].to_pylist() == [None]
+    assert added["stats/index/std"].to_pylist() == [None]
+    assert "stats/index/std" in caplog.text
     assert added["length"].to_pylist() == [3]
     check_dataset(root, [2, 3])
 
@@ -145,6 +150,17 @@ def test_missing_statistics_stay_missing(tmp_path: Path, caplog: pytest.LogCaptu
 
     assert not (root / "meta/stats.json").exists()
     assert "no stats.json" in caplog.text
+
+
+def test_a_codec_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """Videos converted from elsewhere may have a codec no encoder here makes: one must be given."""
+    root = copy_of("h264_bframes", tmp_path)
+    edit_info(root, lambda info: info["features"][TOP]["info"].update({"video.codec": "vp9"}))
+    with pytest.raises(ValueError, match="Give the encoder to resume with"):
+        resume_writer(root)
+    resume_writer(root, encoder=QUICK).finalize()
+
+    assert not (root / ".recording").exists()
 
 
 def test_there_must_be_something_to_resume(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import importlib
 import json
 from pathlib import Path
 
-HELP = "measure a part of robostream and print ratios against a reference"
 EXAMPLES = """\
   robostream bench all             every benchmark at its usual size
   robostream bench all --quick     smaller, for a first look

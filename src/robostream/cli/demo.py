@@ -19,7 +19,6 @@ from robostream.bench import decode_floor, format_table
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.tools import SynthSpec, make_dataset
 
-HELP = "make a small dataset, stream it, and prove what is promised"
 EXAMPLES = """\
   robostream demo                       in a temporary folder, about a minute
   robostream demo --dataset my/data     on a dataset of yours (it is only read)

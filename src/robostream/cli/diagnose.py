@@ -10,7 +10,6 @@ from robostream.cli.plan_arguments import DATASET_HELP
 from robostream.errors import SelectionError
 from robostream.tools import Address, diagnose_episode, diagnosis_json, diagnosis_text
 
-HELP = "tell whether an episode decodes, and if not, why and what to do"
 EXAMPLES = """\
   robostream diagnose lerobot/pusht
   robostream diagnose ./my-dataset --episode 7 --camera observation.images.top

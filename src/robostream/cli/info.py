@@ -15,7 +15,6 @@ from robostream.config import format_bytes
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.tools import measure_dataset
 
-HELP = "show what a dataset holds: episodes, tasks, features, cameras, files"
 EXAMPLES = """\
   robostream info ./my-dataset
   robostream info lerobot/pusht --episodes 5      with the first rows of the episode table

@@ -15,37 +15,49 @@ from collections.abc import Sequence
 from robostream import __version__
 from robostream.errors import RobostreamError
 
-# Each is a module of this package with HELP, EXAMPLES, configure(parser) and run(args) -> int.
-COMMANDS = ("demo", "info", "synth", "plan", "order", "shuffle", "diagnose", "bench")
+# Each is a module of this package with EXAMPLES, configure(parser) and run(args) -> int. Only the
+# one that is called is imported: most of them bring torch along.
+COMMANDS = {
+    "demo": "make a small dataset, stream it, and prove what is promised",
+    "info": "show what a dataset holds: episodes, tasks, features, cameras, files",
+    "synth": "make a synthetic dataset: a robot arm at a table, several cameras, any size",
+    "plan": "foretell a run: steps, mixing, traffic, RAM and disk; no data is read",
+    "order": "print or log the receipts of an order, or compare two logs",
+    "shuffle": "measure the shuffle of a dataset at several pool sizes",
+    "diagnose": "tell whether an episode decodes, and if not, why and what to do",
+    "bench": "measure a part of robostream and print ratios against a reference",
+}
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser, complete for the command that `argv` calls."""
     parser = argparse.ArgumentParser(
         prog="robostream",
         description="Stream LeRobot v3.0 datasets into distributed PyTorch training.",
+        epilog="robostream COMMAND --help shows its options and examples.",
     )
     parser.add_argument("--version", action="version", version=f"robostream {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what is going on")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        module = importlib.import_module(f"robostream.cli.{name}")
+    for name, purpose in COMMANDS.items():
         subparser = subparsers.add_parser(
             name,
-            help=module.HELP,
-            description=module.HELP,
-            epilog=f"examples:\n{module.EXAMPLES}",
+            help=purpose,
+            description=f"{purpose[0].upper()}{purpose[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        module.configure(subparser)
-        subparser.set_defaults(run=module.run)
+        if name in argv:
+            module = importlib.import_module(f"robostream.cli.{name}")
+            module.configure(subparser)
+            subparser.epilog = f"examples:\n{module.EXAMPLES}"
+            subparser.set_defaults(run=module.run)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    args = build_parser().parse_args(argv)
+    args = build_parser(argv).parse_args(argv)
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s %(message)s"
     )

@@ -26,7 +26,6 @@ from robostream.cli.plan_arguments import (
 from robostream.plan import Cut, EpochPlan, StepReceipt, capture_state, step_receipts, steps_left
 from robostream.tools import Comparison, compare_order_logs, format_line, write_order_log
 
-HELP = "print or log the receipts of an order, or compare two logs"
 EXAMPLES = """\
   robostream order ./my-dataset --batch-size 64 --world-size 8
   robostream order ./my-dataset --epochs 3 --log run.jsonl

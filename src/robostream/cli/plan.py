@@ -31,7 +31,6 @@ from robostream.tools import (
     measure_dataset,
 )
 
-HELP = "foretell a run: steps, mixing, traffic, RAM and disk; no data is read"
 EXAMPLES = """\
   robostream plan lerobot/pusht --batch-size 64 --world-size 8
   robostream plan ./my-dataset --pool-size 256 --samples-per-second 400

@@ -15,7 +15,6 @@ from robostream.bench import table
 from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 
-HELP = "measure the shuffle of a dataset at several pool sizes"
 EXAMPLES = """\
   robostream shuffle ./my-dataset
   robostream shuffle ./my-dataset --pool-sizes 16 64 256 --batch-size 256 --plot shuffle.svg

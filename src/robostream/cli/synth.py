@@ -12,7 +12,6 @@ from pathlib import Path
 from robostream.config import format_bytes
 from robostream.tools import SynthReport, SynthSpec, make_dataset
 
-HELP = "make a synthetic dataset: a robot arm at a table, several cameras, any size"
 EXAMPLES = """\
   robostream synth demo                             40 episodes, 3 cameras of 256x256, AV1
   robostream synth tiny --episodes 3 --frames 30 --cameras 1 --size 64x64

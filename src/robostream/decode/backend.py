@@ -21,6 +21,7 @@ class Backend(Protocol):
     ) -> Iterator[tuple[int, av.VideoFrame]]:
         """Yield (number, frame) for the frames of a run, each once, in no promised order.
 
-        Every shown frame of the run's packets from `run.first_frame` on is yielded, and nothing
-        else. A frame stays valid after the iterator has moved on. Damage is a VideoFileError.
+        Every shown frame of the run's packets from `run.first_frame` on is yielded. What else had
+        to be decoded is yielded too, as number -1, so that it is counted. A frame stays valid after
+        the iterator has moved on. Damage is a VideoFileError.
         """

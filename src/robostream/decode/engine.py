@@ -115,6 +115,8 @@ class FrameEngine:
         self._flights = Flights()
         self._index_folder = index_folder
         self._local = threading.local()
+        self._counting = threading.Lock()
+        self._counted = (0, 0, 0, 0)
 
     def __enter__(self) -> FrameEngine:
         return self
@@ -129,6 +131,7 @@ class FrameEngine:
 
     def close(self) -> None:
         """Let go of all files and kept frames."""
+        self._count(Meter(), 0)
         self.files.clear()
         self._store.clear()
 
@@ -266,7 +269,16 @@ class FrameEngine:
         return _HeldFile(file, source, index, index.stretches(STRETCH_FRAMES))
 
     def _count(self, meter: Meter, delivered: int) -> None:
+        # Files and store count for themselves; what is new since the last read is added here.
+        with self._counting:
+            now = self.files.hits, self.files.misses, self.files.evictions, self._store.evictions
+            hits, misses, closed, evicted = (a - b for a, b in zip(now, self._counted, strict=True))
+            self._counted = now
         self.statistics.add(
+            file_hits=hits,
+            file_misses=misses,
+            file_evictions=closed,
+            store_evictions=evicted,
             images_delivered=delivered,
             images_decoded=meter.images_decoded,
             store_hits=meter.store_hits,

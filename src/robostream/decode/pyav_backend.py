@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import av
 
 from robostream.decode.frame_index import CodecConfig, FrameIndex
-from robostream.decode.packets import begins_afresh, carries_parameters, read_packets, unit_types
+from robostream.decode.packets import begins_afresh, carries_parameters, read_packets
 from robostream.decode.runs import Run, start_earlier
 from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource
@@ -32,11 +32,9 @@ class PyavBackend:
         asked = run
         config = index.configs[run.config]
         packets = read_packets(source, index, run)
-        units = [unit_types(packet, config) for packet in packets]
-        while not begins_afresh(units[0], config) and (earlier := start_earlier(index, run)):
+        while not begins_afresh(packets[0], config) and (earlier := start_earlier(index, run)):
             run = earlier
             packets = read_packets(source, index, run)
-            units = [unit_types(packet, config) for packet in packets]
         context = self._take(config)
         try:
             yield from _feed(context, packets, index, run, asked.first_frame)
@@ -46,7 +44,7 @@ class PyavBackend:
                 f"({error.strerror}). The file is damaged; download or copy it again."
             ) from error
         # Parameter sets that came with the packets outlive a flush and would spoil the next run.
-        if not any(carries_parameters(types, config) for types in units):
+        if not any(carries_parameters(packet, config) for packet in packets):
             self._give_back(config, context)
 
     def _take(self, config: CodecConfig) -> av.VideoCodecContext:
@@ -77,7 +75,6 @@ def _open(config: CodecConfig) -> av.VideoCodecContext:
     context.height = config.height
     # Threads decode different runs; threads inside a decoder would only compete with them.
     context.thread_count = 1
-    context.options = {"err_detect": "explode"}
     return context
 
 
@@ -104,11 +101,13 @@ def _numbered(
     frames: list[av.VideoFrame], index: FrameIndex, first_frame: int
 ) -> Iterator[tuple[int, av.VideoFrame]]:
     for frame in frames:
-        if frame.pts is None or frame.pts < first_frame:
+        number = frame.pts
+        if number is None or number < first_frame:
+            yield -1, frame
             continue
         if frame.is_corrupt:
             raise VideoFileError(
-                f"{index.file}: frame {frame.pts} is damaged; the decoder could only guess it. "
+                f"{index.file}: frame {number} is damaged; the decoder could only guess it. "
                 "Download or copy the file again."
             )
-        yield frame.pts, frame
+        yield number, frame

@@ -87,6 +87,8 @@ class Renderer:
         _check_slot(layout, out, file)
         if layout.kind == "depth":
             out[0] = _plane(frame.planes[0], np.uint16)[:, : layout.width]
+        elif frame.format.name == "gbrp":
+            _write_planes(frame, out)
         elif layout.kind == "rgb":
             self._draw_through_rgb24(frame, out)
         elif layout.width % _GBRP_WIDTH_MULTIPLE:
@@ -122,10 +124,7 @@ class Renderer:
             self._draw_planes(scratch.frame, out)
 
     def _draw_planes(self, frame: av.VideoFrame, out: Picture) -> None:
-        green, blue, red = self._reformatter.reformat(frame, format="gbrp", threads=1).planes
-        width = out.shape[2]
-        for plane, channel in ((red, out[0]), (green, out[1]), (blue, out[2])):
-            _write_colours(_plane(plane, np.uint8)[:, :width], channel)
+        _write_planes(self._reformatter.reformat(frame, format="gbrp", threads=1), out)
 
     def _draw_through_rgb24(self, frame: av.VideoFrame, out: Picture) -> None:
         (plane,) = self._reformatter.reformat(frame, format="rgb24", threads=1).planes
@@ -179,6 +178,13 @@ def _as_rgb(slot: Bytes, layout: Layout) -> Bytes:
 
 def _as_depth(slot: Bytes, layout: Layout) -> npt.NDArray[np.uint16]:
     return slot[: layout.nbytes].view(np.uint16).reshape(1, layout.height, layout.width)
+
+
+def _write_planes(frame: av.VideoFrame, out: Picture) -> None:
+    green, blue, red = frame.planes
+    width = out.shape[2]
+    for plane, channel in ((red, out[0]), (green, out[1]), (blue, out[2])):
+        _write_colours(_plane(plane, np.uint8)[:, :width], channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:

@@ -12,7 +12,7 @@ from huggingface_hub.errors import RevisionNotFoundError
 from robostream.assemble import RowReader
 from robostream.errors import CompatibilityError, DataFileError, MissingExtraError
 from robostream.meta import LeRobotDatasetMetadata, as_location
-from robostream.tools.diagnose_file import READ_ERRORS, FileCheck, Problem, check_file, unreadable
+from robostream.tools.diagnose_file import FileCheck, Problem, check_file, read_errors, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ def explain_opening(address: Address, error: Exception) -> Problem:
 
 def check_dataset(meta: LeRobotDatasetMetadata, episode: int) -> DatasetCheck:
     """Return what the dataset is, and whether the episode's rows can be read."""
-    is_pinned = meta.location.local_root is None and meta.meta_location != meta.location
+    # The Hub's cache names a folder after the commit it holds.
+    is_pinned = meta.meta_location.url.endswith(f"/{meta.revision}")
     return DatasetCheck(
         meta_url=meta.meta_location.url,
         url=meta.location.url,
@@ -118,7 +119,7 @@ def _check_table(meta: LeRobotDatasetMetadata, episode: int) -> FileCheck:
         reader.read(episode)
     except DataFileError as error:
         return replace(found, problem=Problem("damaged", str(error), ""))
-    except READ_ERRORS as error:
+    except read_errors() as error:
         return replace(found, problem=unreadable(found.path, error))
     finally:
         reader.close()
@@ -141,7 +142,7 @@ def _revisions(repo_id: str) -> str:
     repo_id = repo_id.removeprefix("hf://datasets/").split("@")[0]
     try:
         refs = HfApi().list_repo_refs(repo_id, repo_type="dataset")
-    except READ_ERRORS:
+    except read_errors():
         return ""
     names = [ref.name for ref in [*refs.branches, *refs.tags]]
     return f"Its branches and tags are {', '.join(names)}; a commit's full hash will do too."

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from dataclasses import dataclass, replace
 
 from huggingface_hub.errors import HfHubHTTPError
@@ -14,12 +15,6 @@ from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource, open_source
 from robostream.meta import Location
 
-# What reading bytes may raise; the HTTP library below huggingface_hub has a root error of its own.
-READ_ERRORS: tuple[type[Exception], ...] = (
-    VideoFileError,
-    OSError,
-    HfHubHTTPError.__bases__[0],
-)
 FIRST_BYTES = 32
 # Enough for a whole Git LFS pointer, which also tells the size of the file it stands for.
 _HEAD_BYTES = 512
@@ -27,7 +22,6 @@ _HEAD_BYTES = 512
 _MOST_BOXES = 64
 _BOX_KINDS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid")
 _OTHER_FORMATS = (
-    (b"PAR1", "a Parquet file"),
     (b"\x1aE\xdf\xa3", "a Matroska or WebM video"),
     (b"RIFF", "an AVI or another RIFF file"),
     (b"\x1f\x8b", "a gzip archive"),
@@ -44,7 +38,7 @@ _CURES = {
     "web_page": "Read the message in the file, log in (hf auth login), download the file again.",
     "server_message": "Read the message in the file, then download the file again.",
     "zeros": "Delete the file and download it again.",
-    "other_format": "Put the right file there, or convert this one to MP4 with ffmpeg.",
+    "other_format": "Put the right file in its place.",
 }
 _WANTED = {"mp4": "an MP4 video", "parquet": "a Parquet file"}
 _LFS_SIZE = re.compile(rb"^size (\d+)$", re.MULTILINE)
@@ -116,7 +110,7 @@ def check_file(location: Location, file: str, *, want: str) -> FileCheck:
     found = FileCheck(location.describe(file))
     try:
         found = _look_inside(found, open_source(location, file), want)
-    except READ_ERRORS as error:
+    except read_errors() as error:
         is_missing = isinstance(error.__cause__, FileNotFoundError)
         problem = _missing(location, file) if is_missing else unreadable(found.path, error)
         return replace(found, problem=problem)
@@ -124,6 +118,18 @@ def check_file(location: Location, file: str, *, want: str) -> FileCheck:
         # Nothing was copied that could be copied again.
         return replace(found, problem=replace(found.problem, cure=_HUB_CURE))
     return found
+
+
+def read_errors() -> tuple[type[Exception], ...]:
+    """Return what reading bytes may raise; HTTP libraries have root errors of their own."""
+    # Only a filesystem that is in use has loaded its library.
+    s3 = sys.modules.get("botocore.exceptions")
+    return (
+        VideoFileError,
+        OSError,
+        HfHubHTTPError.__bases__[0],
+        *([s3.BotoCoreError] if s3 else []),
+    )
 
 
 def unreadable(path: str, error: Exception) -> Problem:
@@ -147,11 +153,13 @@ def recognise(head: bytes, size_bytes: int) -> Content:
         return Content("server_message", "a text (XML or JSON), perhaps a server's error message")
     if head[4:8] in _BOX_KINDS:
         return Content("mp4", "an MP4" if head[4:8] == b"ftyp" else "an MP4 without ftyp")
+    if head.startswith(b"PAR1"):
+        return Content("parquet", "a Parquet file")
     if not head.strip(b"\0"):
         return Content("zeros", "zero bytes, as a download leaves that never finished")
     for magic, words in _OTHER_FORMATS:
         if head.startswith(magic):
-            return Content("parquet" if magic == b"PAR1" else "other_format", words)
+            return Content("other_format", words)
     return Content("unknown", "bytes of no known kind")
 
 
@@ -211,7 +219,9 @@ def _missing(location: Location, file: str) -> Problem:
 
 
 def _not_the_file(found: FileCheck, head: bytes, want: str) -> Problem:
-    kind, size = found.content.kind, format_bytes(found.size_bytes or 0)
+    # A table in a video's place is a fine table, and still the wrong file.
+    kind = "other_format" if found.content.kind in _WANTED else found.content.kind
+    size = format_bytes(found.size_bytes or 0)
     what = f"{found.path}: want {_WANTED[want]}, found {found.content.words} ({size})."
     real = _LFS_SIZE.search(head) if kind == "lfs_pointer" else None
     if real is not None:

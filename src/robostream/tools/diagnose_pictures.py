@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from robostream.assemble import RowReader
 from robostream.errors import DataFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
-from robostream.tools.diagnose_file import READ_ERRORS, Problem, check_file, unreadable
+from robostream.tools.diagnose_file import Problem, check_file, read_errors, unreadable
 from robostream.tools.diagnose_records import CameraCheck, Rate, summarise_picture
 
 _CURE = "Copy or download the file again, or record the episode anew."
@@ -57,7 +57,7 @@ def _read(meta: LeRobotDatasetMetadata, key: str, episode: int, path: str) -> li
         rows = reader.read(episode)
     except DataFileError as error:
         return Problem("damaged", str(error), _CURE)
-    except READ_ERRORS as error:
+    except read_errors() as error:
         return unreadable(path, error)
     finally:
         reader.close()

@@ -9,6 +9,7 @@ from av.codec.hwaccel import HWAccel
 
 from robostream.decode import CodecConfig, FrameIndex
 from robostream.fetch import ByteSource
+from robostream.tools.diagnose_file import read_errors
 from robostream.tools.diagnose_gpu import Gpu, GpuDecoding
 
 
@@ -58,6 +59,8 @@ def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuD
         picture = decode_one(context, source, index, frame)
     except av.FFmpegError as error:
         return GpuDecoding(False, f"the card refuses this {codec} video ({error.strerror})")
+    except read_errors() as error:
+        return GpuDecoding(False, f"not tried: {error}")
     if picture is None:
         return GpuDecoding(False, f"the card gives no picture of this {codec} video")
     return GpuDecoding(True, f"a frame of this {codec} video came out as {picture.format.name}")

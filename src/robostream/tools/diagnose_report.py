@@ -12,7 +12,7 @@ from robostream.config import format_bytes
 from robostream.tools.diagnose import Diagnosis
 from robostream.tools.diagnose_dataset import DatasetCheck
 from robostream.tools.diagnose_file import FileCheck
-from robostream.tools.diagnose_gpu import AV1_CARDS, Gpu
+from robostream.tools.diagnose_gpu import AV1_CARDS
 from robostream.tools.diagnose_records import CameraCheck, Gops, Picture, Rate, Span, Stream
 from robostream.tools.diagnose_software import Software
 
@@ -48,11 +48,11 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
 
 
 def _verdict(diagnosis: Diagnosis) -> str:
-    episode = diagnosis.dataset and f"episode {diagnosis.dataset.episode}"
+    what = f"episode {diagnosis.dataset.episode}" if diagnosis.dataset else "the dataset"
     if diagnosis.decodes:
         images = sum(camera.rate.images for camera in diagnosis.cameras if camera.rate)
-        return f"OK: {episode} decodes; images: {images:,}, cameras: {len(diagnosis.cameras)}."
-    lines = [f"FAILED: {episode or 'the dataset'} cannot be read."]
+        return f"OK: {what} decodes; images: {images:,}, cameras: {len(diagnosis.cameras)}."
+    lines = [f"FAILED: problems with {what}: {len(diagnosis.problems)}"]
     for place, problem in diagnosis.problems:
         lines += _paragraphs([(place, problem.what)])
         lines += _paragraphs([("  what to do", problem.cure)] if problem.cure else [])
@@ -113,8 +113,8 @@ def _software_rows(software: Software) -> Iterator[_Row]:
 
 
 def _gpu_rows(diagnosis: Diagnosis) -> Iterator[_Row]:
-    gpu: Gpu = diagnosis.gpu
-    yield "possible", "to be tried" if gpu.obstacle is None else f"no: {gpu.obstacle}"
+    gpu = diagnosis.gpu
+    yield "possible", f"no: {gpu.obstacle}" if gpu.obstacle else "tried with each video, see there"
     yield "FFmpeg", "built for NVIDIA" if gpu.ffmpeg_has_cuda else "built without NVIDIA"
     if gpu.driver is not None:
         library = "with" if gpu.has_video_library else "WITHOUT"
@@ -168,8 +168,11 @@ def _camera_rows(camera: CameraCheck, diagnosis: Diagnosis) -> Iterator[_Row]:
 
 
 def _file_words(file: FileCheck, root: str) -> str:
-    size = "NOT FOUND" if file.size_bytes is None else format_bytes(file.size_bytes)
-    return f"{file.path.removeprefix(f'{root}/')}, {size}"
+    path = file.path.removeprefix(f"{root}/")
+    if file.size_bytes is not None:
+        return f"{path}, {format_bytes(file.size_bytes)}"
+    is_missing = file.problem is not None and file.problem.kind == "missing_file"
+    return f"{path}, {'NOT FOUND' if is_missing else 'NOT READABLE'}"
 
 
 def _layout(file: FileCheck) -> str:
@@ -193,9 +196,9 @@ def _gop_words(gops: Gops) -> str:
     if gops.min_frames != gops.max_frames:
         usual += f" (shortest {gops.min_frames}, longest {gops.max_frames})"
     order = "with B-frames" if gops.has_b_frames else "no B-frames"
-    leading = f", open GOPs (leading pictures): {gops.num_with_leading}"
-    leading = leading if gops.num_with_leading else ""
-    return f"{usual}, {order}{leading}"
+    if gops.num_with_leading:
+        order += f", GOPs with leading pictures (open GOPs): {gops.num_with_leading}"
+    return f"{usual}, {order}"
 
 
 def _span_words(span: Span) -> str:

@@ -105,6 +105,7 @@ def _torchcodec() -> str:
 
 def explain_import(message: str) -> str:
     """Return the line of a failed import's traceback that says what is missing. Pure."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    # Indented lines quote the code that raised.
+    lines = [line for line in message.splitlines() if line.strip() and not line[0].isspace()]
     causes = [line for line in lines if any(mark in line for mark in _LINKER_MARKS)]
     return (causes or lines[-1:] or ["importing it ends the process"])[0]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, replace
 
 import av
@@ -17,26 +16,23 @@ from robostream.decode import FrameEngine, FrameIndex
 from robostream.errors import FrameTimestampError, VideoFileError
 from robostream.fetch import ByteSource, open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.tools.diagnose_file import READ_ERRORS, FileCheck, Problem, check_file, unreadable
+from robostream.tools.diagnose_file import FileCheck, Problem, check_file, read_errors, unreadable
 from robostream.tools.diagnose_gpu import Gpu
 from robostream.tools.diagnose_probe import config_of, decode_one, open_context, try_gpu
 from robostream.tools.diagnose_records import (
     CameraCheck,
-    Gops,
     Picture,
     Rate,
     Span,
-    Stream,
     summarise_picture,
 )
 from robostream.tools.diagnose_software import has_decoder
+from robostream.tools.diagnose_stream import codec_tag, describe_stream
 
 Int64s = npt.NDArray[np.int64]
 
-# The sample entries of the usual codecs; others are asked of FFmpeg.
+# The tags of the usual codecs; FFmpeg is asked about others.
 _USUAL_TAGS = frozenset(("avc1", "avc3", "hvc1", "hev1", "av01", "vp09"))
-# In an stsd box, the first entry's tag stands 16 bytes after the box's name begins.
-_TAG = re.compile(rb"vide.*?stsd.{12}(.{4})", re.DOTALL)
 _LONG_GOP_FRAMES = 30
 
 
@@ -74,8 +70,16 @@ def check_video(case: VideoCase) -> CameraCheck:
     """Return all that can be found out about a camera stored as MP4; stops at what is broken."""
     file = check_file(case.meta.location, case.file, want="mp4")
     check = CameraCheck(case.key, "video", file)
-    problem = file.problem or _missing_decoder(case, file)
-    index = problem or _index(case)
+    if file.problem is not None:
+        return replace(check, problems=(file.problem,))
+    try:
+        return _examine(case, check)
+    except read_errors() as error:
+        return replace(check, problems=(unreadable(file.path, error),))
+
+
+def _examine(case: VideoCase, check: CameraCheck) -> CameraCheck:
+    index = _missing_decoder(case, check.file) or _index(case)
     if isinstance(index, Problem):
         return replace(check, problems=(index,))
     numbers, span, mismatch = _span(case, index)
@@ -94,52 +98,6 @@ def check_video(case: VideoCase) -> CameraCheck:
     return replace(check, notes=tuple(_notes(case, check, numbers)))
 
 
-def describe_stream(index: FrameIndex, pix_fmt: str | None) -> Stream:
-    """Return what an index tells about its stream. Pure."""
-    config = index.configs[0]
-    times_s = index.times_s()
-    frames = index.num_frames
-    # The last frame lasts as long as the others do on average.
-    duration_s = float(times_s[-1] - times_s[0]) * frames / max(frames - 1, 1)
-    bits = 8 * float(index.sizes.sum(dtype=np.int64))
-    return Stream(
-        codec=av.Codec(config.decoder, "r").canonical_name,
-        decoder=config.decoder,
-        pix_fmt=pix_fmt,
-        width=config.width,
-        height=config.height,
-        num_frames=frames,
-        duration_s=duration_s,
-        bits_per_s=bits / duration_s if duration_s else 0.0,
-        gops=describe_gops(index),
-    )
-
-
-def describe_gops(index: FrameIndex) -> Gops:
-    """Return how far apart the places are that decoding can start at. Pure."""
-    lengths = np.diff(np.append(index.start_frames, index.num_frames))
-    edges = [*index.starts.tolist(), len(index.sizes)]
-    leading = 0
-    for gop, first_frame in enumerate(index.start_frames.tolist()):
-        shown = index.frames_of(edges[gop], edges[gop + 1])
-        leading += any(0 <= frame < first_frame for frame in shown)
-    return Gops(
-        count=len(lengths),
-        min_frames=int(lengths.min()),
-        median_frames=float(np.median(lengths)),
-        max_frames=int(lengths.max()),
-        has_b_frames=index.packets is not None,
-        num_with_leading=leading,
-    )
-
-
-def codec_tag(file: FileCheck, source: ByteSource) -> str | None:
-    """Return the four letters that name the codec of the first video track, if they are found."""
-    moov = next((box for box in file.boxes if box.kind == "moov"), None)
-    found = _TAG.search(source.read(moov.start, moov.stop)) if moov else None
-    return found[1].decode("ascii", "backslashreplace") if found else None
-
-
 def _missing_decoder(case: VideoCase, file: FileCheck) -> Problem | None:
     """Return the problem of a codec that this FFmpeg does not know at all."""
     try:
@@ -151,8 +109,6 @@ def _missing_decoder(case: VideoCase, file: FileCheck) -> Problem | None:
             known = all(s.codec_context is not None for s in container.streams.video)
     except av.FFmpegError:
         return None  # damage, which indexing tells better
-    except READ_ERRORS as error:
-        return unreadable(file.path, error)
     return None if known else _no_decoder(file.path, f"the codec with the tag {tag!r}")
 
 
@@ -169,15 +125,17 @@ def _no_decoder(path: str, codec: str) -> Problem:
 
 
 def _index(case: VideoCase) -> FrameIndex | Problem:
-    path = case.meta.location.describe(case.file)
     try:
         index = case.engine.index(case.file)
     except VideoFileError as error:
         return _damaged(error)
-    except READ_ERRORS as error:
-        return unreadable(path, error)
+    return lacking_decoder(index) or index
+
+
+def lacking_decoder(index: FrameIndex) -> Problem | None:
+    """Return the problem of a codec this FFmpeg knows but cannot decode."""
     lacking = [c.decoder for c in index.configs if not has_decoder(c.decoder)]
-    return _no_decoder(path, f"{lacking[0]} video") if lacking else index
+    return _no_decoder(index.file, f"{lacking[0]} video") if lacking else None
 
 
 def _damaged(error: VideoFileError) -> Problem:
@@ -194,8 +152,6 @@ def _pix_fmt(case: VideoCase, index: FrameIndex, frame: int) -> str | None:
         found = decode_one(context, case.open_source(), index, frame)
     except av.FFmpegError:
         return None  # decoding the episode will say what is wrong
-    except READ_ERRORS:
-        return None
     return found.format.name if found else None
 
 
@@ -258,8 +214,6 @@ def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Pictur
         return picture, _rate(case, index, numbers, slot)
     except VideoFileError as error:
         return _damaged(error)
-    except READ_ERRORS as error:
-        return unreadable(case.meta.location.describe(case.file), error)
 
 
 def _rate(case: VideoCase, index: FrameIndex, numbers: Int64s, slot: npt.NDArray[np.uint8]) -> Rate:
@@ -287,7 +241,8 @@ def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
     if check.stream.num_frames != listed:
         notes.append(
             f"The file has {check.stream.num_frames} frames, but the episodes that meta/ puts into "
-            f"it have {listed} together: is it from another revision of the dataset?"
+            f"it have {listed} together: it is from another revision of the dataset, or episodes "
+            "were deleted."
         )
     if check.picture is not None and check.picture.is_black:
         notes.append("The episode's first picture is black: was the camera covered or not ready?")

@@ -50,14 +50,25 @@ class SynthReport:
 def make_dataset(dest: Path, spec: SynthSpec) -> SynthReport:
     """Make the dataset of a spec in the folder `dest`, which must not exist or be empty.
 
-    The folder appears when the dataset is complete; if anything fails there is none.
+    The dataset appears there when it is complete; if anything fails, `dest` is as it was.
+
+    Raises:
+        WriteError: The folder is in use or the disk refuses.
+        ValueError: The encoder refuses the spec's options.
     """
     _check_free(dest)
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as workshop:
-        root = Path(workshop) / dest.name
-        _record(root, spec)
-        os.replace(root, dest)
+    try:
+        dest.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as workshop:
+            root = Path(workshop) / dest.name
+            _record(root, spec)
+            os.replace(root, dest)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise WriteError(
+            f"cannot make a dataset in {dest}: {error}. Choose another destination or free space."
+        ) from error
     return _report(dest, spec)
 
 

@@ -15,7 +15,7 @@ MIN_HEVC_WIDTH_PX = 64
 
 @dataclass(frozen=True, slots=True)
 class SynthSpec:
-    """A synthetic dataset; equal specs give equal datasets.
+    """A synthetic dataset; with the same libraries, equal specs give equal datasets.
 
     Attributes:
         episodes: How many episodes.
@@ -29,7 +29,7 @@ class SynthSpec:
         fps: Frames per second.
         tasks: How many different tasks the episodes take in turn.
         seed: Everything random comes from it.
-        codec: The video encoder, see `VideoEncoderConfig`; also gop, crf and preset.
+        codec: The video encoder, as `VideoEncoderConfig` names it.
         gop: A key frame every so many frames.
         crf: Quality; lower is better and larger.
         preset: Speed against size; None is the codec's usual.

@@ -42,6 +42,8 @@ class CameraResult:
 class CameraSink:
     """Takes one camera's images of one episode, one after the other.
 
+    Pictures are kept in memory until the episode is saved; videos and summaries are not.
+
     Args:
         scratch: A file for the summaries, which are too many to hold for an hour-long episode.
         depth: Whether the images are distances.

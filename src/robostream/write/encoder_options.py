@@ -105,8 +105,9 @@ class DepthEncoderConfig:
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthEncoderConfig:
-        """Return the options a camera's `info` block records."""
-        return cls(VideoEncoderConfig.from_info(info), DepthCoding.from_info(info))
+        """Return the options a camera's `info` block records; an empty one has the defaults."""
+        video = VideoEncoderConfig.from_info(info) if info else _depth_video()
+        return cls(video, DepthCoding.from_info(info))
 
     def to_info(self) -> dict[str, Any]:
         """Return the fields of the `info` block that record these options."""

@@ -98,9 +98,11 @@ def resume_writer(
             "folder of one, or create it."
         )
     staging = StagingFolder(root)
-    lock = WriterLock(staging.path)
+    cure = "Free some space, then resume again."
+    with writing("the lock", root, cure=cure):
+        lock = WriterLock(staging.path)
     try:
-        with writing("the saved episodes", root, cure="Free some space, then resume again."):
+        with writing("the saved episodes", root, cure=cure):
             publish_saved(staging)
         meta = LeRobotDatasetMetadata(root.name, root=root)
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
@@ -129,11 +131,15 @@ def _resumed_options(
 ) -> RecordingOptions:
     colour = _recorded_block(info, depth=False)
     depth = _recorded_block(info, depth=True)
-    if encoder is None:
-        encoder = VideoEncoderConfig.from_info(colour) if colour else VideoEncoderConfig()
-    if depth_encoder is None:
-        depth_encoder = DepthEncoderConfig.from_info(depth) if depth else DepthEncoderConfig()
-    elif depth and depth_encoder.coding != DepthCoding.from_info(depth):
+    try:
+        encoder = encoder or VideoEncoderConfig.from_info(colour)
+        depth_encoder = depth_encoder or DepthEncoderConfig.from_info(depth)
+    except ValueError as error:
+        raise ValueError(
+            f"the videos cannot be encoded as info.json says they were: {error}. Give the encoder "
+            "to resume with."
+        ) from error
+    if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
             f"depth is stored with {DepthCoding.from_info(depth)} in this dataset; another coding "
             f"({depth_encoder.coding}) would be read back as wrong distances"

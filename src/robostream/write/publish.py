@@ -80,7 +80,7 @@ def first_new_place(meta: LeRobotDatasetMetadata, prefix: str) -> FilePlace:
 def _write_metadata(
     staging: StagingFolder, meta: LeRobotDatasetMetadata, episodes: Sequence[StagedEpisode]
 ) -> None:
-    # What an earlier try wrote is written again: it may know fewer episodes.
+    # An earlier try may have cut the episode table otherwise, by size rules changed since.
     remove_folder(staging.ready / "meta")
     tasks = new_tasks(list(meta.tasks), episodes)
     for path, table in _episode_files(meta, episodes):

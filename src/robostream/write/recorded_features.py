@@ -50,9 +50,9 @@ def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype in CAMERA_DTYPES:
         channels, _, _ = image_shape(entry)
-        if channels != (1 if is_depth(entry) else 3) and channels != 1:
-            return f"a camera has 3 channels, a depth camera 1; found {channels} in {shape}"
-        return None
+        if channels == 1 or (channels == 3 and not is_depth(entry)):
+            return None
+        return f"a camera has 3 channels, a depth camera 1; found {channels} in {shape}"
     if dtype == "language" and name not in LANGUAGE_KEYS:
         return f"language columns are called {' and '.join(LANGUAGE_KEYS)}"
     if dtype in ("string", "language"):
@@ -63,5 +63,5 @@ def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
 def _marked(entry: dict[str, Any]) -> dict[str, Any]:
     # One channel means depth; readers go by the mark.
     if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
-        return {**entry, "info": {"is_depth_map": True, **(entry.get("info") or {})}}
+        return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
     return entry

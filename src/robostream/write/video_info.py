@@ -11,17 +11,19 @@ import av
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
 
 
-def video_info(path: Path, encoder: VideoEncoderConfig | DepthEncoderConfig) -> dict[str, Any]:
+def video_info(
+    path: Path, *, fps: float, encoder: VideoEncoderConfig | DepthEncoderConfig
+) -> dict[str, Any]:
     """Return the `info` block of a camera whose first video is at `path`."""
     return {
-        **_probe(path),
+        **_probe(path, fps),
         "has_audio": False,
         **encoder.to_info(),
         "is_depth_map": isinstance(encoder, DepthEncoderConfig),
     }
 
 
-def _probe(path: Path) -> dict[str, Any]:
+def _probe(path: Path, fps: float) -> dict[str, Any]:
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         pix_fmt = stream.codec_context.pix_fmt or ""
@@ -30,6 +32,6 @@ def _probe(path: Path) -> dict[str, Any]:
             "video.width": stream.width,
             "video.codec": stream.codec_context.codec.canonical_name,
             "video.pix_fmt": pix_fmt,
-            "video.fps": int(stream.base_rate or 0),
+            "video.fps": int(fps),  # FFmpeg only guesses it, and from a frame or two guesses wrong
             "video.channels": len(av.VideoFormat(pix_fmt).components),
         }

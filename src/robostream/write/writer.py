@@ -13,6 +13,7 @@ from typing import Any
 
 from robostream.errors import FrameError, ModeError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, depth_unit
+from robostream.write.encoder import EncodedVideo
 from robostream.write.failures import writing
 from robostream.write.frame_check import CheckedFrame, check_frame
 from robostream.write.jobs import closed_jobs, run_job
@@ -39,6 +40,10 @@ class DatasetWriter:
     An episode is safe once `save_episode` has returned, whatever happens to the process. It is
     part of the dataset once `finalize` has returned, here or after a later resume. One thread
     may use a writer; only one writer may be open per dataset.
+
+    Attributes:
+        root: The dataset's folder.
+        info: Its info.json as it was when the writer was opened.
     """
 
     def __init__(
@@ -56,7 +61,8 @@ class DatasetWriter:
         self._ledger = _open_ledger(meta)
         self._rules = _size_rules(meta.info)
         self._units = _known_units(meta.info)
-        self._described = {k for k in meta.video_keys if "video.codec" in _info(meta.info, k)}
+        # Cameras whose videos info.json describes: once there is an episode, all of them.
+        self._described = set(meta.video_keys) if meta.total_episodes else set()
         self._open = OpenEpisode(staging.open, self.info, options)
         self._open_units: dict[str, str] = {}
         self._saved: list[StagedEpisode] = []
@@ -130,7 +136,7 @@ class DatasetWriter:
             )
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
             recorded = self._open.finish()
-        with writing(f"{episode}", self.root, cure=_SAVE_AGAIN):
+        with writing(episode, self.root, cure=_SAVE_AGAIN):
             record, ledger = self._stage(recorded)
             commit_episode(self._staging, record)
         self._ledger = ledger
@@ -187,10 +193,13 @@ class DatasetWriter:
         }
         for key, result in recorded.cameras.items():
             if result.video is not None and key not in self._described:
-                depth = key in self.info.depth_keys
-                encoder = self._options.depth_encoder if depth else self._options.encoder
-                found[key] = {**found.get(key, {}), **video_info(result.video.path, encoder)}
+                found[key] = {**found.get(key, {}), **self._video_info(key, result.video)}
         return found
+
+    def _video_info(self, key: str, video: EncodedVideo) -> dict[str, Any]:
+        depth = key in self.info.depth_keys
+        encoder = self._options.depth_encoder if depth else self._options.encoder
+        return video_info(video.path, fps=self.info.fps, encoder=encoder)
 
     def _note_units(self, frame: CheckedFrame) -> None:
         for key in self.info.depth_keys:
@@ -238,9 +247,5 @@ def _size_rules(info: DatasetInfo) -> SizeRules:
 
 
 def _known_units(info: DatasetInfo) -> dict[str, str]:
-    units = {key: _info(info, key).get("depth_unit") for key in info.depth_keys}
-    return {key: unit for key, unit in units.items() if unit is not None}
-
-
-def _info(info: DatasetInfo, key: str) -> dict[str, Any]:
-    return info.features[key].get("info") or {}
+    blocks = {key: info.features[key].get("info") or {} for key in info.depth_keys}
+    return {key: block["depth_unit"] for key, block in blocks.items() if block.get("depth_unit")}

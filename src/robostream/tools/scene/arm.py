@@ -77,7 +77,7 @@ def forward(joints: npt.ArrayLike) -> ArmPose:
 def inverse(tip: Floats, *, pitch: Floats, roll: Floats, grip: Floats) -> Floats:
     """Return the joints, of shape (..., 6), that bring the tip to a point. Pure.
 
-    A point out of reach gives the joints of the arm stretched towards it.
+    A point too far away gives the joints of the arm stretched towards it.
 
     Args:
         tip: Points of shape (..., 3).

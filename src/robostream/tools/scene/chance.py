@@ -18,6 +18,7 @@ class Stream(enum.IntEnum):
     EXPOSURE = 5
     LENGTH = 6
     JOLT = 7
+    NOISE_SHIFT = 8
 
 
 def chance(stream: Stream, *place: int) -> np.random.Generator:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sensor noise: one tile per seed and size, shifted by a hash for every image."""
+"""Sensor noise: one tile per seed and size, shifted at random for every image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from robostream.tools.scene.chance import Stream, chance
 
 REACH = 8  # no grain is stronger than this many levels
 _SLACK = 64  # how many rows and columns the tile is larger than the image
-_MASK = (1 << 64) - 1
 
 
 def add_noise(
@@ -21,15 +20,14 @@ def add_noise(
     """Return a planar image, as (height, width, 3) bytes, with the noise of its place.
 
     Args:
-        image: Planar, (3, height, width).
+        image: Planar, (3, height, width); it is clipped in place.
         seed: Whose tile to use.
         level: The standard deviation of the brightness noise, in levels of 255.
         place: Integers that tell this image from every other: episode, frame, camera.
     """
     _, height, width = image.shape
     tile = _tile(seed, height, width, level)
-    spin = _hash(seed, *place)
-    row, column = spin % _SLACK, (spin >> 32) % _SLACK
+    row, column = chance(Stream.NOISE_SHIFT, seed, *place).integers(_SLACK, size=2)
     grain = tile[row : row + height, column : column + width]
     # Within these bounds the sum cannot leave 0..255, so bytes are enough to add it.
     np.clip(image, REACH, 255 - REACH, out=image)
@@ -50,14 +48,3 @@ def _tile(seed: int, height: int, width: int, level: float) -> npt.NDArray[np.ui
     coloured = rng.normal(0.0, level / 3, (*shape, 3))
     grain = np.rint(grey + coloured) + REACH
     return np.asarray(grain.clip(0, 2 * REACH), np.uint8)
-
-
-def _hash(*numbers: int) -> int:
-    """Return 64 well-mixed bits of some integers, by splitmix64's finaliser."""
-    state = 0
-    for number in numbers:
-        state = (state ^ number) + 0x9E3779B97F4A7C15 & _MASK
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _MASK
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & _MASK
-        state ^= state >> 31
-    return state

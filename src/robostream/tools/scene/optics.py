@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from robostream.tools.scene.arm import ArmPose, Floats
 
-WRIST = "wrist"
 NEAREST_M = 0.03  # nothing closer to a camera is drawn
 LIGHT = (0.36, 0.30, 0.88)  # unit vector towards the lamp, in the room
 
@@ -28,7 +27,7 @@ class Mount:
 # The wrist camera is second, so that two cameras are what most arms have.
 MOUNTS: dict[str, Mount | None] = {
     "front": Mount((0.90, 0.30, 0.52), (0.17, 0.0, 0.10), 43.0),
-    WRIST: None,  # rides on the hand
+    "wrist": None,  # rides on the hand
     "top": Mount((0.24, 0.0, 1.12), (0.239, 0.0, 0.0), 46.0),
     "left": Mount((0.34, 0.88, 0.40), (0.17, 0.0, 0.10), 46.0),
     "right": Mount((0.42, -0.86, 0.46), (0.17, 0.0, 0.10), 46.0),

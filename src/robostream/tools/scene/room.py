@@ -15,6 +15,7 @@ from robostream.tools.scene.layers import Plane, flat
 from robostream.tools.scene.optics import Camera
 from robostream.tools.scene.texture import (
     FLOOR_RGB,
+    LEVELS,
     MAP_M,
     MAP_X0_M,
     MAP_Y0_M,
@@ -118,4 +119,4 @@ def _level(camera: Camera, *, finer: int) -> int:
     slope = max(-float(camera.axes[2, 2]), 0.2)
     pixel_m = max(float(camera.eye[2]) / slope / camera.focal_px, 1e-6)
     level = round(np.log2(pixel_m / (MAP_M / TEXELS))) - finer
-    return int(np.clip(level, 0, 3))
+    return int(np.clip(level, 0, LEVELS - 1))

@@ -123,20 +123,20 @@ def _waypoints(
     release_z = grasp_z + task.dish.size.floor_m
     # The closing axis follows the thing's faces: the pan turns the hand, the roll undoes it.
     roll = math.atan2(take[1], take[0]) - turn
-    hurry = rng.uniform(0.8, 1.25, 10)
+    shares = rng.uniform(0.8, 1.25, 9) * (1.5, 1.0, 0.4, 0.8, 1.6, 0.8, 0.4, 0.7, 1.2)
     home = (HOME[0] + rng.uniform(-0.03, 0.03), rng.uniform(-0.06, 0.06), HOME[2])
     over = HOVER_M + rng.uniform(-0.01, 0.03)
     return [
         _Waypoint(0.0, home, 0.35, pitch=-1.0),
-        _Waypoint(1.5 * hurry[1], (take[0], take[1], over), 1.0, roll=roll),
-        _Waypoint(1.0 * hurry[2], (take[0], take[1], grasp_z), 1.0, roll=roll),
-        _Waypoint(0.4 * hurry[3], (take[0], take[1], grasp_z), shut, roll=roll),
-        _Waypoint(0.8 * hurry[4], (take[0], take[1], over), shut, roll=roll),
-        _Waypoint(1.6 * hurry[5], (drop[0], drop[1], over), shut),
-        _Waypoint(0.8 * hurry[6], (drop[0], drop[1], release_z), shut),
-        _Waypoint(0.4 * hurry[7], (drop[0], drop[1], release_z), min(1.0, shut + 0.35)),
-        _Waypoint(0.7 * hurry[8], (drop[0], drop[1], over), 0.8),
-        _Waypoint(1.2 * hurry[9], home, 0.35, pitch=-1.0),
+        _Waypoint(shares[0], (take[0], take[1], over), 1.0, roll=roll),
+        _Waypoint(shares[1], (take[0], take[1], grasp_z), 1.0, roll=roll),
+        _Waypoint(shares[2], (take[0], take[1], grasp_z), shut, roll=roll),
+        _Waypoint(shares[3], (take[0], take[1], over), shut, roll=roll),
+        _Waypoint(shares[4], (drop[0], drop[1], over), shut),
+        _Waypoint(shares[5], (drop[0], drop[1], release_z), shut),
+        _Waypoint(shares[6], (drop[0], drop[1], release_z), min(1.0, shut + 0.35)),
+        _Waypoint(shares[7], (drop[0], drop[1], over), 0.8),
+        _Waypoint(shares[8], home, 0.35, pitch=-1.0),
     ]
 
 

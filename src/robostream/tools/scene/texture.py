@@ -20,7 +20,7 @@ TABLE_X_M, TABLE_Y_M = (-0.17, 0.62), (-0.50, 0.50)
 CLOTH_X_M, CLOTH_Y_M = (0.12, 0.46), (-0.38, 0.38)
 CHECK_M, PLANK_M, GAP_M = 0.0425, 0.13, 0.0016
 FLOOR_RGB = (112.0, 108.0, 104.0)
-_LEVELS = 4
+LEVELS = 4
 _WOODS = ((176, 132, 88), (150, 104, 66), (196, 158, 116), (128, 92, 66))
 _CLOTHS = ((86, 104, 124), (124, 74, 70), (88, 112, 88), (150, 142, 128))
 _WALLS = ((182, 186, 188), (190, 180, 162), (160, 174, 182), (172, 182, 166))
@@ -43,7 +43,7 @@ def make_room(seed: int) -> Room:
     rng = chance(Stream.ROOM, seed)
     image = _table_top(rng)
     levels = [pack(image)]
-    for _ in range(1, _LEVELS):
+    for _ in range(1, LEVELS):
         side = image.shape[1] // 2
         image = image.reshape(3, side, 2, side, 2).mean((2, 4))
         levels.append(pack(image))

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding through torchcodec, where it and the system's FFmpeg are installed.
+
+It opens a container per file and thread and seeks in it, and gives 8-bit RGB, so kept frames take
+twice the room and depth videos are not for it. Its frames are checked against the index by time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import av
+import numpy as np
+
+from robostream.decode.file_cache import VideoDecoderCache
+from robostream.decode.frame_index import FrameIndex
+from robostream.decode.runs import Run
+from robostream.decode.source_file import SourceFile
+from robostream.errors import MissingExtraError, VideoFileError
+from robostream.fetch import ByteSource
+
+_DECODERS_PER_THREAD = 16
+# A long GOP is fetched in pieces, so that its RGB does not lie in memory all at once.
+_FRAMES_PER_CALL = 32
+
+
+class TorchcodecBackend:
+    """Feeds runs to torchcodec decoders, one per thread and file."""
+
+    def __init__(self) -> None:
+        try:
+            from torchcodec.decoders import VideoDecoder
+        except (ImportError, RuntimeError, OSError) as error:
+            raise MissingExtraError(
+                "torchcodec", "torchcodec", "decoding with torchcodec"
+            ) from error
+        self._decoder_type: Any = VideoDecoder
+        self._local = threading.local()
+
+    def decode(
+        self, source: ByteSource, index: FrameIndex, run: Run
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Yield (number, frame) for the frames of a run."""
+        decoder = self._decoder(source, index)
+        shown = index.frames_of(run.first_packet, run.stop_packet)
+        numbers = sorted(number for number in shown if number >= run.first_frame)
+        times_s = index.times_s()[numbers]
+        half_a_tick = float(index.time_base) / 2
+        for at in range(0, len(numbers), _FRAMES_PER_CALL):
+            wanted = numbers[at : at + _FRAMES_PER_CALL]
+            try:
+                batch = decoder.get_frames_at(indices=wanted)
+            except RuntimeError as error:
+                raise VideoFileError(
+                    f"{source.name}: frames {wanted[0]} to {wanted[-1]} cannot be decoded "
+                    f"({error}). The file is damaged; download or copy it again."
+                ) from error
+            off = np.abs(batch.pts_seconds.numpy() - times_s[at : at + _FRAMES_PER_CALL])
+            if np.any(off > half_a_tick):
+                raise VideoFileError(
+                    f"{source.name}: torchcodec gave other frames than {wanted[0]} to "
+                    f"{wanted[-1]} (their times are up to {off.max():.6f} s off). Use the PyAV "
+                    "backend for this file."
+                )
+            for number, picture in zip(wanted, batch.data.numpy(), strict=True):
+                yield number, _as_frame(picture)
+
+    def _decoder(self, source: ByteSource, index: FrameIndex) -> Any:
+        if not hasattr(self._local, "decoders"):
+            self._local.decoders = VideoDecoderCache(self._open, _DECODERS_PER_THREAD)
+        self._local.opening = (source, index)
+        return self._local.decoders.get(index.file)
+
+    def _open(self, name: str) -> Any:
+        source, index = self._local.opening
+        try:
+            return self._decoder_type(
+                SourceFile(source), custom_frame_mappings=_frame_mappings(index)
+            )
+        except (RuntimeError, ValueError) as error:
+            raise VideoFileError(
+                f"{name}: torchcodec cannot open this ({error}). Use the PyAV backend for it."
+            ) from error
+
+
+def _frame_mappings(index: FrameIndex) -> bytes:
+    """Return what saves torchcodec a scan of the whole file. Pure."""
+    starts = set(index.start_frames.tolist())
+    pts = index.pts.tolist()
+    steps = np.diff(index.pts).tolist() or [1]
+    rows = [
+        {"pts": at, "duration": step, "key_frame": int(number in starts)}
+        for number, (at, step) in enumerate(zip(pts, [*steps, steps[-1]], strict=False))
+    ]
+    return json.dumps({"frames": rows}).encode()
+
+
+def _as_frame(picture: Any) -> av.VideoFrame:
+    _, height, width = picture.shape
+    frame = av.VideoFrame(width, height, "gbrp")
+    for plane, channel in zip(frame.planes, (1, 2, 0), strict=True):
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(height, -1)
+        rows[:, :width] = picture[channel]
+    return frame

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream diagnose` and the script of LeRobot's name, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from robostream.cli.main import main
+from tests.fixture_datasets import FIXTURES, copy_of
+from tests.servers.hub import Hub
+
+REPO = Path(__file__).parents[2]
+NAME = "av1_multifile"
+CAMERA = "observation.images.top"
+CLIP = f"videos/{CAMERA}/chunk-000/file-000.mp4"
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def diagnose(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return run("-m", "robostream.cli.main", "diagnose", *arguments, **environment)
+
+
+def test_people_read_what_is_there(tmp_path: Path) -> None:
+    """A good dataset exits with 0; the report names all that was looked at, down to torchcodec."""
+    complaint = "libavutil.so.59: cannot open shared object file"
+    (tmp_path / "torchcodec.py").write_text(f"raise OSError({complaint!r})")
+    (tmp_path / "torchcodec-0.9.dist-info").mkdir()
+    (tmp_path / "torchcodec-0.9.dist-info" / "METADATA").write_text("Version: 0.9\n")
+    done = diagnose(FIXTURES / NAME, PYTHONPATH=str(tmp_path))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    printed = " ".join(done.stdout.split())
+    for words in (
+        "PyAV",
+        "with FFmpeg",
+        f"torchcodec 0.9, cannot be imported: OSError: {complaint}",
+        "GPU decoding",
+        f"camera {CAMERA}",
+        CLIP,
+        "66747970",
+        "ftypisom",
+        "index at the front",
+        "av1 by libdav1d, yuv420p, 64x48",
+        "every 2 frames",
+        "match the table's",
+        "red",
+        "images/s on one thread",
+        "OK: episode 0 decodes",
+    ):
+        assert words in printed
+
+
+def test_scripts_read_json_and_the_exit_code(tmp_path: Path) -> None:
+    """A placeholder in a video's place exits with 1, and JSON names it."""
+    root = copy_of(NAME, tmp_path)
+    (root / CLIP).write_text("version https://git-lfs.github.com/spec/v1\nsize 77\n")
+    done = diagnose(root, "--camera", CAMERA, "--json")
+    figures = json.loads(done.stdout)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert [camera["key"] for camera in figures["cameras"]] == [CAMERA]
+    assert figures["decodes"] is False
+    assert figures["problems"][0]["place"] == CAMERA
+    assert figures["problems"][0]["problem"]["kind"] == "lfs_pointer"
+
+
+@pytest.mark.parametrize("options", [["--episode", "99"], ["--camera", "left"]])
+def test_what_is_not_in_the_dataset_exits_with_2(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Asking for an episode or a camera that is not there is calling the command wrongly."""
+    assert main(["diagnose", str(FIXTURES / NAME), *options]) == 2
+
+    assert f"there is no {options[0].removeprefix('--')} {options[1]}" in capsys.readouterr().err
+
+
+def test_a_hub_name_is_looked_up_and_a_wrong_revision_explained(hub: Hub, tmp_path: Path) -> None:
+    """A dataset on the Hub is read there; a revision it lacks is answered with those it has."""
+    commit = hub.add_repo("lab/cups").commit(FIXTURES / NAME, tags=["v3.0"])
+    home = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(tmp_path),
+        "HF_LEROBOT_HOME": str(tmp_path / "lerobot"),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
+    good = diagnose("lab/cups", "--json", **home)
+    wrong = diagnose("lab/cups", "--revision", "side", **home)
+
+    assert good.returncode == 0, good.stderr
+    figures = json.loads(good.stdout)
+    assert figures["dataset"]["revision"] == commit
+    assert figures["cameras"][0]["file"]["path"] == f"hf://datasets/lab/cups@{commit}/{CLIP}"
+    assert wrong.returncode == 1
+    assert "no revision 'side'" in wrong.stdout
+    assert "branches and tags are main, v3.0" in wrong.stdout
+
+
+def test_lerobots_flags_are_understood(tmp_path: Path) -> None:
+    """The script does what the command does, under the reference's flags."""
+    script = REPO / "benchmarks" / "streaming" / "diagnose_decode.py"
+    videos = copy_of(NAME, tmp_path)
+    flags = ["--root", FIXTURES / NAME, "--data_files_root", videos, "--episode", "1"]
+    done = run(script, "--repo_id", "lab/cups", *flags, "--video_decode_device", "cpu")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"data/, videos/  {videos}" in done.stdout
+    assert "OK: episode 1 decodes" in done.stdout

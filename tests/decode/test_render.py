@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+from av.video.reformatter import VideoReformatter
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.decode import FrameEngine
+from robostream.decode.render import Renderer, layout_of
+from robostream.errors import VideoFileError
+from robostream.fetch import LocalSource
+from tests.fixture_datasets import FIXTURES
+
+FORMATS = ("yuv420p", "yuvj420p", "yuv422p", "yuv444p", "yuv420p10le", "gray", "gbrp")
+
+
+def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:
+    """Return a frame of random values, padding included."""
+    frame = av.VideoFrame(width, height, name)
+    rng = np.random.default_rng(seed)
+    for plane in frame.planes:
+        values = rng.integers(0, 256, plane.buffer_size).astype(np.uint8)
+        if name.endswith("10le"):
+            values[1::2] &= 3
+        plane.update(values.tobytes())
+    return frame
+
+
+def through_rgb24(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
+    """Return the picture FFmpeg's conversion to packed RGB gives, as CHW."""
+    rgb = VideoReformatter().reformat(frame, format="rgb24", threads=1).to_ndarray()
+    return rgb.transpose(2, 0, 1)
+
+
+@given(
+    width=st.integers(8, 150),
+    height=st.integers(8, 60),
+    name=st.sampled_from(FORMATS),
+    seed=st.integers(0, 9),
+)
+def test_pictures_equal_ffmpegs_rgb24(width: int, height: int, name: str, seed: int) -> None:
+    """At every size and format, drawn at once or kept in between, no value differs."""
+    frame = noise(width, height, name, seed)
+    layout = layout_of(frame)
+    at_once, kept = np.zeros((2, 3, height, width), np.uint8)
+    slot = np.zeros(layout.nbytes, np.uint8)
+    renderer = Renderer()
+    renderer.draw(frame, layout, at_once, file="")
+    renderer.pack(frame, layout, slot, file="")
+    renderer.draw_packed(layout, slot, kept, file="")
+    wanted = through_rgb24(frame)
+
+    np.testing.assert_array_equal(at_once, wanted)
+    np.testing.assert_array_equal(kept, wanted)
+
+
+@pytest.mark.parametrize("colorspace", [1, 5, 6, 9])
+@pytest.mark.parametrize("color_range", [1, 2])
+def test_matrix_and_range_are_those_of_the_frame(colorspace: int, color_range: int) -> None:
+    """A frame tagged BT.709 or full range is converted as such, drawn at once or kept."""
+    frame = noise(48, 32, "yuv420p", 0)
+    frame.colorspace, frame.color_range = colorspace, color_range
+    layout = layout_of(frame)
+    at_once, kept = np.zeros((2, 3, 32, 48), np.uint8)
+    slot = np.zeros(layout.nbytes, np.uint8)
+    renderer = Renderer()
+    renderer.draw(frame, layout, at_once, file="")
+    renderer.pack(frame, layout, slot, file="")
+    renderer.draw_packed(layout, slot, kept, file="")
+
+    np.testing.assert_array_equal(at_once, through_rgb24(frame))
+    np.testing.assert_array_equal(kept, at_once)
+
+
+def test_pictures_follow_the_formula() -> None:
+    """Limited-range BT.601 with chroma of the nearest sample, within 3 levels of the formula."""
+    frame = noise(64, 32, "yuv420p", 3)
+    y, u, v = (
+        np.frombuffer(memoryview(p), np.uint8).reshape(p.height, -1)[:, : p.width].astype(float)
+        for p in frame.planes
+    )
+    u, v = (c.repeat(2, axis=0).repeat(2, axis=1) - 128 for c in (u, v))
+    y = (y - 16) * 255 / 219
+    u, v = u * 255 / 224, v * 255 / 224
+    formula = np.stack([y + 1.402 * v, y - 0.344136 * u - 0.714136 * v, y + 1.772 * u])
+    drawn = np.zeros((3, 32, 64), np.uint8)
+    Renderer().draw(frame, layout_of(frame), drawn, file="")
+
+    assert np.abs(drawn - formula.clip(0, 255)).max() < 3
+
+
+def test_kept_colour_frames_take_half_of_rgb() -> None:
+    """A 4:2:0 frame is kept as decoded."""
+    assert layout_of(noise(64, 48, "yuv420p", 0)).nbytes == 64 * 48 * 3 // 2
+
+
+def test_a_slot_that_does_not_fit_is_refused() -> None:
+    """Wrong size, wrong number of channels, wrong type: each is named with what would fit."""
+    frame = noise(48, 32, "yuv420p", 0)
+    for slot in (
+        np.zeros((3, 32, 64), np.uint8),
+        np.zeros((1, 32, 48), np.uint8),
+        np.zeros((3, 32, 48), np.int64),
+    ):
+        with pytest.raises(VideoFileError, match=r"top\.mp4.*48x32.*\(3, 32, 48\)"):
+            Renderer().draw(frame, layout_of(frame), slot, file="top.mp4")
+
+
+EXPECTED_VIDEOS = sorted(
+    path.relative_to(FIXTURES).parts[0]
+    for path in FIXTURES.glob("*/expected/items.npz")
+    if (path.parents[1] / "videos").is_dir()
+)
+
+
+@pytest.mark.parametrize("dataset", EXPECTED_VIDEOS)
+def test_pixels_are_those_of_torchcodec(dataset: str) -> None:
+    """Every fixture picture LeRobot read with torchcodec is found, equal to the last bit."""
+    root = FIXTURES / dataset
+    with np.load(root / "expected" / "items.npz") as items:
+        wanted = {
+            name: items[name]
+            for name in items.files
+            if name.startswith("plain|") and items[name].dtype == np.uint8
+        }
+    cameras = _decode_cameras(root, {name.rsplit("|", 1)[1] for name in wanted})
+
+    for name, picture in wanted.items():
+        frames = cameras[name.rsplit("|", 1)[1]]
+        off = np.abs(frames.astype(np.int16) - picture).max(axis=(1, 2, 3)).min()
+        assert off == 0, name
+
+
+def _decode_cameras(root: Path, keys: set[str]) -> dict[str, npt.NDArray[np.uint8]]:
+    cameras = {}
+    with FrameEngine(LocalSource, store_bytes=0) as engine:
+        for key in keys:
+            parts = []
+            for path in sorted((root / "videos" / key).glob("*/*.mp4")):
+                index = engine.index(str(path))
+                config = index.configs[0]
+                out = np.zeros((index.num_frames, 3, config.height, config.width), np.uint8)
+                engine.read(str(path), np.arange(index.num_frames), out)
+                parts.append(out)
+            cameras[key] = np.concatenate(parts)
+    return cameras

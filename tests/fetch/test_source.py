@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.errors import VideoFileError
+from robostream.fetch import ByteSource, FsspecSource, LocalSource, open_source
+from robostream.meta import as_location
+
+CONTENT = np.random.default_rng(0).integers(0, 256, 100_000).astype(np.uint8).tobytes()
+
+
+@pytest.fixture(scope="module", params=["local", "fsspec"])
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ByteSource:
+    """The same bytes behind every kind of source."""
+    if request.param == "local":
+        path = tmp_path_factory.mktemp("bytes") / "file.bin"
+        path.write_bytes(CONTENT)
+        return LocalSource(path)
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/source/file.bin", CONTENT)
+    return FsspecSource(fs, "/source/file.bin", name="memory://source/file.bin")
+
+
+@given(bounds=st.tuples(st.integers(0, 100_000), st.integers(0, 100_000)))
+def test_any_range_reads_exactly_its_bytes(source: ByteSource, bounds: tuple[int, int]) -> None:
+    """A read returns the bytes [start, stop) and no others."""
+    start, stop = sorted(bounds)
+
+    assert source.size() == len(CONTENT)
+    assert source.read(start, stop) == CONTENT[start:stop]
+
+
+def test_a_read_beyond_the_end_is_an_error(source: ByteSource) -> None:
+    """Fewer bytes than asked for are never returned: the file is truncated."""
+    with pytest.raises(VideoFileError, match="99990 to 100010, got 10 of 20"):
+        source.read(99_990, 100_010)
+
+
+def test_many_threads_read_at_once(source: ByteSource) -> None:
+    """Reads do not disturb each other."""
+    wrong: list[int] = []
+
+    def read(seed: int) -> None:
+        starts = np.random.default_rng(seed).integers(0, 99_000, 200).tolist()
+        wrong.extend(s for s in starts if source.read(s, s + 1000) != CONTENT[s : s + 1000])
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+
+
+def test_a_source_pickles_as_its_address(tmp_path: Path) -> None:
+    """A copy in another process opens the file anew."""
+    path = tmp_path / "file.bin"
+    path.write_bytes(CONTENT)
+    opened = LocalSource(path)
+    opened.read(0, 10)
+    copy = pickle.loads(pickle.dumps(opened))
+
+    assert copy.name == str(path)
+    assert copy.read(5, 15) == CONTENT[5:15]
+
+
+def test_a_dropped_source_closes_its_file(tmp_path: Path) -> None:
+    """No descriptor is left behind."""
+    path = tmp_path / "file.bin"
+    path.write_bytes(CONTENT)
+    before = len(os.listdir("/proc/self/fd"))
+    sources = [LocalSource(path) for _ in range(20)]
+    for one in sources:
+        one.read(0, 1)
+    assert len(os.listdir("/proc/self/fd")) == before + 20
+    del one, sources
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("url", ["{folder}", "memory://nowhere"])
+def test_a_missing_file_is_named(url: str, tmp_path: Path) -> None:
+    """What is not there is a VideoFileError with its address."""
+    missing = open_source(as_location(url.format(folder=tmp_path)), "videos/a.mp4")
+
+    with pytest.raises(VideoFileError, match=r"videos/a\.mp4.*found nothing"):
+        missing.size()
+    with pytest.raises(VideoFileError, match=r"videos/a\.mp4.*found nothing"):
+        missing.read(0, 10)
+
+
+def test_a_location_opens_its_files(tmp_path: Path) -> None:
+    """A file given relative to a local or a remote location is found."""
+    (tmp_path / "a.mp4").write_bytes(CONTENT)
+    fsspec.filesystem("memory").pipe_file("/place/a.mp4", CONTENT)
+    for url in (tmp_path, "memory://place"):
+        assert open_source(as_location(url), "a.mp4").read(3, 9) == CONTENT[3:9]

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An episode decodes, or the diagnosis says in words why not and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import av
+import fsspec
+import numpy as np
+import pytest
+
+from robostream.decode import build_index
+from robostream.errors import SelectionError
+from robostream.fetch import LocalSource
+from robostream.meta import LeRobotDatasetMetadata
+from robostream.tools import Address, Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
+from robostream.tools.diagnose_gpu import Gpu
+from robostream.tools.diagnose_software import explain_import
+from robostream.tools.diagnose_stream import describe_gops
+from robostream.tools.diagnose_video import lacking_decoder
+from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
+
+NAME = "h264_bframes"
+CAMERA = "observation.images.top"
+CLIP = f"videos/{CAMERA}/chunk-000/file-000.mp4"
+ROWS = "data/chunk-000/file-000.parquet"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 23456789\n"
+
+
+def look(dataset: Path | str, *, episode: int = 0, device: str = "cpu", **where: str) -> Diagnosis:
+    address = Address(str(dataset), **where)
+    return diagnose_episode(address, episode=episode, cameras=None, device=device)
+
+
+def encode(path: Path, *, count: int, value: int) -> None:
+    """Write an H.264 video of plain pictures at the fixture's size and rate."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10, options={"g": "2", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        picture = np.full((48, 64, 3), value, np.uint8)
+        for _ in range(count):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+        container.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_lerobot_wrote_decodes(name: str) -> None:
+    """Every episode of every fixture decodes whole, in time, and JSON says so too."""
+    meta = LeRobotDatasetMetadata(name, root=FIXTURES / name)
+    for episode, length in enumerate(meta.episodes["length"].tolist()):
+        found = look(FIXTURES / name, episode=episode)
+
+        assert found.decodes, diagnosis_text(found)
+        assert [camera.key for camera in found.cameras] == meta.camera_keys
+        assert all(camera.rate and camera.rate.images == length for camera in found.cameras)
+        assert all(camera.span is None or camera.span.matches for camera in found.cameras)
+    figures = json.loads(diagnosis_json(found))
+    assert figures["decodes"] is True
+    assert figures["cameras"][0]["file"]["size_bytes"] > 0
+
+
+def test_the_picture_shown_is_the_episodes_first() -> None:
+    """Means and ranges are those of the frame a container gives at the episode's start."""
+    found = look(FIXTURES / "av1_multifile", episode=1).cameras[0]
+    assert found.span is not None
+    assert found.picture is not None
+    with av.open(found.file.path) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    wanted = frames[found.span.first_frame].reshape(-1, 3)
+
+    assert [c.mean for c in found.picture.channels] == pytest.approx(wanted.mean(axis=0))
+    assert [c.max for c in found.picture.channels] == wanted.max(axis=0).tolist()
+
+
+@pytest.mark.parametrize("name", ["h264_bframes", "h264_long_gop", "av1_multifile"])
+def test_key_frames_are_where_the_container_says(name: str) -> None:
+    """Distances between key frames, and whether frames are reordered, agree with FFmpeg."""
+    path = next((FIXTURES / name / "videos").rglob("*.mp4"))
+    with av.open(str(path)) as container:
+        packets = [p for p in container.demux(video=0) if p.size]
+    order = sorted(packets, key=lambda p: p.pts)
+    keys = [place for place, packet in enumerate(order) if packet.is_keyframe]
+    gaps = np.diff([*keys, len(order)])
+    gops = describe_gops(build_index(LocalSource(path)))
+
+    assert (gops.count, gops.min_frames, gops.max_frames) == (len(keys), gaps.min(), gaps.max())
+    assert gops.median_frames == np.median(gaps)
+    assert gops.has_b_frames == (order != packets)
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def swap_codec(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"avc1", b"zzz1"))
+
+
+def scramble(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[900:2100] = bytes(byte ^ 0x5A for byte in content[900:2100])
+    path.write_bytes(content)
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str, str]] = [
+    (Path.unlink, "missing_file", "hf download"),
+    (lambda path: path.write_bytes(b""), "empty", "download the file again"),
+    (lambda path: path.write_bytes(POINTER), "lfs_pointer", "git lfs pull"),
+    (lambda path: path.write_text("<html>Sign in</html>"), "web_page", "hf auth login"),
+    (cut_in_half, "truncated", "download the file again"),
+    (swap_codec, "no_decoder", "Install PyAV from PyPI"),
+    (scramble, "damaged", "quarantine"),
+    (lambda path: encode(path, count=9, value=90), "times", "one revision"),
+]
+
+
+@pytest.mark.parametrize(("damage", "kind", "cure"), DAMAGES, ids=[kind for _, kind, _ in DAMAGES])
+def test_a_bad_video_is_recognised(
+    tmp_path: Path, damage: Callable[[Path], object], kind: str, cure: str
+) -> None:
+    """Each way a video can be bad has a name, an explanation with the path, and a cure."""
+    root = copy_of(NAME, tmp_path)
+    damage(root / CLIP)
+    found = look(root)
+    ((place, problem),) = found.problems
+
+    assert not found.decodes
+    assert (place, problem.kind) == (CAMERA, kind)
+    assert str(root / CLIP) in problem.what
+    assert cure in problem.cure
+    assert diagnosis_text(found).count("FAILED") == 1
+
+
+def test_bad_rows_do_not_hide_good_videos(tmp_path: Path) -> None:
+    """A missing table is a problem of its own; the videos are looked at all the same."""
+    root = copy_of(NAME, tmp_path)
+    (root / ROWS).unlink()
+    found = look(root)
+
+    assert [(place, problem.kind) for place, problem in found.problems] == [
+        ("rows", "missing_file")
+    ]
+    assert found.cameras[0].rate is not None
+
+
+def test_placeholders_in_meta_are_recognised(tmp_path: Path) -> None:
+    """A clone without Git LFS has pointers in meta/ too, where opening already fails."""
+    root = copy_of(NAME, tmp_path)
+    (root / "meta/tasks.parquet").write_bytes(POINTER)
+    found = look(root)
+
+    assert found.dataset is None
+    assert found.problems[0][1].kind == "lfs_pointer"
+    assert "meta/tasks.parquet" in found.problems[0][1].what
+
+
+def test_another_version_is_recognised(tmp_path: Path) -> None:
+    """A dataset of an older format is told as such, with the way to convert it."""
+    root = copy_of(NAME, tmp_path)
+    edit_info(root, lambda info: info.update(codebase_version="v2.1"))
+    ((_, problem),) = look(root).problems
+
+    assert problem.kind == "version"
+    assert "convert_dataset_v21_to_v30" in problem.what
+
+
+def test_what_is_odd_but_works_is_noted(tmp_path: Path) -> None:
+    """A black picture, a file of another length and an idle revision are pointed out."""
+    root = copy_of(NAME, tmp_path)
+    encode(root / CLIP, count=30, value=0)
+    found = look(root, revision="v3.0")
+    notes = " ".join(note for _, note in found.notes)
+
+    assert found.decodes
+    assert "first picture is black" in notes
+    assert "has 30 frames" in notes
+    assert "'v3.0' was not looked at" in notes
+
+
+def test_a_wrong_picture_size_is_a_problem(tmp_path: Path) -> None:
+    """Pictures that do not fit info.json would not fit a batch either."""
+    root = copy_of(NAME, tmp_path)
+    edit_info(root, lambda info: info["features"][CAMERA].update(shape=[96, 128, 3]))
+    ((_, problem),) = look(root).problems
+
+    assert "does not fit this video" in problem.what
+
+
+def test_files_are_read_where_the_dataset_is(tmp_path: Path) -> None:
+    """An fsspec URL serves, also for data/ and videos/ alone."""
+    url = f"memory:/{tmp_path}/cups"
+    fsspec.filesystem("memory").put(str(FIXTURES / NAME), url, recursive=True)
+    alone = copy_of(NAME, tmp_path)
+    (alone / CLIP).unlink()
+
+    assert look(url).cameras[0].file.path == f"{url}/{CLIP}"
+    assert look(url).decodes
+    assert look(alone, data_files_root=url).decodes
+    assert look("my/name", root=url).decodes
+
+
+@pytest.mark.parametrize(
+    ("episode", "cameras", "words"), [(9, None, "has 2"), (0, ["left"], "are observation.images")]
+)
+def test_what_is_not_there_cannot_be_chosen(
+    episode: int, cameras: list[str] | None, words: str
+) -> None:
+    """An unknown episode or camera is an error that says which there are."""
+    with pytest.raises(SelectionError, match=words):
+        diagnose_episode(
+            Address(str(FIXTURES / NAME)), episode=episode, cameras=cameras, device="cpu"
+        )
+
+
+def test_a_decoder_this_ffmpeg_lacks_is_recognised() -> None:
+    """PyAV built without libdav1d, say, knows AV1 but cannot decode it."""
+    index = build_index(LocalSource(FIXTURES / NAME / CLIP))
+    other = replace(index, configs=(replace(index.configs[0], decoder="libnothing"),))
+    problem = lacking_decoder(other)
+
+    assert lacking_decoder(index) is None
+    assert problem is not None
+    assert "no decoder for libnothing video" in problem.what
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words"),
+    [
+        (Gpu(False, "580.1", True, ("A card",)), "built without CUDA"),
+        (Gpu(True, None, False, ()), "no NVIDIA driver"),
+        (Gpu(True, "580.1", False, ("A card",)), "NVIDIA_DRIVER_CAPABILITIES"),
+        (Gpu(True, "580.1", True, ("A card",)), "None"),
+    ],
+)
+def test_what_keeps_a_gpu_from_decoding_is_named(gpu: Gpu, words: str) -> None:
+    """FFmpeg, the driver and its video library must all be there."""
+    assert words in str(gpu.obstacle)
+
+
+def test_cuda_must_work_if_it_is_asked_for() -> None:
+    """With device "cuda" the verdict also says whether the GPU decodes; with "cpu" it does not."""
+    found = look(FIXTURES / NAME, device="cuda")
+    decoding = found.cameras[0].gpu
+    assert decoding is not None
+
+    assert found.decodes == decoding.works
+    assert look(FIXTURES / NAME).decodes
+
+
+def test_the_cause_of_a_failed_import_is_found() -> None:
+    """The linker's line counts, not the errors around it; a silent death is told too."""
+    trace = (
+        "Traceback (most recent call last):\n"
+        "OSError: libavutil.so.59: cannot open shared object file: No such file or directory\n"
+        "RuntimeError: Could not load libtorchcodec."
+    )
+
+    assert explain_import(trace).startswith("OSError: libavutil.so.59")
+    assert explain_import("RuntimeError: no") == "RuntimeError: no"
+    assert explain_import("") == "importing it ends the process"
