@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,10 @@ import pytest
 if TYPE_CHECKING:
     from tests.servers.hub import Hub
     from tests.servers.s3 import S3Endpoint
+
+# Workers forked from a server that has imported what they need start as fast as forked ones, and
+# cannot inherit a lock that a thread of the test process happened to hold.
+multiprocessing.set_forkserver_preload(["robostream.loader", "tests.loader.streams"])
 
 
 @pytest.fixture

@@ -58,6 +58,8 @@ DEPTH_MAX_M = 10.0
 DEPTH_SHIFT_M = 3.5
 # Images waiting for one camera's encoder; a full queue makes add_frame wait.
 ENCODER_QUEUE_FRAMES = 30
+# An encoder that works on one image, or on what it held back, for longer than this is given up.
+ENCODER_STALL_S = 60.0
 # Where a recording keeps its episodes until finalize(), inside the dataset's folder.
 STAGING_FOLDER = ".recording"
 

@@ -13,6 +13,7 @@ RobostreamError
 ├── SelectionError                      episodes, keys or windows that cannot be served
 ├── FrameError                          a frame given to the writer is of the wrong shape
 ├── WriteError                          writing failed; what was saved before is intact
+│   └── EncoderStalledError             a video encoder stopped answering
 ├── StateError                          a state of another dataset, selection or plan
 ├── ModeError                           reading while writing, or the reverse
 └── MissingExtraError                   an optional dependency is not installed
@@ -70,6 +71,10 @@ class FrameError(RobostreamError, ValueError):
 
 class WriteError(RobostreamError, OSError):
     """Writing failed; everything saved before is intact."""
+
+
+class EncoderStalledError(WriteError):
+    """A video encoder stopped answering; the episode must be recorded again."""
 
 
 class StateError(RobostreamError, ValueError):

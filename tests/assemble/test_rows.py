@@ -112,7 +112,7 @@ def test_a_file_of_another_version(tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match="want frames 0 to 8 of it in order"):
         reader_of(root).read(0)
     rewrite(root, table.drop_columns(["action"]))
-    with pytest.raises(DataFileError, match="the columns action that info.json declares"):
+    with pytest.raises(DataFileError, match=r"the columns action that info\.json declares"):
         reader_of(root).read(0)
 
 

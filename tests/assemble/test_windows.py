@@ -61,7 +61,7 @@ def test_a_delta_between_frames_is_refused_by_name() -> None:
 
 def test_a_window_of_an_unknown_key_is_refused() -> None:
     """The message lists the keys there are."""
-    with pytest.raises(SelectionError, match="asks for 'acton'.*action, note"):
+    with pytest.raises(SelectionError, match=r"asks for 'acton'.*action, note"):
         window_offsets({"acton": [0.0]}, FEATURES, fps=20, tolerance_s=1e-4)
 
 

@@ -120,7 +120,7 @@ def test_an_error_of_a_transform_keeps_its_type() -> None:
         raise KeyError("no such augmentation")
 
     loader = StreamingDataLoader(open_stream(image_transforms=fail), 4)
-    with pytest.raises(KeyError, match="no such augmentation.*sample of episode"):
+    with pytest.raises(KeyError, match=r"no such augmentation.*sample of episode"):
         next(iter(loader))
 
 
@@ -132,7 +132,7 @@ def test_a_killed_worker_is_an_error_not_a_hang() -> None:
     for child in worker_processes():
         os.kill(child, signal.SIGKILL)
 
-    with pytest.raises(RuntimeError, match="exited unexpectedly|killed by signal"):
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
         list(iterator)
 
 

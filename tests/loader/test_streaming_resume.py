@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import random
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import pytest
@@ -29,7 +29,10 @@ def run(
     states = []
     for rank in range(world_size):
         stream = blind_stream(rank=rank, world_size=world_size, lanes=12)
-        loader = StreamingDataLoader(stream, batch_size, num_workers=workers)
+        context = "forkserver" if workers else None
+        loader = StreamingDataLoader(
+            stream, batch_size, num_workers=workers, multiprocessing_context=context
+        )
         if state is not None:
             loader.load_state_dict(json.loads(json.dumps(state)))
         iterator = iter(loader)
@@ -140,7 +143,7 @@ def test_the_lanes_of_the_state_are_taken_where_none_are_given() -> None:
     loader.load_state_dict(state)
 
     assert state["lanes"] == 240
-    assert sorted(sum(head, []) + flat(loader)) == list(range(FRAMES))
+    assert sorted([*chain(*head), *flat(loader)]) == list(range(FRAMES))
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def _write_tables(root: Path, pieces: Iterator[pa.Table], *, rows_per_group: int
 
 def _pieces(lengths: Numbers, features: Features, rng: np.random.Generator) -> Iterator[pa.Table]:
     columns = _place_columns(lengths)
-    rows = 20_000  # statistics take some 2 kB per row, so they are never held for all episodes
+    rows = 20_000  # at some 3 kB each, all rows of a million episodes would not fit everywhere
     for start in range(0, len(lengths), rows):
         part = {name: pa.array(values[start : start + rows]) for name, values in columns.items()}
         count = min(rows, len(lengths) - start)

@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 # Blocks of this size are cut into slots of one size; cameras of different sizes share the budget.
 _BLOCK_BYTES = 4 << 20
+# FFmpeg's vector code may read a little past the end of a picture.
+_MARGIN_BYTES = 4096
 
 
 @dataclass(slots=True)
@@ -117,12 +119,13 @@ def _map(budget_bytes: int, folder: Path | None) -> npt.NDArray[np.uint8]:
         return np.empty(0, np.uint8)
     if folder is None:
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        memory = mmap.mmap(-1, budget_bytes, flags=private)
+        memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
         # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
         memory.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(memory, np.uint8)
+        return np.frombuffer(memory, np.uint8, budget_bytes)
     # The file has no name, so that nothing is left behind however the process ends; its space is
     # reserved now, because a full disk would otherwise kill the process at some later write.
     with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, budget_bytes)
-        return np.frombuffer(mmap.mmap(file.fileno(), budget_bytes), np.uint8)
+        os.posix_fallocate(file.fileno(), 0, budget_bytes + _MARGIN_BYTES)
+        memory = mmap.mmap(file.fileno(), budget_bytes + _MARGIN_BYTES)
+        return np.frombuffer(memory, np.uint8, budget_bytes)

@@ -13,17 +13,19 @@ from robostream.decode.runs import Run, plan_runs
 from robostream.decode.slot_table import NEVER
 from robostream.decode.store import FrameStore
 
-_NO_USES = np.zeros(0, np.int64)
+_NO_USES = np.full((0, 1), NEVER)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Runs to decode, and the frames to keep with their next uses, the soonest used first."""
+    """Runs to decode, and the frames to keep with their next uses, the soonest used first.
+
+    `uses` has a row for each frame to keep.
+    """
 
     runs: list[Run]
     keep: list[int]
-    due: Int64s
-    uses: dict[int, Int64s]
+    uses: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Miss:
 
 def choose_wanted(index: FrameIndex, wanted: Int64s) -> Choice:
     """Return a choice that decodes what is wanted (ascending) and keeps nothing. Pure."""
-    return Choice(plan_runs(index, wanted), [], _NO_USES, {})
+    return Choice(plan_runs(index, wanted), [], _NO_USES)
 
 
 def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choice:
@@ -66,11 +68,11 @@ def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choic
     else:
         gops = np.unique(index.gops_of(frames))
         edges = np.append(index.start_frames, index.num_frames)
+        is_known = store.holds(miss.file, edges[gops].tolist())
         again = [
             gop
-            for gop in gops.tolist()
-            if store.holds(miss.file, int(edges[gop]))
-            and edges[gop + 1] - edges[gop] <= store.capacity(miss.layout) // 2
+            for gop, known in zip(gops.tolist(), is_known, strict=True)
+            if known and edges[gop + 1] - edges[gop] <= store.capacity(miss.layout) // 2
         ]
         whole = [np.arange(edges[g], edges[g + 1]) for g in again]
         frames = np.unique(np.concatenate([frames, *whole]))
@@ -81,7 +83,9 @@ def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choic
         for frame in index.frames_of(run.first_packet, run.stop_packet)
         if frame >= run.first_frame
     ]
-    return Choice(runs, decoded, np.zeros(len(decoded), np.int64), {})
+    held = store.holds(miss.file, decoded)
+    keep = [frame for frame, is_held in zip(decoded, held, strict=True) if not is_held]
+    return Choice(runs, keep, np.zeros((len(keep), 1), np.int64))
 
 
 def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choice:
@@ -97,7 +101,7 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     at_wanted = miss.wanted - miss.first
     uses[at_wanted] = _without(uses[at_wanted], miss.position)
     due = uses[:, 0]
-    keep = due != NEVER
+    keep = (due != NEVER) & ~np.array(store.holds(miss.file, frames.tolist()))
     if miss.layout is not None:
         free, before = store.room(miss.layout, int(keep.sum()))
         if free < int(keep.sum()):
@@ -107,12 +111,7 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     decode[at_wanted] = True
     kept = np.flatnonzero(keep)
     kept = kept[np.argsort(due[kept], kind="stable")]
-    return Choice(
-        plan_runs(index, frames[decode]),
-        frames[kept].tolist(),
-        due[kept],
-        {int(frames[i]): uses[i] for i in kept},
-    )
+    return Choice(plan_runs(index, frames[decode]), frames[kept].tolist(), uses[kept])
 
 
 def _without(uses: Int64s, position: int) -> Int64s:

@@ -38,7 +38,6 @@ from robostream.decode.store import FrameStore
 from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource
 
-_NO_USES = np.zeros(0, np.int64)
 # Several threads that share out samples in order take steps of this many frames at most.
 _STEP_IN_ORDER = 8
 
@@ -181,34 +180,33 @@ class FrameEngine:
         if not self._store.budget_bytes:
             self._decode(job, choose_wanted(job.file.index, np.array(sorted(job.rows))))
             return
-        self._serve_kept(job, list(job.rows))
+        self._serve_kept(job)
         while job.rows:
             edges = job.file.stretches
             stretch = int(np.searchsorted(edges, min(job.rows), "right")) - 1
             bounds = int(edges[stretch]), int(edges[stretch + 1])
             with self._flights.board((job.file.name, stretch)) as is_mine:
-                wanted = sorted(frame for frame in job.rows if frame < bounds[1])
                 # Whoever decoded the stretch before may have kept what is wanted here.
-                wanted = self._serve_kept(job, wanted)
+                self._serve_kept(job)
+                wanted = sorted(frame for frame in job.rows if frame < bounds[1])
                 if is_mine and wanted:
                     self._decode(job, self._choose(job, self._miss(job, wanted, bounds)))
 
-    def _serve_kept(self, job: _Job, frames: list[int]) -> list[int]:
-        """Write the frames that are kept; return the others."""
-        found = self._store.pin(job.file.name, frames)
-        kept = [(frame, at) for frame, at in zip(frames, found, strict=True) if at is not None]
+    def _serve_kept(self, job: _Job) -> None:
+        """Write the frames that are kept."""
+        kept = self._store.pin(job.file.name, job.rows)
         if not kept:
-            return frames
+            return
         began = time.perf_counter()
+        renderer = self._renderer()
         try:
-            for frame, at in kept:
-                out = job.out[job.rows.pop(frame)]
-                self._renderer().draw_packed(at.layout, at.content, out, file=job.file.name)
+            for one in kept:
+                out = job.out[job.rows.pop(one.frame)]
+                renderer.draw_packed(one.layout, one.content, one.over, out, file=job.file.name)
         finally:
-            self._store.unpin([at for _, at in kept])
+            self._store.unpin(kept)
         job.meter.convert_s += time.perf_counter() - began
         job.meter.store_hits += len(kept)
-        return [frame for frame, at in zip(frames, found, strict=True) if at is None]
 
     def _miss(self, job: _Job, wanted: list[int], bounds: tuple[int, int]) -> Miss:
         return Miss(
@@ -234,7 +232,9 @@ class FrameEngine:
         try:
             for run in choice.runs:
                 for frame, picture in self._backend.decode(source, job.file.index, run):
-                    self._deliver(job, frame, picture)
+                    job.meter.images_decoded += 1
+                    if frame in job.rows:
+                        self._deliver(job, frame, picture)
                     keeper.keep(frame, picture)
         finally:
             keeper.close()
@@ -244,13 +244,10 @@ class FrameEngine:
             _check_delivered(job.file.index, choice, list(job.rows))
 
     def _deliver(self, job: _Job, frame: int, picture: av.VideoFrame) -> None:
-        job.meter.images_decoded += 1
-        row = job.rows.pop(frame, None)
-        if row is not None:
-            began = time.perf_counter()
-            layout = layout_of(picture)
-            self._renderer().draw(picture, layout, job.out[row], file=job.file.name)
-            job.meter.convert_s += time.perf_counter() - began
+        began = time.perf_counter()
+        out = job.out[job.rows.pop(frame)]
+        self._renderer().draw(picture, layout_of(picture), out, file=job.file.name)
+        job.meter.convert_s += time.perf_counter() - began
 
     def _renderer(self) -> Renderer:
         if not hasattr(self._local, "renderer"):
@@ -275,17 +272,19 @@ class FrameEngine:
             hits, misses, closed, evicted = (a - b for a, b in zip(now, self._counted, strict=True))
             self._counted = now
         self.statistics.add(
-            file_hits=hits,
-            file_misses=misses,
-            file_evictions=closed,
-            store_evictions=evicted,
-            images_delivered=delivered,
-            images_decoded=meter.images_decoded,
-            store_hits=meter.store_hits,
-            fetch_s=meter.fetch_s,
-            decode_s=meter.decode_s,
-            convert_s=meter.convert_s,
-            copy_s=meter.copy_s,
+            (
+                delivered,
+                meter.images_decoded,
+                meter.store_hits,
+                evicted,
+                meter.fetch_s,
+                meter.decode_s,
+                meter.convert_s,
+                meter.copy_s,
+                hits,
+                misses,
+                closed,
+            )
         )
 
 
@@ -300,28 +299,35 @@ class _Keeper:
         self._choice = choice
         self._renderer = renderer
         self._meter = meter
-        self._slots: dict[int, int] | None = None if choice.keep else {}
+        self._places: dict[int, int] = {frame: at for at, frame in enumerate(choice.keep)}
+        self._slots: list[int] | None = None
+        self._filled: list[int] = []
 
     def keep(self, frame: int, picture: av.VideoFrame) -> None:
         """Keep a frame if it was chosen and there is room."""
-        if self._slots is None:
-            layout = self._file.layout = layout_of(picture)
-            slots = self._store.reserve(layout, self._choice.due)
-            self._slots = dict(zip(self._choice.keep, slots, strict=False))
-        slot = self._slots.get(frame)
-        if slot is None or layout_of(picture) != self._file.layout:
+        place = self._places.get(frame)
+        if place is None:
             return
         began = time.perf_counter()
-        layout = self._file.layout
-        self._renderer.pack(picture, layout, self._store.view(slot), file=self._file.name)
-        del self._slots[frame]
-        uses = self._choice.uses.get(frame, _NO_USES)
-        self._store.publish(slot, layout, self._file.name, frame, uses)
+        layout = layout_of(picture)
+        if self._slots is None:
+            self._file.layout = layout
+            self._slots = self._store.reserve(layout, self._choice.uses[:, 0])
+        if place < len(self._slots) and layout == self._file.layout:
+            slot = self._store.view(self._slots[place])
+            self._renderer.pack(picture, layout, slot, file=self._file.name)
+            self._filled.append(place)
         self._meter.copy_s += time.perf_counter() - began
 
     def close(self) -> None:
-        """Give back what was reserved and not filled."""
-        self._store.release(list((self._slots or {}).values()))
+        """Make known what was kept and give back what was reserved in vain."""
+        if self._slots is None or self._file.layout is None:
+            return
+        frames = [self._choice.keep[place] for place in self._filled]
+        slots = [self._slots[place] for place in self._filled]
+        uses = self._choice.uses[self._filled]
+        self._store.publish(self._file.layout, self._file.name, frames, slots, uses)
+        self._store.release(sorted(set(self._slots) - set(slots)))
 
 
 def _check_delivered(index: FrameIndex, choice: Choice, missing: list[int]) -> None:

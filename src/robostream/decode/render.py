@@ -10,7 +10,7 @@ rounding, so they go through rgb24.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -40,21 +40,23 @@ class Layout:
     height: int
     colorspace: int
     color_range: int
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        sizes = sum(width * height for width, height in self.plane_sizes)
+        # A multiple of 64, so that every frame begins where vector instructions like it.
+        object.__setattr__(self, "nbytes", -(-sizes // 64) * 64)
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of one kept frame."""
-        pixels = self.width * self.height
+    def plane_sizes(self) -> list[tuple[int, int]]:
+        """The (width, height) of each plane, in bytes."""
+        whole = (self.width, self.height)
         if self.kind == "depth":
-            return 2 * pixels
+            return [(2 * self.width, self.height)]
         if self.kind == "rgb":
-            return 3 * pixels
-        return pixels + 2 * self.chroma_width * (self.height // 2)
-
-    @property
-    def chroma_width(self) -> int:
-        """Width of the two colour planes."""
-        return (self.width + 1) // 2
+            return [whole, whole, whole]
+        half = ((self.width + 1) // 2, self.height // 2)
+        return [whole, half, half]
 
 
 def layout_of(frame: av.VideoFrame) -> Layout:
@@ -70,6 +72,19 @@ def _layout(name: str, width: int, height: int, colorspace: int, color_range: in
         # Half the bytes of RGB, and as quick to turn into a picture as RGB is to copy.
         return Layout(name, width, height, colorspace, color_range)
     return Layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
+
+
+def frame_over(layout: Layout, slot: Bytes) -> av.VideoFrame | None:
+    """Return a frame of FFmpeg's whose memory is the kept bytes, or None if that cannot be.
+
+    Drawing from it saves the copy into scratch memory; several threads may draw from it at once.
+    """
+    if layout.kind not in _PLANAR_8BIT or layout.width % _GBRP_WIDTH_MULTIPLE:
+        return None
+    rows = slot[: layout.width * layout.height * 3 // 2].reshape(-1, layout.width)
+    frame = av.VideoFrame.from_numpy_buffer(rows, layout.kind)
+    frame.colorspace, frame.color_range = layout.colorspace, layout.color_range
+    return frame
 
 
 class Renderer:
@@ -106,15 +121,28 @@ class Renderer:
             self.draw(frame, layout, _as_rgb(slot, layout), file=file)
         else:
             at = 0
-            for plane, (width, height) in zip(frame.planes, _plane_sizes(layout), strict=True):
-                kept = slot[at : at + width * height].reshape(height, width)
-                kept[:] = _plane(plane, np.uint8)[:, :width]
-                at += width * height
+            for plane, (width, height) in zip(frame.planes, layout.plane_sizes, strict=True):
+                stop = at + width * height
+                if plane.line_size == width:
+                    slot[at:stop] = np.frombuffer(memoryview(plane), np.uint8)
+                else:
+                    slot[at:stop].reshape(height, width)[:] = _plane(plane, np.uint8)[:, :width]
+                at = stop
 
-    def draw_packed(self, layout: Layout, slot: Bytes, out: Picture, *, file: str) -> None:
-        """Write a kept frame into one slot of a batch."""
+    def draw_packed(
+        self,
+        layout: Layout,
+        slot: Bytes,
+        over: av.VideoFrame | None,
+        out: Picture,
+        *,
+        file: str,
+    ) -> None:
+        """Write a kept frame, and the frame over it if there is one, into one slot of a batch."""
         _check_slot(layout, out, file)
-        if layout.kind == "depth":
+        if over is not None:
+            self._draw_planes(over, out)
+        elif layout.kind == "depth":
             out[:] = _as_depth(slot, layout)
         elif layout.kind == "rgb":
             _write_colours(_as_rgb(slot, layout), out)
@@ -147,7 +175,7 @@ class _Scratch:
         self.frame.color_range = layout.color_range
         self._planes = [
             _plane(plane, np.uint8)[:, :width]
-            for plane, (width, _) in zip(self.frame.planes, _plane_sizes(layout), strict=True)
+            for plane, (width, _) in zip(self.frame.planes, layout.plane_sizes, strict=True)
         ]
 
     def fill_from(self, frame: av.VideoFrame) -> None:
@@ -161,11 +189,6 @@ class _Scratch:
             at += mine.size
 
 
-def _plane_sizes(layout: Layout) -> list[tuple[int, int]]:
-    chroma = (layout.chroma_width, layout.height // 2)
-    return [(layout.width, layout.height), chroma, chroma]
-
-
 def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[Any]:
     """Return a plane's rows as an array that shares its memory, padding included."""
     rows: npt.NDArray[Any] = np.frombuffer(memoryview(plane), dtype).reshape(plane.height, -1)
@@ -173,11 +196,12 @@ def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[
 
 
 def _as_rgb(slot: Bytes, layout: Layout) -> Bytes:
-    return slot[: layout.nbytes].reshape(3, layout.height, layout.width)
+    return slot[: 3 * layout.height * layout.width].reshape(3, layout.height, layout.width)
 
 
 def _as_depth(slot: Bytes, layout: Layout) -> npt.NDArray[np.uint16]:
-    return slot[: layout.nbytes].view(np.uint16).reshape(1, layout.height, layout.width)
+    codes = slot[: 2 * layout.height * layout.width].view(np.uint16)
+    return codes.reshape(1, layout.height, layout.width)
 
 
 def _write_planes(frame: av.VideoFrame, out: Picture) -> None:

@@ -50,13 +50,16 @@ class SlotTable:
         self._nbytes = np.append(self._nbytes, np.zeros(extra, np.int64))
         self._uses = np.append(self._uses, np.full((extra, _USES_KEPT), NEVER), axis=0)
 
-    def enter(self, slot: int, file: str, frame: int, layout: Layout, uses: Int64s) -> None:
-        """Note that a slot holds a frame with these next uses."""
-        self.files[slot] = file
-        self.layouts[slot] = layout
-        self.frames[slot] = frame
-        self._nbytes[slot] = layout.nbytes
-        self.set_uses(slot, uses)
+    def enter(
+        self, slots: list[int], file: str, frames: list[int], layout: Layout, uses: Int64s
+    ) -> None:
+        """Note that slots hold frames of a file, with these next uses, a row each."""
+        for slot in slots:
+            self.files[slot] = file
+            self.layouts[slot] = layout
+        self.frames[slots] = frames
+        self._nbytes[slots] = layout.nbytes
+        self.set_uses(slots, uses)
 
     def leave(self, slot: int) -> None:
         """Note that a slot holds nothing."""
@@ -64,11 +67,11 @@ class SlotTable:
         self.layouts[slot] = _EMPTY
         self.frames[slot] = -1
 
-    def set_uses(self, slot: int, uses: Int64s) -> None:
-        """Replace a slot's next uses."""
-        kept = uses[:_USES_KEPT]
-        self._uses[slot, : len(kept)] = kept
-        self._uses[slot, len(kept) :] = NEVER
+    def set_uses(self, slots: list[int], uses: Int64s) -> None:
+        """Replace the next uses of slots."""
+        kept = uses[:, :_USES_KEPT]
+        self._uses[slots] = NEVER
+        self._uses[slots, : kept.shape[1]] = kept
 
     def due(self, slots: Int64s, after: int) -> Int64s:
         """Return the first use of each slot's frame later than `after`, NEVER if none is known."""
@@ -88,6 +91,4 @@ class SlotTable:
         for slot in cut.tolist():
             by_file.setdefault(self.files[slot], []).append(slot)
         for file, members in by_file.items():
-            rows = next_uses(file, self.frames[members], after)
-            for slot, row in zip(members, rows, strict=True):
-                self.set_uses(slot, row)
+            self.set_uses(members, next_uses(file, self.frames[members], after))

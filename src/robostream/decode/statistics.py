@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
@@ -23,7 +24,6 @@ COUNTERS = (
     "file_misses",
     "file_evictions",
 )
-_COLUMN = {name: column for column, name in enumerate(COUNTERS)}
 
 
 class StatisticsBoard:
@@ -56,11 +56,12 @@ class DecodeStatistics:
         self._row = np.zeros(len(COUNTERS)) if row is None else row
         self._lock = threading.Lock()
 
-    def add(self, **amounts: float) -> None:
-        """Add to counters by name."""
+    def add(self, amounts: Sequence[float]) -> None:
+        """Add to the counters, in the order of `COUNTERS`."""
         with self._lock:
-            for name, amount in amounts.items():
-                self._row[_COLUMN[name]] += amount
+            for column, amount in enumerate(amounts):
+                if amount:
+                    self._row[column] += amount
 
     def summary(self) -> dict[str, float]:
         """Return all counters, and what follows from them."""

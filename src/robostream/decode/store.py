@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import av
 import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.arena import Arena
 from robostream.decode.frame_index import Int64s
-from robostream.decode.render import Layout
+from robostream.decode.render import Layout, frame_over
 from robostream.decode.slot_table import NEVER, NextUses, SlotTable
 
 # A scan of all slots lists this many to give up and serves as many new frames: scans stay rare.
@@ -23,8 +25,10 @@ _VICTIMS_PER_SCAN = 256
 class Kept(NamedTuple):
     """A kept frame, pinned: its bytes stay until its slot is unpinned."""
 
+    frame: int
     layout: Layout
     content: npt.NDArray[np.uint8]
+    over: av.VideoFrame | None
     slot: int
 
 
@@ -46,8 +50,9 @@ class FrameStore:
         self._arena = Arena(budget_bytes, folder)
         self._table = SlotTable()
         self._slots: dict[str, dict[int, int]] = {}
+        self._covers: dict[int, tuple[Layout, av.VideoFrame | None]] = {}
         self._victims: dict[int, deque[tuple[int, int]]] = {}
-        self._entered_since_scan: dict[int, int] = {}
+        self._entered_since_scan: dict[int, int] = defaultdict(int)
         self._clock = 0
         self._reorder = reorder
 
@@ -61,24 +66,25 @@ class FrameStore:
         with self._lock:
             self._clock = max(self._clock, position)
 
-    def pin(self, file: str, frames: list[int]) -> list[Kept | None]:
-        """Return the frames that are kept, pinned, and None for the others."""
+    def pin(self, file: str, frames: Iterable[int]) -> list[Kept]:
+        """Return those of the frames that are kept, pinned."""
         with self._lock:
-            slots = self._slots.get(file)
-            if slots is None:
-                return [None] * len(frames)
-            found = map(slots.get, frames)
-            return [None if slot is None else self._pin_slot(slot) for slot in found]
+            known = self._slots.get(file)
+            if known is None:
+                return []
+            return [self._pin_slot(frame, known[frame]) for frame in frames if frame in known]
 
     def unpin(self, kept: list[Kept]) -> None:
         """Let go of pinned frames."""
         with self._lock:
-            for frame in kept:
-                self._table.pins[frame.slot] -= 1
+            for one in kept:
+                self._table.pins[one.slot] -= 1
 
-    def holds(self, file: str, frame: int) -> bool:
-        """Return whether a frame is kept just now."""
-        return frame in self._slots.get(file, ())
+    def holds(self, file: str, frames: list[int]) -> list[bool]:
+        """Return which frames are kept just now."""
+        with self._lock:
+            known = self._slots.get(file, {})
+            return [frame in known for frame in frames]
 
     def capacity(self, layout: Layout | None) -> int:
         """Return how many frames of one layout the budget holds; 0 while the layout is unknown."""
@@ -118,19 +124,25 @@ class FrameStore:
         """Return the bytes of a reserved slot."""
         return self._arena.view(slot)
 
-    def publish(self, slot: int, layout: Layout, file: str, frame: int, uses: Int64s) -> None:
-        """Make a filled slot known as a frame with these next uses."""
+    def publish(
+        self, layout: Layout, file: str, frames: list[int], slots: list[int], uses: Int64s
+    ) -> None:
+        """Make filled slots known as frames of a file, with their next uses, a row each."""
         with self._lock:
-            slots = self._slots.setdefault(file, {})
-            if frame in slots:
-                self._arena.give(slot)
-                return
-            slots[frame] = slot
-            self._table.enter(slot, file, frame, layout, uses)
-            entered = self._entered_since_scan.get(layout.nbytes, 0)
-            self._entered_since_scan[layout.nbytes] = entered + 1
-            if self.next_uses is None:
-                self._touch(slot)
+            known = self._slots.setdefault(file, {})
+            # A picture at the edge of two stretches may have been decoded with both.
+            new = [place for place, frame in enumerate(frames) if frame not in known]
+            for place in set(range(len(slots))).difference(new):
+                self._arena.give(slots[place])
+            slots = [slots[place] for place in new]
+            frames = [frames[place] for place in new]
+            known.update(zip(frames, slots, strict=True))
+            self._table.enter(slots, file, frames, layout, uses[new])
+            self._entered_since_scan[layout.nbytes] += len(slots)
+            for slot in slots:
+                self._cover(slot, layout)
+                if self.next_uses is None:
+                    self._touch(slot)
 
     def release(self, slots: list[int]) -> None:
         """Give back slots that were reserved and not published."""
@@ -145,18 +157,24 @@ class FrameStore:
             self._arena = Arena(0, None)
             self._table = SlotTable()
             self._slots.clear()
+            self._covers.clear()
             self._victims.clear()
 
-    def _pin_slot(self, slot: int) -> Kept:
+    def _pin_slot(self, frame: int, slot: int) -> Kept:
         self._table.pins[slot] += 1
         if self.next_uses is None:
             self._touch(slot)
-        return Kept(self._table.layouts[slot], self._arena.view(slot), slot)
+        layout, over = self._covers[slot]
+        return Kept(frame, layout, self._arena.view(slot), over, slot)
+
+    def _cover(self, slot: int, layout: Layout) -> None:
+        if slot not in self._covers or self._covers[slot][0] != layout:
+            self._covers[slot] = layout, frame_over(layout, self._arena.view(slot))
 
     def _touch(self, slot: int) -> None:
         # The least recently used counts as used furthest ahead.
         self._clock += 1
-        self._table.set_uses(slot, np.array([-self._clock]))
+        self._table.set_uses([slot], np.array([[-self._clock]]))
 
     def _due(self, slots: Int64s) -> Int64s:
         return self._table.due(slots, -NEVER if self.next_uses is None else self.served)

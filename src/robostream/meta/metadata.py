@@ -342,7 +342,8 @@ class LeRobotDatasetMetadata:
             raise MetadataError(
                 f"{self.meta_location.url}: info.json counts {self.total_episodes} episodes and "
                 f"{self.total_frames} frames, but meta/episodes holds {len(table)} and {frames}. "
-                "One of them is from another version of the dataset; copy meta/ again."
+                "Copy meta/ again; or, if a recording was interrupted, bring it to its end with "
+                "LeRobotDataset.resume(...).finalize()."
             )
         return table
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from robostream.errors import WriteError
+from robostream.errors import EncoderStalledError, WriteError
 from robostream.tools.scene import (
     DEPTH_CAMERA_NAME,
     JOINT_NAMES,
@@ -27,7 +27,7 @@ from robostream.tools.scene import (
     write_script,
 )
 from robostream.tools.synth_spec import SynthSpec
-from robostream.write import create_writer
+from robostream.write import DatasetWriter, create_writer
 
 ROBOT_TYPE = "synthetic_arm"
 DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
@@ -152,10 +152,19 @@ def _record(root: Path, spec: SynthSpec) -> None:
     bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
     with bar, writer:
         for episode in range(spec.episodes):
-            for frame in frames_of(spec, script_of(spec, episode)):
-                writer.add_frame(frame)
-                bar.update()
-            writer.save_episode()
+            try:
+                _record_episode(writer, spec, episode, bar)
+            except EncoderStalledError:
+                # The same frames go through when they are encoded again.
+                writer.clear_episode_buffer()
+                _record_episode(writer, spec, episode, bar)
+
+
+def _record_episode(writer: DatasetWriter, spec: SynthSpec, episode: int, bar: Any) -> None:
+    for frame in frames_of(spec, script_of(spec, episode)):
+        writer.add_frame(frame)
+        bar.update()
+    writer.save_episode()
 
 
 def _check_free(dest: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from concurrent.futures import Future
+import time
+from concurrent.futures import Future, wait
 
+from robostream import config
+from robostream.errors import EncoderStalledError
 from robostream.write.camera_sink import CameraResult, CameraSink, Pixels
 
 _POLL_S = 0.1
@@ -19,7 +22,9 @@ class CameraThread:
         self.num_frames = 0
         self._sink = sink
         self._queue: queue.Queue[Pixels | None] = queue.Queue(queue_frames)
+        self._name = name
         self._cancelled = False
+        self._busy_since: float | None = None
         self._result: Future[CameraResult | None] = Future()
         # A daemon, so that a program that forgets finalize() can still end.
         self._thread = threading.Thread(target=self._run, name=f"encode {name}", daemon=True)
@@ -39,6 +44,7 @@ class CameraThread:
     def finish(self) -> CameraResult:
         """Wait until all images are encoded and return the result; may be called again."""
         self._offer(None)
+        self._wait()
         result = self._result.result()
         self._thread.join()
         assert result is not None  # only a cancelled thread returns none
@@ -47,7 +53,11 @@ class CameraThread:
     def cancel(self) -> None:
         """Stop without a result; images still waiting are thrown away."""
         self._cancelled = True
-        self._offer(None)
+        try:
+            self._offer(None)
+            self._wait()
+        except EncoderStalledError:
+            return  # its thread waits in the encoder's code for ever, and cannot be stopped
         self._thread.join()
 
     def _offer(self, item: Pixels | None) -> None:
@@ -57,7 +67,29 @@ class CameraThread:
                 self._queue.put(item, timeout=_POLL_S)
                 return
             except queue.Full:
-                continue
+                self._raise_if_stalled()
+
+    def _wait(self) -> None:
+        while not wait([self._result], timeout=_POLL_S).done:
+            self._raise_if_stalled()
+
+    def _raise_if_stalled(self) -> None:
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > config.ENCODER_STALL_S:
+            raise EncoderStalledError(
+                f"{self._name}: the encoder has not taken or finished an image for "
+                f"{config.ENCODER_STALL_S:.0f} s and will not come back (SVT-AV1 is known to do "
+                "that, rarely). Saved episodes are intact. Call clear_episode_buffer() and record "
+                "this episode again."
+            )
+
+    def _next(self) -> Pixels | None:
+        while True:
+            try:
+                return self._queue.get(timeout=1.0)
+            except queue.Empty:
+                if self._cancelled:  # while it was stalled, so that the end could not be queued
+                    return None
 
     def _run(self) -> None:
         try:
@@ -67,10 +99,14 @@ class CameraThread:
             self._sink.abandon()
 
     def _consume(self) -> CameraResult | None:
-        while (image := self._queue.get()) is not None:
+        while (image := self._next()) is not None:
             if not self._cancelled:
+                self._busy_since = time.monotonic()
                 self._sink.add(image)
+                self._busy_since = None
         if self._cancelled:
             self._sink.abandon()
             return None
+        # Finishing encodes all that was held back, dozens of images for some codecs.
+        self._busy_since = time.monotonic() + 4 * config.ENCODER_STALL_S
         return self._sink.finish()
