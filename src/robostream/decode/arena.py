@@ -118,7 +118,8 @@ def _map(budget_bytes: int, folder: Path | None) -> npt.NDArray[np.uint8]:
     if not budget_bytes:
         return np.empty(0, np.uint8)
     if folder is None:
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        # Not reserved: only touched pages count, also when a process with a large budget forks.
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
         memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
         # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
         memory.madvise(mmap.MADV_HUGEPAGE)

@@ -85,7 +85,8 @@ def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choic
     ]
     held = store.holds(miss.file, decoded)
     keep = [frame for frame, is_held in zip(decoded, held, strict=True) if not is_held]
-    return Choice(runs, keep, np.zeros((len(keep), 1), np.int64))
+    # What is new counts as used sooner than all that is kept.
+    return Choice(runs, keep, np.full((len(keep), 1), -NEVER))
 
 
 def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choice:

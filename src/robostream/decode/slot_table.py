@@ -37,6 +37,7 @@ class SlotTable:
         self.pins = np.zeros(0, np.int32)
         self._nbytes = np.zeros(0, np.int64)
         self._uses = np.full((0, _USES_KEPT), NEVER, np.int64)
+        self._has_more = np.zeros(0, bool)
 
     def grow(self, num_slots: int) -> None:
         """Make lines for slots below `num_slots`."""
@@ -49,6 +50,7 @@ class SlotTable:
         self.pins = np.append(self.pins, np.zeros(extra, np.int32))
         self._nbytes = np.append(self._nbytes, np.zeros(extra, np.int64))
         self._uses = np.append(self._uses, np.full((extra, _USES_KEPT), NEVER), axis=0)
+        self._has_more = np.append(self._has_more, np.zeros(extra, bool))
 
     def enter(
         self, slots: list[int], file: str, frames: list[int], layout: Layout, uses: Int64s
@@ -72,6 +74,8 @@ class SlotTable:
         kept = uses[:, :_USES_KEPT]
         self._uses[slots] = NEVER
         self._uses[slots, : kept.shape[1]] = kept
+        # A row full to its end may go on.
+        self._has_more[slots] = kept[:, -1] != NEVER
 
     def due(self, slots: Int64s, after: int) -> Int64s:
         """Return the first use of each slot's frame later than `after`, NEVER if none is known."""
@@ -86,9 +90,8 @@ class SlotTable:
 
     def refresh(self, slots: Int64s, after: int, next_uses: NextUses) -> None:
         """Ask again for the next uses of slots whose known uses may not be all."""
-        cut = slots[self._uses[slots, -1] != NEVER]
         by_file: dict[str, list[int]] = {}
-        for slot in cut.tolist():
+        for slot in slots[self._has_more[slots]].tolist():
             by_file.setdefault(self.files[slot], []).append(slot)
         for file, members in by_file.items():
             self.set_uses(members, next_uses(file, self.frames[members], after))

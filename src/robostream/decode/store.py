@@ -18,7 +18,8 @@ from robostream.decode.frame_index import Int64s
 from robostream.decode.render import Layout, frame_over
 from robostream.decode.slot_table import NEVER, NextUses, SlotTable
 
-# A scan of all slots lists this many to give up and serves as many new frames: scans stay rare.
+# A scan of all slots lists this many to give up, and serves as many new frames or an eighth of
+# those kept, whichever is less: scans stay rare in a large store and exact in a small one.
 _VICTIMS_PER_SCAN = 256
 
 
@@ -194,7 +195,8 @@ class FrameStore:
 
     def _fresh_victims(self, nbytes: int) -> deque[tuple[int, int]]:
         victims = self._victims.get(nbytes)
-        if not victims or self._entered_since_scan[nbytes] >= _VICTIMS_PER_SCAN:
+        entered = self._entered_since_scan[nbytes]
+        if not victims or entered >= min(_VICTIMS_PER_SCAN, self._arena.num_slots // 8):
             victims = self._victims[nbytes] = self._find_victims(nbytes)
             self._entered_since_scan[nbytes] = 0
         return victims

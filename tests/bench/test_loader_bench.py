@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loader benchmark measures what it says, on a dataset small enough for a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robostream.bench.peer import PlainPyavDataset
+from robostream.bench.resume import measure_resume
+from robostream.dataset import LeRobotDataset
+from tests.fixture_datasets import FIXTURES
+
+ROOT = FIXTURES / "av1_multifile"
+CAMERAS = ["observation.images.top", "observation.images.wrist"]
+
+
+@pytest.mark.parametrize("window_s", [None, [-0.1, 0.0]])
+@pytest.mark.parametrize("contestant", ["floor", "peer", "robostream"])
+def test_each_contestant_runs_and_counts(contestant: str, window_s: list[float] | None) -> None:
+    """Each prints its figures as JSON; ours decodes each image at most once."""
+    request: dict[str, Any] = {
+        "contestant": contestant,
+        "root": str(ROOT),
+        "batch_size": 8,
+        "threads": 1,
+        "deltas": dict.fromkeys(CAMERAS, window_s) if window_s else None,
+        "offsets": [-2, 0] if window_s else [0],
+        "frame_cache_bytes": 10**8,
+        "max_batches": None,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    figures = json.loads(done.stdout)
+
+    assert figures["images_per_s"] > 0
+    assert figures["peak_bytes"] > 10**7
+    if contestant == "robostream":
+        assert figures["amplification"] <= (1.0 if window_s is None else 0.6)
+        assert figures["first_batch_s"] > 0
+
+
+def test_the_peer_reads_the_right_pictures() -> None:
+    """The benchmark's opponent is slow, not wrong: within two levels of our pixels."""
+    peer = PlainPyavDataset(str(ROOT), [0])
+    ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
+    for item in (0, 16, 17, 40, 61):
+        for key in CAMERAS:
+            gap = np.abs(peer[item][key].numpy().astype(int) - ours[item][key].numpy().astype(int))
+
+            assert gap.max() <= 2
+
+
+def test_resume_is_measured_at_several_places(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table has a row for each place, and the figures are seconds."""
+    figures = measure_resume(frames=30_000)
+
+    assert list(figures) == ["0%", "50%", "90%"]
+    assert all(0 < seconds < 60 for seconds in figures.values())
+    assert "over start" in capsys.readouterr().out
