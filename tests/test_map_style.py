@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ from robostream import EpisodeAwareSampler, LeRobotDataset
 from robostream.errors import (
     FrameTimestampError,
     MetadataError,
+    MissingExtraError,
     ModeError,
     SelectionError,
     VideoFileError,
@@ -304,6 +306,7 @@ def test_times_beyond_the_file(tmp_path: Path) -> None:
         ({"delta_timestamps": {"action": [0.01]}}, "no multiples of 1/fps"),
         ({"depth_output_unit": "cm"}, "must be 'm' or 'mm'"),
         ({"tolerance_s": 0}, "tolerance_s must be above 0"),
+        ({"video_backend": "decord"}, "must be 'pyav' or 'torchcodec'"),
         (
             {"camera_keys": [], "delta_timestamps": {"observation.images.top": [0.0]}},
             "which camera_keys leaves out",
@@ -314,6 +317,21 @@ def test_what_cannot_be_served_is_refused_at_once(options: dict[str, Any], messa
     """Bad arguments fail in the constructor, not in a worker hours later."""
     with pytest.raises(SelectionError, match=message):
         open_dataset(FIXTURES / "h264_bframes", **options)
+
+
+def test_old_and_missing_video_backends(caplog: pytest.LogCaptureFixture) -> None:
+    """The old name is PyAV's with a warning; torchcodec works, or names the extra at once."""
+    root = FIXTURES / "h264_bframes"
+    old = open_dataset(root, video_backend="video_reader")[0]
+    assert "old name" in caplog.text
+    assert old["observation.images.top"].shape == (3, 48, 64)
+    if importlib.util.find_spec("torchcodec") is None:
+        with pytest.raises(MissingExtraError, match=r"robostream\[torchcodec\]"):
+            open_dataset(root, video_backend="torchcodec")
+    else:
+        other = open_dataset(root, video_backend="torchcodec")[0]
+        gap = other["observation.images.top"] - old["observation.images.top"]
+        assert gap.abs().max() <= PIXEL_LEVELS / 255 + 1e-6
 
 
 def test_an_empty_dataset_is_refused(tmp_path: Path) -> None:

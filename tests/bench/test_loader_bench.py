@@ -32,6 +32,7 @@ def test_each_contestant_runs_and_counts(contestant: str, window_s: list[float] 
         "deltas": dict.fromkeys(CAMERAS, window_s) if window_s else None,
         "offsets": [-2, 0] if window_s else [0],
         "frame_cache_bytes": 10**8,
+        "pool": 2,
         "max_batches": None,
     }
     done = subprocess.run(

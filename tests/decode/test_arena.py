@@ -83,5 +83,5 @@ def test_memory_on_disk_is_nameless_and_reserved(tmp_path: Path) -> None:
 
     assert list(tmp_path.iterdir()) == []
     assert np.all(arena.view(slot) == 7)
-    with pytest.raises(OSError, match="No space left|File too large"):
+    with pytest.raises(OSError, match=r"No space left|File too large"):
         Arena(1 << 50, tmp_path)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -19,9 +20,12 @@ from robostream.assemble.episode import Episode, load_episode
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.selection import FrameSelection
 from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms
-from robostream.decode import FrameEngine
+from robostream.decode import Backend, FrameEngine, TorchcodecBackend
+from robostream.errors import SelectionError
 from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata
+
+logger = logging.getLogger(__name__)
 
 
 class MapReader:
@@ -46,7 +50,7 @@ class MapReader:
         self.spec = spec
         self._row_cache_bytes = row_cache_bytes
         self._frame_cache_bytes = frame_cache_bytes
-        self._video_backend = video_backend
+        self._video_backend = _check_backend(video_backend)
         self._open: _Open | None = None
 
     def item(self, number: int) -> dict[str, Any]:
@@ -123,10 +127,26 @@ class MapReader:
                     lambda file: open_source(location, file),
                     store_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
+                    backend=_open_backend(self._video_backend),
                 ),
                 reader=RowReader(self.meta, self.spec.columns),
             )
         return self._open
+
+
+def _check_backend(name: str | None) -> str:
+    if name == "video_reader":
+        logger.warning("video_backend='video_reader' is an old name; 'pyav' is used")
+        return "pyav"
+    if name not in (None, "pyav", "torchcodec"):
+        raise SelectionError(f"video_backend must be 'pyav' or 'torchcodec', got {name!r}")
+    if name == "torchcodec":
+        TorchcodecBackend()  # says now, not at the first picture, that it is not installed
+    return name or "pyav"
+
+
+def _open_backend(name: str) -> Backend | None:
+    return TorchcodecBackend() if name == "torchcodec" else None
 
 
 @dataclass(slots=True)

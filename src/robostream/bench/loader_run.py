@@ -50,6 +50,8 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, float]:
         delta_timestamps=options["deltas"] or None,
         decode_threads=options["threads"],
         frame_cache_bytes=options["frame_cache_bytes"],
+        episode_pool_size=options["pool"],
+        lanes=options["pool"],
     )
     loader = StreamingDataLoader(stream, options["batch_size"])
     result = _consume(iter(loader), options, stream.meta.camera_keys, begin)

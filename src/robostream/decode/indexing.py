@@ -9,10 +9,12 @@ demuxed by FFmpeg once, from the first byte to the last: slow, rare, and right.
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TypeAlias
 
 import av
 import numpy as np
 import numpy.typing as npt
+from av.container import InputContainer
 
 from robostream.decode.frame_index import CodecConfig, FrameIndex, Int64s, compact
 from robostream.decode.mp4 import SampleEntry, VideoTrack, read_video_track
@@ -30,6 +32,8 @@ _DECODERS = {
     "vp09": "vp9",
 }
 _DEMUX_BUFFER_BYTES = 1 << 20
+
+VideoPacket: TypeAlias = "av.Packet[av.VideoStream]"
 
 
 def build_index(source: ByteSource) -> FrameIndex:
@@ -79,20 +83,14 @@ def _from_demuxer(source: ByteSource) -> FrameIndex:
     rows: list[tuple[int, int, int, bool, bool, int]] = []
     configs: list[CodecConfig] = []
     try:
-        with av.open(SourceFile(source), "r", buffer_size=_DEMUX_BUFFER_BYTES) as container:
-            if not container.streams.video:
-                raise VideoFileError(f"{source.name}: want a video track, found none.")
-            stream = container.streams.video[0]
-            context = stream.codec_context
+        with _open_container(source) as container:
+            stream = _video_stream(container, source)
             time_base = stream.time_base
-            width, height = context.width, context.height
-            configs.append(CodecConfig(context.name, context.extradata or b"", width, height))
             for packet in container.demux(stream):
                 if not packet.size:
                     continue
-                if packet.has_sidedata("new_extradata"):
-                    extradata = bytes(packet.get_sidedata("new_extradata"))
-                    configs.append(CodecConfig(context.name, extradata, width, height))
+                if not configs or packet.has_sidedata("new_extradata"):
+                    configs.append(_stream_config(stream, packet))
                 rows.append(_packet_row(packet, len(configs) - 1, source))
     except av.FFmpegError as error:
         raise VideoFileError(
@@ -110,9 +108,38 @@ def _from_demuxer(source: ByteSource) -> FrameIndex:
     )
 
 
+def _open_container(source: ByteSource) -> InputContainer:
+    file = SourceFile(source)
+    # A title in an unknown alphabet is no reason to refuse the pictures.
+    return av.open(file, "r", buffer_size=_DEMUX_BUFFER_BYTES, metadata_errors="replace")
+
+
+def _video_stream(container: InputContainer, source: ByteSource) -> av.VideoStream:
+    if not container.streams.video:
+        raise VideoFileError(f"{source.name}: want a video track, found none.")
+    stream = container.streams.video[0]
+    if stream.codec_context is None:
+        raise VideoFileError(
+            f"{source.name}: the video is of a codec this FFmpeg does not know. Re-encode the file."
+        )
+    return stream
+
+
+def _stream_config(stream: av.VideoStream, packet: VideoPacket) -> CodecConfig:
+    context = stream.codec_context
+    changed = bytes(packet.get_sidedata("new_extradata"))
+    extradata = changed or context.extradata or b""
+    return CodecConfig(context.name, extradata, context.width, context.height)
+
+
 def _packet_row(
-    packet: av.Packet[av.VideoStream], config: int, source: ByteSource
+    packet: VideoPacket, config: int, source: ByteSource
 ) -> tuple[int, int, int, bool, bool, int]:
+    if packet.is_corrupt:
+        raise VideoFileError(
+            f"{source.name}: the packet at byte {packet.pos} is incomplete. The file is truncated; "
+            "download or copy it again."
+        )
     if packet.pts is None or packet.pos is None or packet.pos < 0:
         raise VideoFileError(
             f"{source.name}: a packet has no time or no place in the file, so its frame cannot be "

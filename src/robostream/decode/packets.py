@@ -15,6 +15,8 @@ _H264_IDR = 5
 _H264_PARAMETERS = frozenset((7, 8, 13, 15))
 _HEVC_KEYS = frozenset(range(16, 22))
 _HEVC_PARAMETERS = frozenset((32, 33, 34))
+_AV1_SEQUENCE_HEADER = 1
+_AV1_TEMPORAL_DELIMITER = 2
 
 
 def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
@@ -40,12 +42,15 @@ def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
     """Return whether nothing shown after a key packet refers to what came before it. Pure.
 
     That holds for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
-    point (of an open GOP or an intra refresh); only an IDR picture will do.
+    point (of an open GOP or an intra refresh); only an IDR picture will do. Looking into the packet
+    also finds a table that calls a packet a key by mistake.
     """
     if config.decoder == "h264":
         return _H264_IDR in _unit_types(packet, config)
     if config.decoder == "hevc":
         return not _HEVC_KEYS.isdisjoint(_unit_types(packet, config))
+    if config.decoder == "libdav1d":
+        return _begins_with_sequence_header(packet)
     return True
 
 
@@ -56,6 +61,15 @@ def carries_parameters(packet: memoryview, config: CodecConfig) -> bool:
     if config.decoder == "hevc":
         return not _HEVC_PARAMETERS.isdisjoint(_unit_types(packet, config))
     return False
+
+
+def _begins_with_sequence_header(packet: memoryview) -> bool:
+    """Return whether an AV1 packet starts as every key packet in an MP4 does."""
+    at = 0
+    # A temporal delimiter, which is empty, should have been left out but may come first.
+    if len(packet) > 2 and packet[0] >> 3 & 15 == _AV1_TEMPORAL_DELIMITER:
+        at = 2 if packet[0] & 2 else 1
+    return len(packet) > at and packet[at] >> 3 & 15 == _AV1_SEQUENCE_HEADER
 
 
 def _unit_types(packet: memoryview, config: CodecConfig) -> list[int]:

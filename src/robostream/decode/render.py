@@ -20,6 +20,7 @@ import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
+from robostream.decode.conversion import one_thread
 from robostream.errors import VideoFileError
 
 Bytes = npt.NDArray[np.uint8]
@@ -124,7 +125,7 @@ class Renderer:
             for plane, (width, height) in zip(frame.planes, layout.plane_sizes, strict=True):
                 stop = at + width * height
                 if plane.line_size == width:
-                    slot[at:stop] = np.frombuffer(memoryview(plane), np.uint8)
+                    slot[at:stop].data[:] = memoryview(plane)  # see _write_planes
                 else:
                     slot[at:stop].reshape(height, width)[:] = _plane(plane, np.uint8)[:, :width]
                 at = stop
@@ -152,10 +153,10 @@ class Renderer:
             self._draw_planes(scratch.frame, out)
 
     def _draw_planes(self, frame: av.VideoFrame, out: Picture) -> None:
-        _write_planes(self._reformatter.reformat(frame, format="gbrp", threads=1), out)
+        _write_planes(self._reformatter.reformat(frame, format="gbrp", **one_thread()), out)
 
     def _draw_through_rgb24(self, frame: av.VideoFrame, out: Picture) -> None:
-        (plane,) = self._reformatter.reformat(frame, format="rgb24", threads=1).planes
+        (plane,) = self._reformatter.reformat(frame, format="rgb24", **one_thread()).planes
         rows = _plane(plane, np.uint8)[:, : 3 * out.shape[2]]
         _write_colours(rows.reshape(*rows.shape[:1], -1, 3).transpose(2, 0, 1), out)
 
@@ -208,7 +209,12 @@ def _write_planes(frame: av.VideoFrame, out: Picture) -> None:
     green, blue, red = frame.planes
     width = out.shape[2]
     for plane, channel in ((red, out[0]), (green, out[1]), (blue, out[2])):
-        _write_colours(_plane(plane, np.uint8)[:, :width], channel)
+        if plane.line_size == width and out.dtype == np.uint8:
+            # Not numpy's copy: that hands the interpreter over to another thread, and getting it
+            # back takes longer than the copy.
+            channel.reshape(-1).data[:] = memoryview(plane)
+        else:
+            _write_colours(_plane(plane, np.uint8)[:, :width], channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:

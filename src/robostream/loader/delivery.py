@@ -17,9 +17,9 @@ from robostream.loader.uses import Ints, own_positions
 from robostream.loader.workshop import Workshop
 from robostream.plan import Batch, Cut, EpochPlan
 
-# Samples are built in groups of about this many pictures: enough to hide the cost of handing one
-# over, few enough that all threads work on the first batch.
-_PICTURES_PER_PART = 8
+# Samples are built in groups of about this many pictures. Each group handed over wakes the
+# consumer, which takes the interpreter from decoding threads; yet all should work on one batch.
+_PICTURES_PER_PART = 24
 
 
 @dataclass(frozen=True, slots=True)

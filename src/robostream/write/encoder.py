@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from robostream import config
+from robostream.decode import one_thread
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
 from robostream.write.encoder_options import VideoEncoderConfig, ffmpeg_options
@@ -112,7 +112,7 @@ class VideoEncoder:
             return av.VideoFrame.from_ndarray(codes, format=self._spec.options.pix_fmt)
         picture = av.VideoFrame.from_numpy_buffer(image, format="rgb24")
         return self._reformatter.reformat(
-            picture, format=self._spec.options.pix_fmt, **_one_thread()
+            picture, format=self._spec.options.pix_fmt, **one_thread()
         )
 
     def _mux(self, picture: av.VideoFrame | None) -> None:
@@ -129,15 +129,3 @@ class VideoEncoder:
 def frame_rate(fps: float) -> Fraction:
     """Return the frame rate as the fraction that videos are timed with. Pure."""
     return Fraction(fps).limit_denominator(1001)
-
-
-@functools.cache
-def _one_thread() -> dict[str, Any]:
-    # The encoders of the other cameras want the other cores. PyAV 15 converts in one thread
-    # anyway and does not know the option.
-    probe = av.VideoFrame(16, 16, "rgb24")
-    try:
-        VideoReformatter().reformat(probe, format="yuv420p", threads=1)
-    except TypeError:
-        return {}
-    return {"threads": 1}

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damages a video in many ways and reads it; run as a process, so that a crash is seen as one.
+
+Prints one JSON line per damaged copy: what was done and how many frames were right, wrong, refused.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from robostream.decode import FrameEngine, build_index
+from robostream.errors import VideoFileError
+from robostream.fetch import LocalSource
+from tests.decode.videos import reference
+
+
+def main(path: Path, folder: Path, copies: int) -> None:
+    """Damage and read `copies` copies."""
+    content = path.read_bytes()
+    pictures = reference(path)[1]
+    index = build_index(LocalSource(path))
+    first, last = int(index.positions.min()), int((index.positions + index.sizes).max())
+    rng = np.random.default_rng(0)
+    for number in range(copies):
+        damaged = bytearray(content)
+        kind = ("flip pictures", "flip index", "zero", "cut")[number % 4]
+        at = int(rng.integers(first, last))
+        if kind == "flip pictures":
+            damaged[at] ^= 1 << int(rng.integers(8))
+        elif kind == "flip index":
+            places = [p for p in range(len(content)) if not first <= p < last]
+            damaged[int(rng.choice(places))] ^= 1 << int(rng.integers(8))
+        elif kind == "zero":
+            damaged[at : at + 200] = bytes(len(damaged[at : at + 200]))
+        else:
+            del damaged[int(rng.integers(len(content))) :]
+        copy = folder / f"{number}.mp4"
+        copy.write_bytes(damaged)
+        counts, touched = read_all(
+            copy, pictures, at if kind in ("flip pictures", "zero") else None
+        )
+        print(json.dumps({"kind": kind, "counts": counts, "wrong_elsewhere": touched}), flush=True)
+        copy.unlink()
+
+
+def read_all(path: Path, pictures: list[np.ndarray], at: int | None) -> tuple[Counter[str], int]:
+    """Return how reading went, and how many wrong frames do not depend on byte `at` and on."""
+    counts: Counter[str] = Counter()
+    elsewhere = 0
+    with FrameEngine(LocalSource, store_bytes=0) as engine:
+        for frame, picture in enumerate(pictures):
+            out = np.zeros((1, *picture.shape), picture.dtype)
+            try:
+                engine.read(str(path), [frame], out)
+            except (VideoFileError, IndexError):
+                counts["refused"] += 1
+                continue
+            right = np.array_equal(out[0], picture)
+            counts["right" if right else "wrong"] += 1
+            if not right and at is not None:
+                elsewhere += not depends_on(engine, str(path), frame, at)
+    return counts, elsewhere
+
+
+def depends_on(engine: FrameEngine, file: str, frame: int, at: int) -> bool:
+    """Return whether a frame's GOP, up to the frame, has bytes in [at, at + 200)."""
+    index = engine.index(file)
+    start = int(index.starts[index.gops_of(np.array([frame]))[0]])
+    stop = int(index.packets_of(np.array([frame]))[0]) + 1
+    ends = index.positions[start:stop] + index.sizes[start:stop]
+    return bool(np.any((ends > at) & (index.positions[start:stop] < at + 200)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.decode.videos import encode
+
+REPO = Path(__file__).parents[2]
+# Decoders and their pictures, scratch memory, indices: what an engine takes beside its budget.
+BESIDE_BYTES = 48 << 20
+FRAME_BYTES = 320 * 240 * 3 // 2
+
+
+@pytest.mark.parametrize("policy", ["foresight", "recency"])
+@pytest.mark.parametrize("frames_kept", [0, 100])
+def test_memory_stays_within_the_budget(tmp_path: Path, policy: str, frames_kept: int) -> None:
+    """Over ten epochs a process grows by its budget and a constant, and not from epoch to epoch."""
+    files = [
+        str(encode(tmp_path / f"{n}.mp4", "libx264", {"g": "6"}, size=(320, 240), seed=n))
+        for n in range(4)
+    ]
+    budget = frames_kept * FRAME_BYTES
+    command = [sys.executable, "-m", "tests.decode.memory_program", str(budget), policy]
+    done = subprocess.run(
+        [*command, *files], cwd=REPO, capture_output=True, text=True, timeout=170, check=True
+    )
+    resident = json.loads(done.stdout)
+
+    assert max(resident) <= budget + BESIDE_BYTES
+    assert resident[-1] <= resident[1] + (4 << 20)
