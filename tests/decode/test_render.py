@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import FrameEngine
-from robostream.decode.render import Renderer, frame_over, layout_of
+from robostream.decode.render import Renderer, layout_of
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
 from tests.fixture_datasets import FIXTURES
@@ -53,8 +53,7 @@ def test_pictures_equal_ffmpegs_rgb24(width: int, height: int, name: str, seed: 
     renderer = Renderer()
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
-    over = frame_over(layout, slot)
-    renderer.draw_packed(layout, slot, over, kept, file="")
+    renderer.draw_packed(slot, layout, kept, file="")
     wanted = through_rgb24(frame)
 
     np.testing.assert_array_equal(at_once, wanted)
@@ -73,8 +72,7 @@ def test_matrix_and_range_are_those_of_the_frame(colorspace: int, color_range: i
     renderer = Renderer()
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
-    over = frame_over(layout, slot)
-    renderer.draw_packed(layout, slot, over, kept, file="")
+    renderer.draw_packed(slot, layout, kept, file="")
 
     np.testing.assert_array_equal(at_once, through_rgb24(frame))
     np.testing.assert_array_equal(kept, at_once)

@@ -202,7 +202,7 @@ class FrameEngine:
         try:
             for one in kept:
                 out = job.out[job.rows.pop(one.frame)]
-                renderer.draw_packed(one.layout, one.content, one.over, out, file=job.file.name)
+                renderer.draw_packed(one.content, one.layout, out, file=job.file.name)
         finally:
             self._store.unpin(kept)
         job.meter.convert_s += time.perf_counter() - began

@@ -66,7 +66,9 @@ def load_ffmpeg() -> Ffmpeg | None:
 class PlaneReader:
     """Reads planar frames of one format, size and colour coding. For one thread."""
 
-    def __init__(self, ffmpeg: Ffmpeg, name: str, size: tuple[int, int], colours: tuple[int, int]):
+    def __init__(
+        self, ffmpeg: Ffmpeg, name: str, size: tuple[int, int], colours: tuple[int, int]
+    ) -> None:
         self._ffmpeg = ffmpeg
         self._size = size
         self._pix_fmt = ffmpeg.pix_fmt(name.encode())

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode.conversion import one_thread
+from robostream.decode.native import PlaneReader, load_ffmpeg
 from robostream.errors import VideoFileError
 
 Bytes = npt.NDArray[np.uint8]
@@ -29,6 +29,8 @@ Picture = npt.NDArray[Any]
 _PLANAR_8BIT = ("yuv420p", "yuvj420p")
 _GRAY_16BIT = ("gray12le", "gray10le", "gray16le")
 _GBRP_WIDTH_MULTIPLE = 16
+# RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
+_COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 _WHITE = np.float32(255)
 
 
@@ -44,9 +46,9 @@ class Layout:
     nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        sizes = sum(width * height for width, height in self.plane_sizes)
+        content = sum(width * height for width, height in self.plane_sizes)
         # A multiple of 64, so that every frame begins where vector instructions like it.
-        object.__setattr__(self, "nbytes", -(-sizes // 64) * 64)
+        object.__setattr__(self, "nbytes", -(-content // 64) * 64)
 
     @property
     def plane_sizes(self) -> list[tuple[int, int]]:
@@ -75,25 +77,14 @@ def _layout(name: str, width: int, height: int, colorspace: int, color_range: in
     return Layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
 
 
-def frame_over(layout: Layout, slot: Bytes) -> av.VideoFrame | None:
-    """Return a frame of FFmpeg's whose memory is the kept bytes, or None if that cannot be.
-
-    Drawing from it saves the copy into scratch memory; several threads may draw from it at once.
-    """
-    if layout.kind not in _PLANAR_8BIT or layout.width % _GBRP_WIDTH_MULTIPLE:
-        return None
-    rows = slot[: layout.width * layout.height * 3 // 2].reshape(-1, layout.width)
-    frame = av.VideoFrame.from_numpy_buffer(rows, layout.kind)
-    frame.colorspace, frame.color_range = layout.colorspace, layout.color_range
-    return frame
-
-
 class Renderer:
     """Turns frames into pictures. For one thread: it reuses its scratch memory."""
 
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
-        self._scratch: dict[Layout, _Scratch] = {}
+        self._readers: dict[Layout, PlaneReader | None] = {}
+        self._wide: dict[Layout, _WideFrame] = {}
+        self._colours: dict[Layout, Bytes] = {}
 
     def draw(self, frame: av.VideoFrame, layout: Layout, out: Picture, *, file: str) -> None:
         """Write a decoded frame into one slot of a batch, shaped (channels, height, width).
@@ -103,71 +94,76 @@ class Renderer:
         _check_slot(layout, out, file)
         if layout.kind == "depth":
             out[0] = _plane(frame.planes[0], np.uint16)[:, : layout.width]
+        elif layout.kind in _PLANAR_8BIT:
+            self._draw_420(frame, layout, out, file)
         elif frame.format.name == "gbrp":
             _write_planes(frame, out)
-        elif layout.kind == "rgb":
-            self._draw_through_rgb24(frame, out)
-        elif layout.width % _GBRP_WIDTH_MULTIPLE:
-            scratch = self._scratch_for(layout)
-            scratch.fill_from(frame)
-            self._draw_planes(scratch.frame, out)
         else:
-            self._draw_planes(frame, out)
+            (plane,) = self._reformat(frame, "rgb24", file).planes
+            rows = _plane(plane, np.uint8)[:, : 3 * layout.width]
+            _write_colours(rows.reshape(layout.height, -1, 3).transpose(2, 0, 1), out)
 
     def pack(self, frame: av.VideoFrame, layout: Layout, slot: Bytes, *, file: str) -> None:
         """Write a decoded frame into the bytes that keep it."""
-        if layout.kind == "depth":
-            self.draw(frame, layout, _as_depth(slot, layout), file=file)
-        elif layout.kind == "rgb":
-            self.draw(frame, layout, _as_rgb(slot, layout), file=file)
-        else:
+        reader = self._reader(layout)
+        if reader is not None:
+            reader.pack(frame, slot)
+        elif layout.kind in _PLANAR_8BIT:
             at = 0
             for plane, (width, height) in zip(frame.planes, layout.plane_sizes, strict=True):
-                stop = at + width * height
-                if plane.line_size == width:
-                    slot[at:stop].data[:] = memoryview(plane)  # see _write_planes
-                else:
-                    slot[at:stop].reshape(height, width)[:] = _plane(plane, np.uint8)[:, :width]
-                at = stop
-
-    def draw_packed(
-        self,
-        layout: Layout,
-        slot: Bytes,
-        over: av.VideoFrame | None,
-        out: Picture,
-        *,
-        file: str,
-    ) -> None:
-        """Write a kept frame, and the frame over it if there is one, into one slot of a batch."""
-        _check_slot(layout, out, file)
-        if over is not None:
-            self._draw_planes(over, out)
-        elif layout.kind == "depth":
-            out[:] = _as_depth(slot, layout)
-        elif layout.kind == "rgb":
-            _write_colours(_as_rgb(slot, layout), out)
+                kept = slot[at : at + width * height].reshape(height, width)
+                kept[:] = _plane(plane, np.uint8)[:, :width]
+                at += width * height
         else:
-            scratch = self._scratch_for(layout)
-            scratch.fill_from_bytes(slot)
-            self._draw_planes(scratch.frame, out)
+            self.draw(frame, layout, _as_picture(slot, layout), file=file)
 
-    def _draw_planes(self, frame: av.VideoFrame, out: Picture) -> None:
-        _write_planes(self._reformatter.reformat(frame, format="gbrp", **one_thread()), out)
+    def draw_packed(self, slot: Bytes, layout: Layout, out: Picture, *, file: str) -> None:
+        """Write a kept frame into one slot of a batch."""
+        _check_slot(layout, out, file)
+        if layout.kind in _PLANAR_8BIT:
+            self._draw_420(slot, layout, out, file)
+        elif layout.kind == "depth":
+            out[:] = _as_picture(slot, layout)
+        else:
+            _write_colours(_as_picture(slot, layout), out)
 
-    def _draw_through_rgb24(self, frame: av.VideoFrame, out: Picture) -> None:
-        (plane,) = self._reformatter.reformat(frame, format="rgb24", **one_thread()).planes
-        rows = _plane(plane, np.uint8)[:, : 3 * out.shape[2]]
-        _write_colours(rows.reshape(*rows.shape[:1], -1, 3).transpose(2, 0, 1), out)
+    def _draw_420(
+        self, frame: av.VideoFrame | Bytes, layout: Layout, out: Picture, file: str
+    ) -> None:
+        reader = self._reader(layout)
+        if reader is None:
+            wide = self._wide_frame(layout)
+            wide.fill(frame)
+            _write_planes(self._reformat(wide.frame, "gbrp", file), out)
+        elif out.dtype == np.uint8 and out.strides[2] == 1:
+            reader.write(frame, out)
+        else:
+            colours = self._colours.setdefault(layout, np.empty(out.shape, np.uint8))
+            reader.write(frame, colours)
+            _write_colours(colours, out)
 
-    def _scratch_for(self, layout: Layout) -> _Scratch:
-        if layout not in self._scratch:
-            self._scratch[layout] = _Scratch(layout)
-        return self._scratch[layout]
+    def _reader(self, layout: Layout) -> PlaneReader | None:
+        if layout not in self._readers:
+            self._readers[layout] = _open_reader(layout)
+        return self._readers[layout]
+
+    def _wide_frame(self, layout: Layout) -> _WideFrame:
+        if layout not in self._wide:
+            self._wide[layout] = _WideFrame(layout)
+        return self._wide[layout]
+
+    def _reformat(self, frame: av.VideoFrame, name: str, file: str) -> av.VideoFrame:
+        try:
+            return self._reformatter.reformat(frame, format=name, threads=1)
+        except av.FFmpegError as error:
+            raise VideoFileError(
+                f"{file}: FFmpeg cannot turn {frame.format.name} of colour space "
+                f"{frame.colorspace} into RGB ({error.strerror}). Re-encode the file."
+            ) from error
 
 
-class _Scratch:
-    """A frame of FFmpeg's, wide enough for its fast conversion, that kept bytes are copied into."""
+class _WideFrame:
+    """A frame of FFmpeg's, wide enough for its fast conversion, to copy others into."""
 
     def __init__(self, layout: Layout) -> None:
         width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
@@ -179,15 +175,25 @@ class _Scratch:
             for plane, (width, _) in zip(self.frame.planes, layout.plane_sizes, strict=True)
         ]
 
-    def fill_from(self, frame: av.VideoFrame) -> None:
-        for mine, plane in zip(self._planes, frame.planes, strict=True):
-            mine[:] = _plane(plane, np.uint8)[:, : mine.shape[1]]
-
-    def fill_from_bytes(self, slot: Bytes) -> None:
+    def fill(self, frame: av.VideoFrame | Bytes) -> None:
+        """Copy a frame, or the bytes of one, to the left."""
+        if isinstance(frame, av.VideoFrame):
+            for mine, plane in zip(self._planes, frame.planes, strict=True):
+                mine[:] = _plane(plane, np.uint8)[:, : mine.shape[1]]
+            return
         at = 0
         for mine in self._planes:
-            mine[:] = slot[at : at + mine.size].reshape(mine.shape)
+            mine[:] = frame[at : at + mine.size].reshape(mine.shape)
             at += mine.size
+
+
+def _open_reader(layout: Layout) -> PlaneReader | None:
+    ffmpeg = load_ffmpeg()
+    is_simple = layout.kind in _PLANAR_8BIT and layout.colorspace in _COLORSPACES
+    if ffmpeg is None or not is_simple or layout.width % _GBRP_WIDTH_MULTIPLE:
+        return None
+    size = (layout.width, layout.height)
+    return PlaneReader(ffmpeg, layout.kind, size, (layout.colorspace, layout.color_range))
 
 
 def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[Any]:
@@ -196,25 +202,19 @@ def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[
     return rows
 
 
-def _as_rgb(slot: Bytes, layout: Layout) -> Bytes:
-    return slot[: 3 * layout.height * layout.width].reshape(3, layout.height, layout.width)
-
-
-def _as_depth(slot: Bytes, layout: Layout) -> npt.NDArray[np.uint16]:
-    codes = slot[: 2 * layout.height * layout.width].view(np.uint16)
-    return codes.reshape(1, layout.height, layout.width)
+def _as_picture(slot: Bytes, layout: Layout) -> Picture:
+    """Return the finished picture in kept bytes."""
+    pixels = layout.height * layout.width
+    if layout.kind == "depth":
+        return slot[: 2 * pixels].view(np.uint16).reshape(1, layout.height, layout.width)
+    return slot[: 3 * pixels].reshape(3, layout.height, layout.width)
 
 
 def _write_planes(frame: av.VideoFrame, out: Picture) -> None:
     green, blue, red = frame.planes
     width = out.shape[2]
     for plane, channel in ((red, out[0]), (green, out[1]), (blue, out[2])):
-        if plane.line_size == width and out.dtype == np.uint8:
-            # Not numpy's copy: that hands the interpreter over to another thread, and getting it
-            # back takes longer than the copy.
-            channel.reshape(-1).data[:] = memoryview(plane)
-        else:
-            _write_colours(_plane(plane, np.uint8)[:, :width], channel)
+        _write_colours(_plane(plane, np.uint8)[:, :width], channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import av
 import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.arena import Arena
 from robostream.decode.frame_index import Int64s
-from robostream.decode.render import Layout, frame_over
+from robostream.decode.render import Layout
 from robostream.decode.slot_table import NEVER, NextUses, SlotTable
 
 # A scan of all slots lists this many to give up, and serves as many new frames or an eighth of
@@ -29,7 +28,6 @@ class Kept(NamedTuple):
     frame: int
     layout: Layout
     content: npt.NDArray[np.uint8]
-    over: av.VideoFrame | None
     slot: int
 
 
@@ -51,7 +49,6 @@ class FrameStore:
         self._arena = Arena(budget_bytes, folder)
         self._table = SlotTable()
         self._slots: dict[str, dict[int, int]] = {}
-        self._covers: dict[int, tuple[Layout, av.VideoFrame | None]] = {}
         self._victims: dict[int, deque[tuple[int, int]]] = {}
         self._entered_since_scan: dict[int, int] = defaultdict(int)
         self._clock = 0
@@ -140,9 +137,8 @@ class FrameStore:
             known.update(zip(frames, slots, strict=True))
             self._table.enter(slots, file, frames, layout, uses[new])
             self._entered_since_scan[layout.nbytes] += len(slots)
-            for slot in slots:
-                self._cover(slot, layout)
-                if self.next_uses is None:
+            if self.next_uses is None:
+                for slot in slots:
                     self._touch(slot)
 
     def release(self, slots: list[int]) -> None:
@@ -158,19 +154,13 @@ class FrameStore:
             self._arena = Arena(0, None)
             self._table = SlotTable()
             self._slots.clear()
-            self._covers.clear()
             self._victims.clear()
 
     def _pin_slot(self, frame: int, slot: int) -> Kept:
         self._table.pins[slot] += 1
         if self.next_uses is None:
             self._touch(slot)
-        layout, over = self._covers[slot]
-        return Kept(frame, layout, self._arena.view(slot), over, slot)
-
-    def _cover(self, slot: int, layout: Layout) -> None:
-        if slot not in self._covers or self._covers[slot][0] != layout:
-            self._covers[slot] = layout, frame_over(layout, self._arena.view(slot))
+        return Kept(frame, self._table.layouts[slot], self._arena.view(slot), slot)
 
     def _touch(self, slot: int) -> None:
         # The least recently used counts as used furthest ahead.
