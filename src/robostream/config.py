@@ -56,6 +56,8 @@ DEPTH_CODEC_OPTIONS = {"x265-params": "lossless=1"}
 DEPTH_MIN_M = 0.01
 DEPTH_MAX_M = 10.0
 DEPTH_SHIFT_M = 3.5
+# x265 4.2 writes beyond its memory for narrower images.
+MIN_HEVC_WIDTH_PX = 64
 # Images waiting for one camera's encoder; a full queue makes add_frame wait.
 ENCODER_QUEUE_FRAMES = 30
 # An encoder that works on one image, or on what it held back, for longer than this is given up.

@@ -94,3 +94,9 @@ def test_auto_finds_an_encoder_that_works() -> None:
     check_encoder(chosen, width=256, height=256)
 
     assert chosen.codec != "auto"
+
+
+def test_images_too_narrow_for_x265_are_refused() -> None:
+    """x265 would damage the process's memory; the message names the limit."""
+    with pytest.raises(ValueError, match="narrower than 64 pixels"):
+        check_encoder(VideoEncoderConfig(codec="hevc"), width=48, height=48)

@@ -10,7 +10,6 @@ from robostream.tools.scene import ALL_TASKS, CAMERA_NAMES
 from robostream.write import VideoEncoderConfig
 
 MIN_SIDE_PX = 32
-MIN_HEVC_WIDTH_PX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +87,8 @@ class SynthSpec:
         # libx265 4.2 writes beyond its buffers for narrower images and takes the process with it.
         hevc = self.depth or self.encoder().codec == "hevc"
         _want(
-            not hevc or self.width >= MIN_HEVC_WIDTH_PX,
-            f"a width of {MIN_HEVC_WIDTH_PX} or more for HEVC, which depth uses too",
+            not hevc or self.width >= config.MIN_HEVC_WIDTH_PX,
+            f"a width of {config.MIN_HEVC_WIDTH_PX} or more for HEVC, which depth uses too",
             self.width,
         )
 

@@ -128,6 +128,11 @@ def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:
 def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> None:
     """Open the encoder once, so that wrong options are told before anything is recorded."""
     size = f"{width}x{height}"
+    if options.codec in ("hevc", "libx265") and width < config.MIN_HEVC_WIDTH_PX:
+        raise ValueError(
+            f"the encoder {options.codec} is not used for {size}: x265 damages memory for images "
+            f"narrower than {config.MIN_HEVC_WIDTH_PX} pixels. Choose another codec or size."
+        )
     try:
         unused = _open_encoder(options, width=width, height=height)
     except (av.FFmpegError, ValueError) as error:
