@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ import numpy.typing as npt
 _BLOCK_BYTES = 4 << 20
 # FFmpeg's vector code may read a little past the end of a picture.
 _MARGIN_BYTES = 4096
+# Linux's value; the module names it from Python 3.13 on only.
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 @dataclass(slots=True)
@@ -119,7 +122,7 @@ def _map(budget_bytes: int, folder: Path | None) -> npt.NDArray[np.uint8]:
         return np.empty(0, np.uint8)
     if folder is None:
         # Not reserved: only touched pages count, also when a process with a large budget forks.
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
         # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
         memory.madvise(mmap.MADV_HUGEPAGE)
