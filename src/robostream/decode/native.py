@@ -6,7 +6,8 @@ well write straight into a batch, and copy a frame in one go. On one thread that
 (19 against 30 us for a picture of 256x256); on two it matters more, because each of those small
 copies lets go of Python's lock and has to wait for it (1.8 against 1.2 times as many pictures).
 
-Where the libraries cannot be found, `load_ffmpeg` returns None, and numpy does the copying.
+Where the libraries cannot be found, or are of another version than the one tested, `load_ffmpeg`
+returns None, and numpy does the copying.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import numpy.typing as npt
 _SWS_BILINEAR = 2  # as PyAV does it; nothing is scaled
 _UNITY = 1 << 16
 _FULL_RANGE = 2
+# With the swscale of FFmpeg 7 the same calls gave other colours; this one is tested bit for bit.
+_SWSCALE_MAJOR = 9
 
 _Int = ctypes.c_int
 _Pointer = ctypes.c_void_p
@@ -55,6 +58,8 @@ class Ffmpeg:
 @lru_cache(maxsize=1)
 def load_ffmpeg() -> Ffmpeg | None:
     """Return the functions of the libraries this process has loaded, or None."""
+    if av.library_versions["libswscale"][0] != _SWSCALE_MAJOR:
+        return None
     try:
         mapped = Path("/proc/self/maps").read_text().split()
         paths = [[word for word in mapped if name in word] for name in ("libswscale", "libavutil")]
