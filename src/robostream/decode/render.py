@@ -20,6 +20,7 @@ import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
+from robostream.decode.conversion import one_thread
 from robostream.decode.native import PlaneReader, load_ffmpeg
 from robostream.errors import VideoFileError
 
@@ -154,7 +155,7 @@ class Renderer:
 
     def _reformat(self, frame: av.VideoFrame, name: str, file: str) -> av.VideoFrame:
         try:
-            return self._reformatter.reformat(frame, format=name, threads=1)
+            return self._reformatter.reformat(frame, format=name, **one_thread())
         except av.FFmpegError as error:
             raise VideoFileError(
                 f"{file}: FFmpeg cannot turn {frame.format.name} of colour space "
