@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import FrameEngine
+from robostream.decode.native import load_ffmpeg
 from robostream.decode.render import Renderer, layout_of
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
@@ -38,19 +39,28 @@ def through_rgb24(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
     return rgb.transpose(2, 0, 1)
 
 
+@pytest.fixture(scope="module", params=[True, False], ids=["FFmpeg's own calls", "numpy"])
+def renderer(request: pytest.FixtureRequest) -> Renderer:
+    """A renderer of either kind."""
+    ffmpeg = load_ffmpeg()
+    assert ffmpeg is not None
+    return Renderer(ffmpeg if request.param else None)
+
+
 @given(
     width=st.integers(8, 150),
     height=st.integers(8, 60),
     name=st.sampled_from(FORMATS),
     seed=st.integers(0, 9),
 )
-def test_pictures_equal_ffmpegs_rgb24(width: int, height: int, name: str, seed: int) -> None:
+def test_pictures_equal_ffmpegs_rgb24(
+    renderer: Renderer, width: int, height: int, name: str, seed: int
+) -> None:
     """At every size and format, drawn at once or kept in between, no value differs."""
     frame = noise(width, height, name, seed)
     layout = layout_of(frame)
     at_once, kept = np.zeros((2, 3, height, width), np.uint8)
     slot = np.zeros(layout.nbytes, np.uint8)
-    renderer = Renderer()
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
     renderer.draw_packed(slot, layout, kept, file="")
@@ -62,14 +72,15 @@ def test_pictures_equal_ffmpegs_rgb24(width: int, height: int, name: str, seed: 
 
 @pytest.mark.parametrize("colorspace", [1, 5, 6, 9])
 @pytest.mark.parametrize("color_range", [1, 2])
-def test_matrix_and_range_are_those_of_the_frame(colorspace: int, color_range: int) -> None:
+def test_matrix_and_range_are_those_of_the_frame(
+    renderer: Renderer, colorspace: int, color_range: int
+) -> None:
     """A frame tagged BT.709 or full range is converted as such, drawn at once or kept."""
     frame = noise(48, 32, "yuv420p", 0)
     frame.colorspace, frame.color_range = colorspace, color_range
     layout = layout_of(frame)
     at_once, kept = np.zeros((2, 3, 32, 48), np.uint8)
     slot = np.zeros(layout.nbytes, np.uint8)
-    renderer = Renderer()
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
     renderer.draw_packed(slot, layout, kept, file="")
@@ -78,7 +89,7 @@ def test_matrix_and_range_are_those_of_the_frame(colorspace: int, color_range: i
     np.testing.assert_array_equal(kept, at_once)
 
 
-def test_pictures_follow_the_formula() -> None:
+def test_pictures_follow_the_formula(renderer: Renderer) -> None:
     """Limited-range BT.601 with chroma of the nearest sample, within 3 levels of the formula."""
     frame = noise(64, 32, "yuv420p", 3)
     y, u, v = (
@@ -90,9 +101,50 @@ def test_pictures_follow_the_formula() -> None:
     u, v = u * 255 / 224, v * 255 / 224
     formula = np.stack([y + 1.402 * v, y - 0.344136 * u - 0.714136 * v, y + 1.772 * u])
     drawn = np.zeros((3, 32, 64), np.uint8)
-    Renderer().draw(frame, layout_of(frame), drawn, file="")
+    renderer.draw(frame, layout_of(frame), drawn, file="")
 
     assert np.abs(drawn - formula.clip(0, 255)).max() < 3
+
+
+@given(
+    offset=st.integers(0, 40),
+    pad=st.integers(0, 40),
+    size=st.sampled_from([(16, 2), (48, 34), (64, 48), (272, 130)]),
+)
+def test_nothing_beside_the_slot_is_written(
+    renderer: Renderer, offset: int, pad: int, size: tuple[int, int]
+) -> None:
+    """Slots may begin at any address and have rows of any stride; their neighbours stay."""
+    width, height = size
+    frame = noise(width, height, "yuv420p", offset)
+    memory = np.full(offset + 3 * height * (width + pad) + 64, 9, np.uint8)
+    rows = memory[offset : offset + 3 * height * (width + pad)].reshape(3, height, width + pad)
+    slot = rows[:, :, :width]
+    renderer.draw(frame, layout_of(frame), slot, file="")
+
+    np.testing.assert_array_equal(slot, through_rgb24(frame))
+    slot[:] = 9
+    assert np.all(memory == 9)
+
+
+def test_an_unknown_colour_space_is_refused(renderer: Renderer) -> None:
+    """Colours FFmpeg cannot convert are an error that names them, not a guess."""
+    frame = noise(48, 32, "yuv420p", 0)
+    frame.colorspace = 8
+
+    with pytest.raises(VideoFileError, match=r"top\.mp4.*colour space 8"):
+        renderer.draw(frame, layout_of(frame), np.zeros((3, 32, 48), np.uint8), file="top.mp4")
+
+
+def test_float_slots_may_have_any_stride(renderer: Renderer) -> None:
+    """float32 slots inside wider rows get the same quotients."""
+    frame = noise(48, 32, "yuv420p", 0)
+    wide = np.zeros((3, 32, 60), np.float32)
+    renderer.draw(frame, layout_of(frame), wide[:, :, 3:51], file="")
+
+    np.testing.assert_array_equal(
+        wide[:, :, 3:51], through_rgb24(frame).astype(np.float32) / np.float32(255)
+    )
 
 
 def test_kept_colour_frames_take_half_of_rgb() -> None:
@@ -100,7 +152,7 @@ def test_kept_colour_frames_take_half_of_rgb() -> None:
     assert layout_of(noise(64, 48, "yuv420p", 0)).nbytes == 64 * 48 * 3 // 2
 
 
-def test_a_slot_that_does_not_fit_is_refused() -> None:
+def test_a_slot_that_does_not_fit_is_refused(renderer: Renderer) -> None:
     """Wrong size, wrong number of channels, wrong type: each is named with what would fit."""
     frame = noise(48, 32, "yuv420p", 0)
     for slot in (
@@ -109,7 +161,7 @@ def test_a_slot_that_does_not_fit_is_refused() -> None:
         np.zeros((3, 32, 48), np.int64),
     ):
         with pytest.raises(VideoFileError, match=r"top\.mp4.*48x32.*\(3, 32, 48\)"):
-            Renderer().draw(frame, layout_of(frame), slot, file="top.mp4")
+            renderer.draw(frame, layout_of(frame), slot, file="top.mp4")
 
 
 EXPECTED_VIDEOS = sorted(

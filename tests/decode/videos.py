@@ -115,7 +115,7 @@ def _without_edits(folder: Path) -> Path:
 
 
 def join(paths: Sequence[Path], dest: Path, *, in_band: bool = False) -> Path:
-    """Append files packet by packet; with `in_band`, each keeps its own H.264 parameter sets."""
+    """Append files packet by packet; with `in_band`, all but the first bring parameter sets."""
     with av.open(str(dest), "w") as target:
         with av.open(str(paths[0])) as first:
             stream = target.add_stream_from_template(first.streams.video[0])
@@ -128,7 +128,7 @@ def join(paths: Sequence[Path], dest: Path, *, in_band: bool = False) -> Path:
                     if not packet.size:
                         continue
                     last = max(last, packet.pts + packet.duration)
-                    if in_band and packet.is_keyframe:
+                    if in_band and path != paths[0] and packet.is_keyframe:
                         packet = _prefixed(packet, head)
                     packet.pts += shift
                     packet.dts += shift
@@ -167,7 +167,7 @@ def _joined(folder: Path) -> Path:
 
 
 def _in_band(folder: Path) -> Path:
-    """Two episodes of different encoder settings in one file, each with its parameter sets."""
+    """Two episodes of different encoder settings in one file, as FFmpeg joins them."""
     kinds = ({"g": "6", "x264-params": "cabac=1:ref=3"}, {"g": "6", "x264-params": "cabac=0:ref=1"})
     parts = [
         encode(folder / f"{n}.mp4", "libx264", kind, count=24, seed=n)

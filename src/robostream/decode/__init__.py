@@ -3,7 +3,7 @@
 
 from robostream.decode.backend import Backend
 from robostream.decode.conversion import one_thread
-from robostream.decode.engine import FrameEngine
+from robostream.decode.engine import FrameEngine, Want
 from robostream.decode.file_cache import VideoDecoderCache
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.indexing import build_index
@@ -23,6 +23,7 @@ __all__ = [
     "StatisticsBoard",
     "TorchcodecBackend",
     "VideoDecoderCache",
+    "Want",
     "build_index",
     "one_thread",
 ]

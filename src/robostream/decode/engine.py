@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -29,7 +29,9 @@ from robostream.decode.flights import Flights
 from robostream.decode.frame_index import FrameIndex, Int64s
 from robostream.decode.index_cache import load_index, save_index
 from robostream.decode.indexing import build_index
+from robostream.decode.keeper import Keeper
 from robostream.decode.metering import Meter, MeteredSource
+from robostream.decode.native import load_ffmpeg
 from robostream.decode.pyav_backend import PyavBackend
 from robostream.decode.render import Layout, Renderer, layout_of
 from robostream.decode.slot_table import NextUses
@@ -40,6 +42,7 @@ from robostream.fetch import ByteSource
 
 # Several threads that share out samples in order take steps of this many frames at most.
 _STEP_IN_ORDER = 8
+
 
 
 @dataclass(slots=True)
@@ -63,12 +66,35 @@ class _HeldFile:
         return self.steps >= 2
 
 
+class Want(NamedTuple):
+    """Frames of one file to write into `out`, in the order given.
+
+    Attributes:
+        file: The file's name, as `open_source` knows it.
+        frames: Frame numbers in presentation order, T of them; they may repeat.
+        out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
+            uint16 codes. Each picture must be contiguous.
+        position: Where in the order the sample stands; needed with `next_uses`.
+        within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
+    """
+
+    file: str
+    frames: npt.ArrayLike
+    out: npt.NDArray[Any]
+    position: int | None = None
+    within: tuple[int, int] | None = None
+
+
 @dataclass(slots=True)
 class _Job:
-    """One read in progress: `rows` maps the frames still wanted to their rows of `out`."""
+    """One want in progress: `rows` maps the frames still wanted to their rows of `out`.
+
+    `repeats` are pairs of rows, the first to be filled with what the second holds.
+    """
 
     file: _HeldFile
     rows: dict[int, int]
+    repeats: list[tuple[int, int]]
     out: npt.NDArray[Any]
     position: int
     bounds: tuple[int, int]
@@ -147,101 +173,112 @@ class FrameEngine:
         position: int | None = None,
         within: tuple[int, int] | None = None,
     ) -> None:
-        """Write frames, in the order given, into `out`.
+        """Write frames of one file into `out`; the arguments are those of a `Want`."""
+        self.read_all([Want(file, frames, out, position, within)])
 
-        Args:
-            file: The file's name, as `open_source` knows it.
-            frames: Frame numbers in presentation order, T of them; they may repeat.
-            out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
-                uint16 codes. Each picture must be contiguous.
-            position: Where in the order the sample stands; needed with `next_uses`.
-            within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
+    def read_all(self, wants: Sequence[Want]) -> None:
+        """Write the frames of several wants, in the order of their positions.
+
+        Quicker than one by one: what is kept is converted in one go, and threads take Python's lock
+        from each other less often.
         """
-        held = self.files.get(file)
-        numbers = np.asarray(frames, np.int64).tolist()
-        _check_request(held.index, numbers, out)
-        if position is not None:
-            self._store.advance(position)
+        if not wants:
+            return
+        if wants[0].position is not None:
+            self._store.advance(wants[0].position)
         elif self._store.next_uses is not None:
             raise ValueError("an engine that knows next uses must be told each read's position")
+        meter = Meter()
+        jobs = [self._begin(want, meter) for want in wants]
+        if self._store.budget_bytes:
+            self._serve_kept(jobs, meter)
+        for job in jobs:
+            if job.rows:
+                self._serve_missing(job)
+            for row, first in job.repeats:
+                job.out[row] = job.out[first]
+        self._count(meter, sum(len(job.out) for job in jobs))
+
+    def _begin(self, want: Want, meter: Meter) -> _Job:
+        held = self.files.get(want.file)
+        numbers = np.asarray(want.frames, np.int64).tolist()
+        _check_request(held.index, numbers, want.out)
         rows: dict[int, int] = {}
         repeats = []
         for row, number in enumerate(numbers):
             if rows.setdefault(number, row) != row:
                 repeats.append((row, rows[number]))
-        bounds = within or (0, held.index.num_frames)
-        job = _Job(held, rows, out, position or 0, bounds, held.follows(numbers), Meter())
-        self._serve(job)
-        for row, first in repeats:
-            out[row] = out[first]
-        self._count(job.meter, len(numbers))
+        bounds = want.within or (0, held.index.num_frames)
+        is_in_order = held.follows(numbers)
+        return _Job(held, rows, repeats, want.out, want.position or 0, bounds, is_in_order, meter)
 
-    def _serve(self, job: _Job) -> None:
+    def _serve_missing(self, job: _Job) -> None:
         if not self._store.budget_bytes:
-            self._decode(job, choose_wanted(job.file.index, np.array(sorted(job.rows))))
+            wanted = sorted(job.rows)
+            self._decode(job, wanted, choose_wanted(job.file.index, np.array(wanted)))
             return
-        self._serve_kept(job)
         while job.rows:
             edges = job.file.stretches
             stretch = int(np.searchsorted(edges, min(job.rows), "right")) - 1
             bounds = int(edges[stretch]), int(edges[stretch + 1])
             with self._flights.board((job.file.name, stretch)) as is_mine:
                 # Whoever decoded the stretch before may have kept what is wanted here.
-                self._serve_kept(job)
+                self._serve_kept([job], job.meter)
                 wanted = sorted(frame for frame in job.rows if frame < bounds[1])
                 if is_mine and wanted:
-                    self._decode(job, self._choose(job, self._miss(job, wanted, bounds)))
+                    self._decode(job, wanted, self._choose(job, wanted, bounds))
 
-    def _serve_kept(self, job: _Job) -> None:
+    def _serve_kept(self, jobs: list[_Job], meter: Meter) -> None:
         """Write the frames that are kept."""
-        kept = self._store.pin(job.file.name, job.rows)
-        if not kept:
-            return
         began = time.perf_counter()
         renderer = self._renderer()
+        found = [(job, self._store.pin(job.file.name, job.rows)) for job in jobs]
         try:
-            for one in kept:
-                out = job.out[job.rows.pop(one.frame)]
-                renderer.draw_packed(one.content, one.layout, out, file=job.file.name)
+            for job, kept in found:
+                for one in kept:
+                    out = job.out[job.rows.pop(one.frame)]
+                    renderer.draw_packed(one.content, one.layout, out, file=job.file.name)
+                meter.store_hits += len(kept)
         finally:
-            self._store.unpin(kept)
-        job.meter.convert_s += time.perf_counter() - began
-        job.meter.store_hits += len(kept)
+            self._store.unpin([one for _, kept in found for one in kept])
+        meter.convert_s += time.perf_counter() - began
 
-    def _miss(self, job: _Job, wanted: list[int], bounds: tuple[int, int]) -> Miss:
-        return Miss(
+    def _choose(self, job: _Job, wanted: list[int], stretch: tuple[int, int]) -> Choice:
+        miss = Miss(
             file=job.file.name,
             wanted=np.array(wanted, np.int64),
-            first=min(max(bounds[0], job.bounds[0]), wanted[0]),
-            stop=max(min(bounds[1], job.bounds[1]), wanted[-1] + 1),
+            first=min(max(stretch[0], job.bounds[0]), wanted[0]),
+            stop=max(min(stretch[1], job.bounds[1]), wanted[-1] + 1),
             position=job.position,
             is_in_order=job.is_in_order,
             layout=job.file.layout,
         )
-
-    def _choose(self, job: _Job, miss: Miss) -> Choice:
         if self._store.next_uses is None:
             return choose_by_recency(job.file.index, miss, self._store)
         return choose_by_next_use(job.file.index, miss, self._store)
 
-    def _decode(self, job: _Job, choice: Choice) -> None:
+    def _decode(self, job: _Job, wanted: list[int], choice: Choice) -> None:
         """Decode the chosen runs, write what is wanted, keep what is to be kept."""
         began, elsewhere = time.perf_counter(), job.meter.elsewhere_s
-        source = MeteredSource(job.file.source, job.meter)
-        keeper = _Keeper(self._store, job.file, choice, self._renderer(), job.meter)
+        file, meter = job.file, job.meter
+        source = MeteredSource(file.source, meter)
+        keeper = Keeper(self._store, file.name, choice, self._renderer(), meter)
         try:
             for run in choice.runs:
-                for frame, picture in self._backend.decode(source, job.file.index, run):
-                    job.meter.images_decoded += 1
+                for frame, picture in self._backend.decode(source, file.index, run):
+                    meter.images_decoded += 1
                     if frame in job.rows:
                         self._deliver(job, frame, picture)
                     keeper.keep(frame, picture)
         finally:
-            keeper.close()
-            spent = time.perf_counter() - began - (job.meter.elsewhere_s - elsewhere)
-            job.meter.decode_s += spent
-        if job.rows:
-            _check_delivered(job.file.index, choice, list(job.rows))
+            file.layout = keeper.close() or file.layout
+            meter.decode_s += time.perf_counter() - began - (meter.elsewhere_s - elsewhere)
+        missing = [frame for frame in wanted if frame in job.rows]
+        if missing:
+            raise VideoFileError(
+                f"{file.index.file}: the decoder gave no picture for frame {missing[0]}. The file "
+                "is damaged; download or copy it again."
+            )
 
     def _deliver(self, job: _Job, frame: int, picture: av.VideoFrame) -> None:
         began = time.perf_counter()
@@ -251,7 +288,7 @@ class FrameEngine:
 
     def _renderer(self) -> Renderer:
         if not hasattr(self._local, "renderer"):
-            self._local.renderer = Renderer()
+            self._local.renderer = Renderer(load_ffmpeg())
         renderer: Renderer = self._local.renderer
         return renderer
 
@@ -286,61 +323,6 @@ class FrameEngine:
                 closed,
             )
         )
-
-
-class _Keeper:
-    """Puts the chosen frames of one decoding into the store."""
-
-    def __init__(
-        self, store: FrameStore, file: _HeldFile, choice: Choice, renderer: Renderer, meter: Meter
-    ) -> None:
-        self._store = store
-        self._file = file
-        self._choice = choice
-        self._renderer = renderer
-        self._meter = meter
-        self._places: dict[int, int] = {frame: at for at, frame in enumerate(choice.keep)}
-        self._slots: list[int] | None = None
-        self._filled: list[int] = []
-
-    def keep(self, frame: int, picture: av.VideoFrame) -> None:
-        """Keep a frame if it was chosen and there is room."""
-        place = self._places.get(frame)
-        if place is None:
-            return
-        began = time.perf_counter()
-        layout = layout_of(picture)
-        if self._slots is None:
-            self._file.layout = layout
-            self._slots = self._store.reserve(layout, self._choice.uses[:, 0])
-        if place < len(self._slots) and layout == self._file.layout:
-            slot = self._store.view(self._slots[place])
-            self._renderer.pack(picture, layout, slot, file=self._file.name)
-            self._filled.append(place)
-        self._meter.copy_s += time.perf_counter() - began
-
-    def close(self) -> None:
-        """Make known what was kept and give back what was reserved in vain."""
-        if self._slots is None or self._file.layout is None:
-            return
-        frames = [self._choice.keep[place] for place in self._filled]
-        slots = [self._slots[place] for place in self._filled]
-        uses = self._choice.uses[self._filled]
-        self._store.publish(self._file.layout, self._file.name, frames, slots, uses)
-        self._store.release(sorted(set(self._slots) - set(slots)))
-
-
-def _check_delivered(index: FrameIndex, choice: Choice, missing: list[int]) -> None:
-    packets = index.packets_of(np.array(missing))
-    for frame, packet in zip(missing, packets.tolist(), strict=True):
-        if any(
-            run.first_packet <= packet < run.stop_packet and frame >= run.first_frame
-            for run in choice.runs
-        ):
-            raise VideoFileError(
-                f"{index.file}: the decoder gave no picture for frame {frame}. The file is "
-                "damaged; download or copy it again."
-            )
 
 
 def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import chain
 
 import av
 
@@ -85,29 +86,26 @@ def _feed(
     run: Run,
     first_frame: int,
 ) -> Iterator[tuple[int, av.VideoFrame]]:
-    for number, content in zip(
-        index.frames_of(run.first_packet, run.stop_packet), packets, strict=True
-    ):
-        # A packet of its own memory: decoders read past the end, where FFmpeg wants zeros.
-        packet = av.Packet(len(content))
-        packet.update(content)  # type: ignore[arg-type]  # any buffer will do
-        # The frame's number rides through the decoder as its time stamp.
-        packet.pts = number
-        yield from _numbered(context.decode(packet), index, first_frame)
-    yield from _numbered(context.decode(None), index, first_frame)
+    numbers = index.frames_of(run.first_packet, run.stop_packet)
+    # The last packet is none at all: it makes the decoder give what it has held back.
+    for packet in chain(map(_packet, packets, numbers), (None,)):
+        for frame in context.decode(packet):
+            number = frame.pts
+            if number is None or number < first_frame:
+                yield -1, frame
+            elif frame.is_corrupt:
+                raise VideoFileError(
+                    f"{index.file}: frame {number} is damaged; the decoder could only guess it. "
+                    "Download or copy the file again."
+                )
+            else:
+                yield number, frame
 
 
-def _numbered(
-    frames: list[av.VideoFrame], index: FrameIndex, first_frame: int
-) -> Iterator[tuple[int, av.VideoFrame]]:
-    for frame in frames:
-        number = frame.pts
-        if number is None or number < first_frame:
-            yield -1, frame
-            continue
-        if frame.is_corrupt:
-            raise VideoFileError(
-                f"{index.file}: frame {number} is damaged; the decoder could only guess it. "
-                "Download or copy the file again."
-            )
-        yield number, frame
+def _packet(content: memoryview, number: int) -> av.Packet:
+    # Of its own memory: decoders read past the end, where FFmpeg wants zeros.
+    packet = av.Packet(len(content))
+    packet.update(content)  # type: ignore[arg-type]  # any buffer will do
+    # The frame's number rides through the decoder as its time stamp.
+    packet.pts = number
+    return packet

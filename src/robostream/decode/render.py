@@ -11,7 +11,7 @@ rounding, so they go through rgb24.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import av
@@ -21,7 +21,7 @@ from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode.conversion import one_thread
-from robostream.decode.native import PlaneReader, load_ffmpeg
+from robostream.decode.native import Ffmpeg, PlaneReader
 from robostream.errors import VideoFileError
 
 Bytes = npt.NDArray[np.uint8]
@@ -33,11 +33,16 @@ _GBRP_WIDTH_MULTIPLE = 16
 # RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
 _COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 _WHITE = np.float32(255)
+_DEPTH_TYPES = (np.dtype(np.uint16),)
+_COLOUR_TYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """How a kept frame lies in its bytes: as decoded (4:2:0), or as the finished picture."""
+    """How a kept frame lies in its bytes: as decoded (4:2:0), or as the finished picture.
+
+    `shape` and `dtypes` are those of the slots of a batch it can be written into. There is one object per layout (see `layout_of`), so that comparing and looking up is quick.
+    """
 
     kind: str
     width: int
@@ -45,11 +50,16 @@ class Layout:
     colorspace: int
     color_range: int
     nbytes: int = field(init=False)
+    shape: tuple[int, int, int] = field(init=False)
+    dtypes: tuple[np.dtype[Any], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         content = sum(width * height for width, height in self.plane_sizes)
+        depth = self.kind == "depth"
         # A multiple of 64, so that every frame begins where vector instructions like it.
         object.__setattr__(self, "nbytes", -(-content // 64) * 64)
+        object.__setattr__(self, "shape", (1 if depth else 3, self.height, self.width))
+        object.__setattr__(self, "dtypes", _DEPTH_TYPES if depth else _COLOUR_TYPES)
 
     @property
     def plane_sizes(self) -> list[tuple[int, int]]:
@@ -70,7 +80,7 @@ def layout_of(frame: av.VideoFrame) -> Layout:
     )
 
 
-@lru_cache(maxsize=256)
+@cache
 def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> Layout:
     if name in _PLANAR_8BIT and height % 2 == 0:
         # Half the bytes of RGB, and as quick to turn into a picture as RGB is to copy.
@@ -79,9 +89,13 @@ def _layout(name: str, width: int, height: int, colorspace: int, color_range: in
 
 
 class Renderer:
-    """Turns frames into pictures. For one thread: it reuses its scratch memory."""
+    """Turns frames into pictures. For one thread: it reuses its scratch memory.
 
-    def __init__(self) -> None:
+    With `ffmpeg` None, numpy does the copying; the pictures are the same.
+    """
+
+    def __init__(self, ffmpeg: Ffmpeg | None) -> None:
+        self._ffmpeg = ffmpeg
         self._reformatter = VideoReformatter()
         self._readers: dict[Layout, PlaneReader | None] = {}
         self._wide: dict[Layout, _WideFrame] = {}
@@ -136,16 +150,18 @@ class Renderer:
             wide = self._wide_frame(layout)
             wide.fill(frame)
             _write_planes(self._reformat(wide.frame, "gbrp", file), out)
-        elif out.dtype == np.uint8 and out.strides[2] == 1:
+        elif out.dtype == np.uint8 and out.flags.c_contiguous:
             reader.write(frame, out)
         else:
-            colours = self._colours.setdefault(layout, np.empty(out.shape, np.uint8))
+            if layout not in self._colours:
+                self._colours[layout] = np.empty(out.shape, np.uint8)
+            colours = self._colours[layout]
             reader.write(frame, colours)
             _write_colours(colours, out)
 
     def _reader(self, layout: Layout) -> PlaneReader | None:
         if layout not in self._readers:
-            self._readers[layout] = _open_reader(layout)
+            self._readers[layout] = _open_reader(layout, self._ffmpeg)
         return self._readers[layout]
 
     def _wide_frame(self, layout: Layout) -> _WideFrame:
@@ -188,8 +204,7 @@ class _WideFrame:
             at += mine.size
 
 
-def _open_reader(layout: Layout) -> PlaneReader | None:
-    ffmpeg = load_ffmpeg()
+def _open_reader(layout: Layout, ffmpeg: Ffmpeg | None) -> PlaneReader | None:
     is_simple = layout.kind in _PLANAR_8BIT and layout.colorspace in _COLORSPACES
     if ffmpeg is None or not is_simple or layout.width % _GBRP_WIDTH_MULTIPLE:
         return None
@@ -226,13 +241,10 @@ def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:
 
 
 def _check_slot(layout: Layout, out: Picture, file: str) -> None:
-    depth = layout.kind == "depth"
-    wanted = (1 if depth else 3, layout.height, layout.width)
-    dtypes = (np.uint16,) if depth else (np.uint8, np.float32)
-    if out.shape != wanted or out.dtype not in dtypes:
+    if out.shape != layout.shape or out.dtype not in layout.dtypes:
         raise VideoFileError(
-            f"{file}: the video holds {'depth' if depth else 'colour'} pictures of "
-            f"{layout.width}x{layout.height}, which fill slots of shape {wanted} and type "
-            f"{' or '.join(np.dtype(d).name for d in dtypes)}; asked for {out.shape} of "
+            f"{file}: the video holds {'depth' if layout.kind == 'depth' else 'colour'} pictures "
+            f"of {layout.width}x{layout.height}, which fill slots of shape {layout.shape} and type "
+            f"{' or '.join(d.name for d in layout.dtypes)}; asked for {out.shape} of "
             f"{out.dtype.name}. The feature's shape in meta/info.json does not fit this video."
         )

@@ -54,6 +54,8 @@ class DecodeStatistics:
 
     def __init__(self, row: npt.NDArray[np.float64] | None = None) -> None:
         self._row = np.zeros(len(COUNTERS)) if row is None else row
+        # The same memory; a number in it is changed quicker through this than through numpy.
+        self._cells = memoryview(self._row)
         self._lock = threading.Lock()
 
     def add(self, amounts: Sequence[float]) -> None:
@@ -61,7 +63,7 @@ class DecodeStatistics:
         with self._lock:
             for column, amount in enumerate(amounts):
                 if amount:
-                    self._row[column] += amount
+                    self._cells[column] += amount
 
     def summary(self) -> dict[str, float]:
         """Return all counters, and what follows from them."""
