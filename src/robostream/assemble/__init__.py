@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: rows, windows, pads and pictures put together."""
 
-from robostream.assemble.batch import BatchWriter
+from robostream.assemble.batch import BatchWriter, Sample
 from robostream.assemble.download import localise
 from robostream.assemble.episode import Episode, VideoSpan, load_episode
+from robostream.assemble.layout import SampleLayout
 from robostream.assemble.map_style import MapReader
 from robostream.assemble.rows import RowReader
 from robostream.assemble.selection import (
@@ -24,6 +25,8 @@ __all__ = [
     "ImageTransforms",
     "MapReader",
     "RowReader",
+    "Sample",
+    "SampleLayout",
     "SampleSpec",
     "VideoSpan",
     "load_episode",

@@ -17,15 +17,17 @@ from robostream.meta import LeRobotDatasetMetadata
 
 @dataclass(frozen=True, slots=True)
 class VideoSpan:
-    """Where one camera's pictures of an episode lie: a file, and each frame's number in it."""
+    """Where one camera's pictures of an episode lie.
+
+    Attributes:
+        file: The video file.
+        numbers: Each frame's number in it.
+        within: The frames [first, stop) of the file that are the episode's.
+    """
 
     file: str
     numbers: npt.NDArray[np.int64]
-
-    @property
-    def within(self) -> tuple[int, int]:
-        """The frames [first, stop) of the file that are the episode's."""
-        return int(self.numbers[0]), int(self.numbers[-1]) + 1
+    within: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def load_episode(
             tolerance_s=spec.tolerance_s,
             where=f"{key}, episode {episode}",
         )
-        spans[key] = VideoSpan(file, numbers)
+        spans[key] = VideoSpan(file, numbers, (int(numbers[0]), int(numbers[-1]) + 1))
     return Episode(rows, spans)
 
 

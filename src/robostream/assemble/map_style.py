@@ -15,8 +15,9 @@ import numpy as np
 import torch
 
 from robostream import config
-from robostream.assemble.batch import BatchWriter
+from robostream.assemble.batch import BatchWriter, Sample
 from robostream.assemble.episode import Episode, load_episode
+from robostream.assemble.layout import SampleLayout
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.selection import FrameSelection
 from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms
@@ -48,6 +49,7 @@ class MapReader:
         self.meta = meta
         self.selection = selection
         self.spec = spec
+        self._layout = SampleLayout(meta, spec)
         self._row_cache_bytes = row_cache_bytes
         self._frame_cache_bytes = frame_cache_bytes
         self._video_backend = _check_backend(video_backend)
@@ -56,8 +58,8 @@ class MapReader:
     def item(self, number: int) -> dict[str, Any]:
         """Return the sample of an item."""
         episode, frame = self.selection.locate(number)
-        writer = BatchWriter(1, self.meta, self.spec, allocate=np.empty)
-        writer.fill(0, self.episode(episode), frame, self.engine, position=0)
+        writer = BatchWriter(1, self._layout, allocate=np.empty)
+        writer.fill([Sample(0, self.episode(episode), frame, position=0)], self.engine)
         return writer.item()
 
     def row(self, number: int) -> dict[str, Any]:
@@ -82,6 +84,7 @@ class MapReader:
         """Replace what is applied to each camera of a sample."""
         check_transforms(image_transforms)
         self.spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
+        self._layout = SampleLayout(self.meta, self.spec)
 
     def episode(self, episode: int) -> Episode:
         """Return an episode at hand, from the cache or from its files."""

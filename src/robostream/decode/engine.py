@@ -44,7 +44,6 @@ from robostream.fetch import ByteSource
 _STEP_IN_ORDER = 8
 
 
-
 @dataclass(slots=True)
 class _HeldFile:
     """What is held open for one file."""

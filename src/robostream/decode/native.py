@@ -110,9 +110,7 @@ class PlaneReader:
         address, channel = _address(out), width * height
         # FFmpeg's planar RGB comes as green, blue, red.
         self._to[0], self._to[1], self._to[2] = address + channel, address + 2 * channel, address
-        self._ffmpeg.convert(
-            self._context, self._from, lines, 0, height, self._to, self._to_lines
-        )
+        self._ffmpeg.convert(self._context, self._from, lines, 0, height, self._to, self._to_lines)
 
     def pack(self, frame: av.VideoFrame, slot: npt.NDArray[np.uint8]) -> None:
         """Copy a frame's planes, one after the other and without padding, into bytes."""
@@ -128,4 +126,4 @@ class PlaneReader:
 
 def _address(array: npt.NDArray[Any]) -> int:
     # Several times quicker than asking numpy, and only contiguous memory gets through.
-    return ctypes.addressof(_Byte.from_buffer(array))
+    return ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import av
 
@@ -102,7 +103,7 @@ def _feed(
                 yield number, frame
 
 
-def _packet(content: memoryview, number: int) -> av.Packet:
+def _packet(content: memoryview, number: int) -> av.Packet[Any]:
     # Of its own memory: decoders read past the end, where FFmpeg wants zeros.
     packet = av.Packet(len(content))
     packet.update(content)  # type: ignore[arg-type]  # any buffer will do

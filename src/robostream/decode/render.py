@@ -41,7 +41,8 @@ _COLOUR_TYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 class Layout:
     """How a kept frame lies in its bytes: as decoded (4:2:0), or as the finished picture.
 
-    `shape` and `dtypes` are those of the slots of a batch it can be written into. There is one object per layout (see `layout_of`), so that comparing and looking up is quick.
+    `shape` and `dtypes` are those of the slots of a batch it can be written into. There is one
+    object per layout (see `layout_of`), so that comparing and looking up is quick.
     """
 
     kind: str

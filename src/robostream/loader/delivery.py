@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.assemble import BatchWriter, SampleSpec
+from robostream.assemble import BatchWriter, Sample, SampleSpec
 from robostream.decode import NEVER
 from robostream.errors import DatasetError
 from robostream.loader.ordered import map_ordered
@@ -67,8 +67,12 @@ def deliver(
     group = max(1, _PICTURES_PER_PART // max(1, _pictures(shop.spec)))
 
     def fill(part: _Part) -> _Part:
-        for place in part.places:
-            _fill_place(part, place, share, shop, pool)
+        try:
+            _fill(part, part.places, share, shop, pool)
+        except Exception:
+            # One by one, to find the sample that cannot be built.
+            for place in part.places:
+                _fill_place(part, place, share, shop, pool)
         return part
 
     parts = (part for batch in batches for part in _split(batch, shop, group))
@@ -86,19 +90,34 @@ def deliver(
 
 def _split(batch: Batch, shop: Workshop, group: int) -> Iterator[_Part]:
     size = len(batch.positions)
-    writer = BatchWriter(size, shop.meta, shop.spec, allocate=shop.buffers.take)
+    writer = BatchWriter(size, shop.layout, allocate=shop.buffers.take)
     for first in range(0, size, group):
         yield _Part(batch, writer, range(first, min(first + group, size)))
 
 
+def _fill(
+    part: _Part, places: Sequence[int], share: Share, shop: Workshop, pool: EpisodePool
+) -> None:
+    samples = []
+    for place in places:
+        position = part.batch.positions[place]
+        episode, frame = _resolve(part, place, share, shop)
+        time = shop.foresight.time(share.time(position))
+        samples.append(Sample(place, pool.get(episode), frame, time))
+    part.writer.fill(samples, shop.engine)
+
+
+def _resolve(part: _Part, place: int, share: Share, shop: Workshop) -> tuple[int, int]:
+    planned = int(part.batch.episodes[place]), int(part.batch.frames[place])
+    return shop.quarantine.resolve(share.plan, part.batch.positions[place], planned)
+
+
 def _fill_place(part: _Part, place: int, share: Share, shop: Workshop, pool: EpisodePool) -> None:
     position = part.batch.positions[place]
-    planned = int(part.batch.episodes[place]), int(part.batch.frames[place])
-    time = shop.foresight.time(share.time(position))
     while True:
-        episode, frame = shop.quarantine.resolve(share.plan, position, planned)
+        episode, frame = _resolve(part, place, share, shop)
         try:
-            part.writer.fill(place, pool.get(episode), frame, shop.engine, position=time)
+            _fill(part, [place], share, shop, pool)
             return
         except DatasetError as error:
             if not shop.quarantine.accept(episode, error):

@@ -64,11 +64,14 @@ class EpisodePool:
         """Return when pictures of a video file are needed after a time, a row for each."""
         with self._lock:
             entries = list(self._by_file.get(file, {}).items())
-        found = [
-            (inside, resident.uses[key].after(own, after))
-            for (_, key), resident in entries
-            for inside, own in [_inside(resident.episode.spans[key].numbers, frames)]
-        ]
+        first, last = int(frames.min()), int(frames.max())
+        found = []
+        for (_, key), resident in entries:
+            span = resident.episode.spans[key]
+            # A file may hold hundreds of episodes; the frames asked for are mostly those of one.
+            if span.within[0] <= last and first < span.within[1]:
+                inside, own = _inside(span.numbers, frames)
+                found.append((inside, resident.uses[key].after(own, after)))
         columns = max([uses.shape[1] for _, uses in found], default=1)
         result = np.full((len(frames), columns), NEVER)
         for inside, uses in found:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.assemble import Episode, RowReader, SampleSpec, load_episode
+from robostream.assemble import Episode, RowReader, SampleLayout, SampleSpec, load_episode
 from robostream.decode import NEVER, DecodeStatistics, FrameEngine, NextUses, StatisticsBoard
 from robostream.fetch import open_source
 from robostream.loader.buffers import BufferPool
@@ -100,6 +100,7 @@ class Workshop:
         self.process = os.getpid()
         self.meta = meta
         self.spec = spec
+        self.layout = SampleLayout(meta, spec)
         self.quarantine = quarantine
         self.threads = budgets.threads or default_threads(num_workers)
         self.samples_in_flight = samples_in_flight

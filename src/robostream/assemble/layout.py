@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How samples lie in a batch: which arrays, windows, cameras and texts. Worked out once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble.spec import SampleSpec
+from robostream.assemble.windows import Offsets
+from robostream.meta import DepthCoding, LeRobotDatasetMetadata, image_shape, is_depth
+
+ArrayLayout = tuple[tuple[int, ...], npt.DTypeLike]
+
+
+@dataclass(frozen=True, slots=True)
+class CameraLayout:
+    """One camera of a sample.
+
+    Attributes:
+        key: Its name.
+        shape: Of its pictures in a sample, with an axis for a window of several.
+        dtype: uint8, or float32.
+        stack: The same shape as (steps, channels, height, width).
+        coding: How a depth video's codes become distances; None for all else.
+        is_transformed: Whether the user's transform applies: to all cameras but depth.
+        recorded_unit: The unit of a depth picture in Parquet; None for all else.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike
+    stack: tuple[int, ...]
+    coding: DepthCoding | None
+    is_transformed: bool
+    recorded_unit: str | None
+
+
+class SampleLayout:
+    """How the samples of one recipe lie in a batch."""
+
+    def __init__(self, meta: LeRobotDatasetMetadata, spec: SampleSpec) -> None:
+        self.meta = meta
+        self.spec = spec
+
+    @cached_property
+    def cameras(self) -> list[CameraLayout]:
+        """The cameras of a sample."""
+        return [_camera_layout(key, self.meta, self.spec) for key in self.spec.cameras]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The features that are texts, and the task."""
+        features = self.meta.features
+        texts = [k for k in self.spec.columns if features[k]["dtype"] in ("string", "language")]
+        return [*texts, "task"]
+
+    @cached_property
+    def windows(self) -> list[tuple[Offsets, list[str]]]:
+        """The windows, each with the features that have it."""
+        shared: dict[bytes, tuple[Offsets, list[str]]] = {}
+        for key, offsets in self.spec.windows.items():
+            shared.setdefault(offsets.tobytes(), (offsets, []))[1].append(key)
+        return list(shared.values())
+
+    @cached_property
+    def arrays(self) -> dict[str, ArrayLayout]:
+        """Shape and dtype of each array of a sample."""
+        layout: dict[str, ArrayLayout] = {}
+        for key in self.spec.columns:
+            entry = self.meta.features[key]
+            if entry["dtype"] in ("string", "language", "image"):
+                continue
+            inner = () if entry["shape"] == (1,) else entry["shape"]
+            window = (len(self.spec.windows[key]),) if key in self.spec.windows else ()
+            kind = np.dtype(entry["dtype"]).kind
+            dtype = {"b": np.bool_, "f": np.float32}.get(kind, np.int64)
+            layout[key] = ((*window, *inner), dtype)
+        for camera in self.cameras:
+            if not camera.is_transformed:
+                layout[camera.key] = (camera.shape, camera.dtype)
+        pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
+        return layout | pads
+
+
+def _camera_layout(key: str, meta: LeRobotDatasetMetadata, spec: SampleSpec) -> CameraLayout:
+    """Return the layout of a camera, before any transform.
+
+    A window of one frame keeps its axis for pictures in Parquet and loses it for videos.
+    """
+    entry = meta.features[key]
+    depth, video = is_depth(entry), key in spec.videos
+    info = entry.get("info") or {}
+    steps = len(spec.windows.get(key, ()))
+    is_bare = steps == 0 or (steps == 1 and video)
+    picture = image_shape(entry)
+    return CameraLayout(
+        key=key,
+        shape=picture if is_bare else (steps, *picture),
+        dtype=np.uint8 if video and spec.return_uint8 and not depth else np.float32,
+        stack=(max(steps, 1), *picture),
+        coding=DepthCoding.from_info(info) if depth and video else None,
+        is_transformed=spec.image_transforms is not None and not depth,
+        recorded_unit=info.get("depth_unit") if depth else None,
+    )
