@@ -40,7 +40,7 @@ STRETCH_FRAMES = 32
 # By how many positions threads may serve samples out of order before a frame is decoded twice.
 REORDER_POSITIONS = 64
 # Batches built ahead of the one being consumed, per process.
-PREFETCH_BATCHES = 2
+PREFETCH_BATCHES = 4
 # Memory kept to build batches in, per process.
 BATCH_MEMORY_BYTES = 1024**3
 

@@ -3,27 +3,18 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from robostream.decode.flights import Flights
 
 
-def test_one_does_the_work_while_others_wait() -> None:
-    """Of many at once one is told to work; the others come back after it is done."""
+def test_of_many_at_once_one_gets_the_work() -> None:
+    """One is told to work; the others get what is set once it is done."""
     flights = Flights()
-    done = threading.Event()
     barrier = threading.Barrier(6)
-    waited: list[bool] = []
+    landings: list[threading.Event | None] = []
 
     def fly() -> None:
         barrier.wait()
-        with flights.board("key") as is_mine:
-            if is_mine:
-                # The others are on their way in; whoever waits must see this set.
-                threading.Event().wait(0.05)
-                done.set()
-            else:
-                waited.append(done.is_set())
+        landings.append(flights.claim("key"))
 
     threads = [threading.Thread(target=fly) for _ in range(6)]
     for thread in threads:
@@ -31,27 +22,25 @@ def test_one_does_the_work_while_others_wait() -> None:
     for thread in threads:
         thread.join()
 
-    assert all(waited)
-    assert done.is_set()
+    others = [landing for landing in landings if landing is not None]
+    assert len(others) == 5
+    assert not any(landing.is_set() for landing in others)
+    flights.land("key")
+    assert all(landing.is_set() for landing in others)
 
 
-def test_a_failure_lets_the_next_one_try() -> None:
-    """If the work fails, the error goes to who did it and the key is free again."""
+def test_work_that_is_done_can_be_claimed_again() -> None:
+    """Whether it went well or not: who claims it next finds out."""
     flights = Flights()
+    assert flights.claim("key") is None
+    flights.land("key")
 
-    def fail() -> None:
-        with flights.board("key"):
-            raise RuntimeError("no luck")
-
-    with pytest.raises(RuntimeError, match="no luck"):
-        fail()
-    with flights.board("key") as is_mine:
-        assert is_mine
+    assert flights.claim("key") is None
 
 
 def test_different_work_goes_on_at_once() -> None:
     """Keys do not wait for each other."""
     flights = Flights()
-    with flights.board("a") as first, flights.board("b") as second:
-        assert first
-        assert second
+
+    assert flights.claim("a") is None
+    assert flights.claim("b") is None

@@ -49,9 +49,17 @@ def table_of(uses: dict[int, list[int]]) -> object:
     return look_up
 
 
-def new_store(budget: int, uses: object | None = None, reorder: int = 0) -> FrameStore:
+def new_store(
+    budget: int, uses: object | None = None, reorder: int = 0, keep_used: bool = True
+) -> FrameStore:
     """Return a store in RAM."""
-    return FrameStore(budget, folder=None, next_uses=uses, reorder=reorder)  # type: ignore[arg-type]
+    return FrameStore(
+        budget,
+        folder=None,
+        next_uses=uses,
+        reorder=reorder,
+        keep_used=keep_used,  # type: ignore[arg-type]
+    )
 
 
 @given(

@@ -26,6 +26,7 @@ from robostream.bench.table import format_table, machine
 from robostream.config import quiet_encoders
 from robostream.decode import NEVER, FrameEngine, Want
 from robostream.fetch import LocalSource
+from robostream.loader.uses import FrameUses
 from robostream.tools import SynthSpec, make_dataset
 
 TITLE = "decode: images/s of the frame engine against decoding alone"
@@ -36,7 +37,7 @@ _FPS = 30
 _NOW = np.zeros(1, np.int64)
 _EIGHT_STEPS = np.arange(-7, 1) * _FPS
 _BATCH = 32
-_USES_TOLD = 8
+_USES_TOLD = 10
 # As the loader reads.
 _PICTURES_PER_READ = 24
 # Above what all images take as 4:2:0, so that each is decoded once a round; not so far above that
@@ -159,10 +160,10 @@ class Order:
         position_of = np.empty(count, np.int64)
         position_of[self.samples] = np.arange(count) + self.first_position
         wanted = self.window(np.arange(count))
-        positions = np.repeat(position_of, wanted.shape[1])
-        order = np.lexsort((positions, wanted.ravel()))
-        self._uses = positions[order]
-        self._heads = np.searchsorted(wanted.ravel()[order], np.arange(count + 1))
+        span = self.first_position + count
+        self._uses = FrameUses(
+            np.unique(wanted * span + position_of[:, None]), span, columns=_USES_TOLD
+        )
 
     def window(self, samples: Int64s) -> Int64s:
         """Return the frames each sample wants, kept inside its episode."""
@@ -177,21 +178,16 @@ class Order:
 
     def __call__(self, file: str, frames: Int64s, after: int) -> Int64s:
         """Return the next uses of frames, as the engine asks for them."""
-        table = np.full((len(frames), _USES_TOLD), NEVER, np.int64)
         round_number, _, path = file.partition(":")
         if round_number != self._round:
-            return table
-        for line, frame in zip(table, (frames + self._first_in[path]).tolist(), strict=True):
-            uses = self._uses[self._heads[frame] : self._heads[frame + 1]]
-            ahead = uses[np.searchsorted(uses, after, "right") :][:_USES_TOLD]
-            line[: len(ahead)] = ahead
-        return table
+            return np.full((len(frames), 1), NEVER)
+        return self._uses.after(frames + self._first_in[path], after)
 
 
 def _measure(cases: list[Case], *, rounds: int) -> None:
     orders = [Order(case.videos, case.offsets) for case in cases]
     engines = [
-        FrameEngine(_open_named, store_bytes=case.store_bytes, next_uses=order)
+        FrameEngine(_open_named, store_bytes=case.store_bytes, next_uses=order, keep_used=False)
         for case, order in zip(cases, orders, strict=True)
     ]
     for round_number in range(rounds + 1):

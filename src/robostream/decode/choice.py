@@ -98,9 +98,8 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     """
     assert store.next_uses is not None
     frames = np.arange(miss.first, miss.stop)
-    uses = store.next_uses(miss.file, frames, store.served).copy()
     at_wanted = miss.wanted - miss.first
-    uses[at_wanted] = _without(uses[at_wanted], miss.position)
+    uses = _without(store.next_uses(miss.file, frames, store.served), at_wanted, miss.position)
     due = uses[:, 0]
     keep = (due != NEVER) & ~np.array(store.holds(miss.file, frames.tolist()))
     if miss.layout is not None:
@@ -115,6 +114,11 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     return Choice(plan_runs(index, frames[decode]), frames[kept].tolist(), uses[kept])
 
 
-def _without(uses: Int64s, position: int) -> Int64s:
-    """Return rows of uses without the one that is being served."""
-    return np.sort(np.where(uses == position, NEVER, uses), axis=1)
+def _without(uses: Int64s, rows: Int64s, position: int) -> Int64s:
+    """Return uses without the one of `rows` that is being served. Pure.
+
+    All rows lose their last column, so that one without a NEVER still says that it may go on.
+    """
+    uses = uses.copy()
+    uses[rows] = np.sort(np.where(uses[rows] == position, NEVER, uses[rows]), axis=1)
+    return uses[:, :-1] if uses.shape[1] > 1 else uses

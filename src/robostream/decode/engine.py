@@ -111,6 +111,8 @@ class FrameEngine:
         store_folder: Keeps decoded frames in a nameless file here instead of in RAM.
         next_uses: Knows when frames will be wanted again; without it the least recently used go.
         reorder: By how many positions samples may be served out of order.
+        keep_used: Whether frames without a known use ahead are kept while there is room for them,
+            for an epoch to come.
         backend: What decodes; PyAV unless given.
         index_folder: Keeps the indices of files here; it is to belong to one version of a dataset.
         statistics: Where counts go; new counters unless given.
@@ -125,6 +127,7 @@ class FrameEngine:
         store_folder: Path | None = None,
         next_uses: NextUses | None = None,
         reorder: int = REORDER_POSITIONS,
+        keep_used: bool = True,
         backend: Backend | None = None,
         index_folder: Path | None = None,
         statistics: DecodeStatistics | None = None,
@@ -134,7 +137,11 @@ class FrameEngine:
         self._open_source = open_source
         self._backend = backend or PyavBackend()
         self._store = FrameStore(
-            store_bytes, folder=store_folder, next_uses=next_uses, reorder=reorder
+            store_bytes,
+            folder=store_folder,
+            next_uses=next_uses,
+            reorder=reorder,
+            keep_used=keep_used,
         )
         self._flights = Flights()
         self._index_folder = index_folder
@@ -191,9 +198,12 @@ class FrameEngine:
         jobs = [self._begin(want, meter) for want in wants]
         if self._store.budget_bytes:
             self._serve_kept(jobs, meter)
+            self._serve_missing(jobs)
+        else:
+            for job in jobs:
+                wanted = sorted(job.rows)
+                self._decode(job, wanted, choose_wanted(job.file.index, np.array(wanted)))
         for job in jobs:
-            if job.rows:
-                self._serve_missing(job)
             for row, first in job.repeats:
                 job.out[row] = job.out[first]
         self._count(meter, sum(len(job.out) for job in jobs))
@@ -211,21 +221,32 @@ class FrameEngine:
         is_in_order = held.follows(numbers)
         return _Job(held, rows, repeats, want.out, want.position or 0, bounds, is_in_order, meter)
 
-    def _serve_missing(self, job: _Job) -> None:
-        if not self._store.budget_bytes:
-            wanted = sorted(job.rows)
-            self._decode(job, wanted, choose_wanted(job.file.index, np.array(wanted)))
-            return
-        while job.rows:
-            edges = job.file.stretches
-            stretch = int(np.searchsorted(edges, min(job.rows), "right")) - 1
+    def _serve_missing(self, jobs: list[_Job]) -> None:
+        """Decode the frames that are not kept, stretch by stretch."""
+        while jobs := [job for job in jobs if job.rows]:
+            landings = [landing for job in jobs if (landing := self._serve_stretch(job))]
+            # What other threads are decoding comes last, and is waited for only when nothing else
+            # is left to do.
+            if len(landings) == len(jobs):
+                landings[0].wait()
+
+    def _serve_stretch(self, job: _Job) -> threading.Event | None:
+        """Decode the stretch of the first missing frame, unless another thread is at it."""
+        edges = job.file.stretches
+        stretch = int(edges.searchsorted(min(job.rows), "right")) - 1
+        flight = (job.file.name, stretch)
+        if (landing := self._flights.claim(flight)) is not None:
+            return landing
+        try:
+            # Whoever decoded the stretch before may have kept what is wanted here.
+            self._serve_kept([job], job.meter)
             bounds = int(edges[stretch]), int(edges[stretch + 1])
-            with self._flights.board((job.file.name, stretch)) as is_mine:
-                # Whoever decoded the stretch before may have kept what is wanted here.
-                self._serve_kept([job], job.meter)
-                wanted = sorted(frame for frame in job.rows if frame < bounds[1])
-                if is_mine and wanted:
-                    self._decode(job, wanted, self._choose(job, wanted, bounds))
+            wanted = sorted(frame for frame in job.rows if frame < bounds[1])
+            if wanted:
+                self._decode(job, wanted, self._choose(job, wanted, bounds))
+        finally:
+            self._flights.land(flight)
+        return None
 
     def _serve_kept(self, jobs: list[_Job], meter: Meter) -> None:
         """Write the frames that are kept."""

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread at a time does a piece of work; others that want it wait for the result."""
+"""One thread at a time does a piece of work; others that want it learn when it is done."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 
 
 class Flights:
@@ -13,22 +12,21 @@ class Flights:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._landed: dict[Hashable, threading.Event] = {}
+        self._landings: dict[Hashable, threading.Event] = {}
 
-    @contextmanager
-    def board(self, key: Hashable) -> Iterator[bool]:
-        """Give True to the one who is to do the work; others get False once it is done. Blocks."""
+    def claim(self, key: Hashable) -> threading.Event | None:
+        """Return None to the one who is to do the work, and who then must call `land`.
+
+        Another gets what is set once it is done; waiting for it is left to them.
+        """
         with self._lock:
-            landed = self._landed.get(key)
-            if landed is None:
-                mine = self._landed[key] = threading.Event()
-        if landed is not None:
-            landed.wait()
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            with self._lock:
-                del self._landed[key]
-            mine.set()
+            landing = self._landings.get(key)
+            if landing is None:
+                self._landings[key] = threading.Event()
+            return landing
+
+    def land(self, key: Hashable) -> None:
+        """Say that the work is done, well or not."""
+        with self._lock:
+            landing = self._landings.pop(key)
+        landing.set()

@@ -12,7 +12,7 @@ from robostream.decode.render import Layout
 
 NEVER = int(np.iinfo(np.int64).max)
 # Uses beyond these are asked for again once these are past.
-_USES_KEPT = 8
+_USES_KEPT = 9
 _EMPTY = Layout("", 0, 0, 0, 0)
 
 
@@ -33,6 +33,8 @@ class SlotTable:
     def __init__(self) -> None:
         self.files: list[str] = []
         self.layouts: list[Layout] = []
+        # Uses still to come, as far as they are known; more if a row of uses may go on.
+        self.left: list[int] = []
         self.frames = np.full(0, -1, np.int64)
         self.pins = np.zeros(0, np.int32)
         self._nbytes = np.zeros(0, np.int64)
@@ -46,6 +48,7 @@ class SlotTable:
             return
         self.files.extend([""] * extra)
         self.layouts.extend([_EMPTY] * extra)
+        self.left.extend([0] * extra)
         self.frames = np.append(self.frames, np.full(extra, -1, np.int64))
         self.pins = np.append(self.pins, np.zeros(extra, np.int32))
         self._nbytes = np.append(self._nbytes, np.zeros(extra, np.int64))
@@ -62,6 +65,7 @@ class SlotTable:
         self.frames[slots] = frames
         self._nbytes[slots] = layout.nbytes
         self.set_uses(slots, uses)
+        self._count_left(slots)
 
     def leave(self, slot: int) -> None:
         """Note that a slot holds nothing."""
@@ -95,3 +99,10 @@ class SlotTable:
             by_file.setdefault(self.files[slot], []).append(slot)
         for file, members in by_file.items():
             self.set_uses(members, next_uses(file, self.frames[members], after))
+            self._count_left(members)
+
+    def _count_left(self, slots: list[int]) -> None:
+        known = np.count_nonzero(self._uses[slots] != NEVER, axis=1)
+        counts = np.where(self._has_more[slots], NEVER, known)
+        for slot, count in zip(slots, counts.tolist(), strict=True):
+            self.left[slot] = count

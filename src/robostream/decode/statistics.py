@@ -55,7 +55,7 @@ class DecodeStatistics:
     def __init__(self, row: npt.NDArray[np.float64] | None = None) -> None:
         self._row = np.zeros(len(COUNTERS)) if row is None else row
         # The same memory; a number in it is changed quicker through this than through numpy.
-        self._cells: Any = memoryview(self._row)
+        self._cells: Any = self._row.data
         self._lock = threading.Lock()
 
     def add(self, amounts: Sequence[float]) -> None:

@@ -17,7 +17,7 @@ from robostream.decode.frame_index import Int64s
 from robostream.decode.render import Layout
 from robostream.decode.slot_table import NEVER, NextUses, SlotTable
 
-# A scan of all slots lists this many to give up, and serves as many new frames or an eighth of
+# A scan of all slots lists this many to give up, and serves as many new frames or a sixteenth of
 # those kept, whichever is less: scans stay rare in a large store and exact in a small one.
 _VICTIMS_PER_SCAN = 256
 
@@ -37,10 +37,20 @@ class FrameStore:
     With `next_uses` the clock is the furthest position served: a frame whose uses all lie more than
     `reorder` positions back is free, and of the others the one used furthest ahead goes first.
     Without it the clock counts accesses, and the frame used longest ago goes first.
+
+    Unless `keep_used` is set, a frame goes as soon as its last known use is over. Its memory is
+    then used again at once: memory never touched before costs more than a copy, and a store that
+    kept all it can hold would touch its whole budget.
     """
 
     def __init__(
-        self, budget_bytes: int, *, folder: Path | None, next_uses: NextUses | None, reorder: int
+        self,
+        budget_bytes: int,
+        *,
+        folder: Path | None,
+        next_uses: NextUses | None,
+        reorder: int,
+        keep_used: bool,
     ) -> None:
         self.budget_bytes = budget_bytes
         self.next_uses = next_uses
@@ -53,6 +63,7 @@ class FrameStore:
         self._entered_since_scan: dict[int, int] = defaultdict(int)
         self._clock = 0
         self._reorder = reorder
+        self._forgets = next_uses is not None and not keep_used
 
     @property
     def served(self) -> int:
@@ -73,10 +84,15 @@ class FrameStore:
             return [self._pin_slot(frame, known[frame]) for frame in frames if frame in known]
 
     def unpin(self, kept: list[Kept]) -> None:
-        """Let go of pinned frames."""
+        """Let go of pinned frames, each used once more."""
+        table = self._table
         with self._lock:
             for one in kept:
-                self._table.pins[one.slot] -= 1
+                slot = one.slot
+                table.pins[slot] -= 1
+                table.left[slot] -= 1
+                if self._forgets and table.left[slot] <= 0 and not table.pins[slot]:
+                    self._drop(slot)
 
     def holds(self, file: str, frames: list[int]) -> list[bool]:
         """Return which frames are kept just now."""
@@ -186,7 +202,7 @@ class FrameStore:
     def _fresh_victims(self, nbytes: int) -> deque[tuple[int, int]]:
         victims = self._victims.get(nbytes)
         entered = self._entered_since_scan[nbytes]
-        if not victims or entered >= min(_VICTIMS_PER_SCAN, self._arena.num_slots // 8):
+        if not victims or entered >= min(_VICTIMS_PER_SCAN, self._arena.num_slots // 16):
             victims = self._victims[nbytes] = self._find_victims(nbytes)
             self._entered_since_scan[nbytes] = 0
         return victims

@@ -82,6 +82,7 @@ class StreamingDataLoader(DataLoader[Any]):
         super().__init__(
             BatchStream(dataset, self.cut, depth=depth),
             batch_size=None,
+            collate_fn=_as_it_is,
             num_workers=num_workers,
             pin_memory=pin_memory,
             prefetch_factor=depth if num_workers else None,
@@ -166,8 +167,9 @@ class StreamingDataLoader(DataLoader[Any]):
                     self.stream.quarantine.merge(bad)
                     self._cursor = advance(self.cut, self.stream.num_frames, start, step)
                     self.tally.add(len(batch["index"]))
-                    bar.set_postfix_str(self.tally.line(), refresh=False)
-                    bar.update()
+                    if not bar.disable:
+                        bar.set_postfix_str(self.tally.line(), refresh=False)
+                        bar.update()
                     yield batch
         finally:
             _close(payloads)
@@ -191,6 +193,11 @@ class StreamingDataLoader(DataLoader[Any]):
         if bad:
             listed = "; ".join(f"episode {number}: {reason}" for number, reason in bad.items())
             logger.warning("epoch %d: %d episodes were set aside: %s", epoch, len(bad), listed)
+
+
+def _as_it_is(payload: Any) -> Any:
+    # Batches are built of tensors and texts; torch would look at each of them again.
+    return payload
 
 
 def _close(payloads: Any) -> None:

@@ -17,8 +17,8 @@ from robostream.loader.uses import Ints, own_positions
 from robostream.loader.workshop import Workshop
 from robostream.plan import Batch, Cut, EpochPlan
 
-# Samples are built in groups of about this many pictures. Each group handed over wakes the
-# consumer, which takes the interpreter from decoding threads; yet all should work on one batch.
+# Samples are built in parts of about this many pictures: enough that threads seldom get into each
+# other's way, and so few that all of them work on one batch.
 _PICTURES_PER_PART = 24
 
 
@@ -75,24 +75,26 @@ def deliver(
                 _fill_place(part, place, share, shop, pool)
         return part
 
-    parts = (part for batch in batches for part in _split(batch, shop, group))
-    threads = shop.threads
-    # Only the last batch may be shorter, so this many parts are `depth` batches.
-    ahead = max(threads, depth * -(-share.cut.batch_size // group))
+    parts = (_split(batch, shop, group) for batch in batches)
     try:
-        for part in map_ordered(fill, parts, threads=threads, depth=ahead):
-            if part.places.stop == len(part.batch.positions):
-                pool.retire(share.time(part.batch.positions.start))
-                yield part.batch, part.writer
+        # A batch of one part would keep one thread busy.
+        for filled in map_ordered(
+            fill, parts, threads=shop.threads, depth=max(depth, shop.threads)
+        ):
+            batch, writer = filled[0].batch, filled[0].writer
+            pool.retire(share.time(batch.positions.start))
+            yield batch, writer
     finally:
         shop.foresight.end()
 
 
-def _split(batch: Batch, shop: Workshop, group: int) -> Iterator[_Part]:
+def _split(batch: Batch, shop: Workshop, group: int) -> list[_Part]:
     size = len(batch.positions)
     writer = BatchWriter(size, shop.layout, allocate=shop.buffers.take)
-    for first in range(0, size, group):
-        yield _Part(batch, writer, range(first, min(first + group, size)))
+    return [
+        _Part(batch, writer, range(first, min(first + group, size)))
+        for first in range(0, size, group)
+    ]
 
 
 def _fill(

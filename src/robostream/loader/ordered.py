@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only file that starts threads: apply a function to many items, in order, a little ahead."""
+"""The only file that starts threads: groups of items worked on in order, a little ahead."""
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -14,21 +14,31 @@ U = TypeVar("U")
 
 
 def map_ordered(
-    fn: Callable[[T], U], items: Iterable[T], *, threads: int, depth: int
-) -> Iterator[U]:
-    """Yield `fn(item)` in the order of the items, working on at most `depth` items at a time.
+    fn: Callable[[T], U], groups: Iterable[Sequence[T]], *, threads: int, depth: int
+) -> Iterator[list[U]]:
+    """Yield [fn(item), ...] for each group, in order, working on at most `depth` groups at a time.
 
-    An exception of `fn` is raised at the item that caused it. Closing the iterator, or dropping it,
+    The items of a group are shared out to the threads. The consumer is woken once for a group, not
+    for each item: whenever it wakes it takes the interpreter from a working thread. An exception of
+    `fn` is raised at the group of the item that caused it. Closing the iterator, or dropping it,
     cancels what has not begun and waits for what has, so no thread outlives it.
     """
-    source = iter(items)
+    source = iter(groups)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="robostream")
-    pending: deque[Future[U]] = deque()
+    pending: deque[list[Future[U]]] = deque()
+
+    def submit(count: int) -> None:
+        for group in itertools.islice(source, count):
+            pending.append([pool.submit(fn, item) for item in group])
+
     try:
-        pending.extend(pool.submit(fn, item) for item in itertools.islice(source, depth))
+        submit(depth)
         while pending:
-            result = pending.popleft().result()
-            pending.extend(pool.submit(fn, item) for item in itertools.islice(source, 1))
-            yield result
+            futures = pending.popleft()
+            for last in reversed(futures):
+                last.exception()
+            results = [future.result() for future in futures]
+            submit(1)
+            yield results
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

@@ -13,8 +13,9 @@ from robostream.decode import NEVER
 from robostream.plan import Cut
 
 Ints = npt.NDArray[np.int64]
-# The store asks again once it has seen these uses of a frame.
-_USES_TOLD = 8
+# The store asks again once it has seen these uses of a frame. It is told two more than a window
+# has, so that it sees that no more are to come after the one that is being served.
+_USES_TOLD = 10
 
 
 def own_positions(positions: Ints, cut: Cut, *, start: int, worker: int, num_workers: int) -> Ints:
@@ -62,7 +63,7 @@ def frame_uses(offsets: Ints, positions: Ints) -> FrameUses:
         offsets: The window: the frames, relative to its own, that a sample takes.
         positions: The position of each sample of the episode, by frame.
     """
-    columns = min(len(offsets), _USES_TOLD)
+    columns = min(len(offsets) + 2, _USES_TOLD)
     ours = np.flatnonzero(positions != NEVER)
     if len(ours) == 0:
         return FrameUses(np.empty(0, np.int64), 1, columns)

@@ -20,7 +20,7 @@ from robostream.loader.epochs import MAX_WORKERS
 from robostream.loader.options import default_threads, worker_place
 from robostream.loader.quarantine import Quarantine
 from robostream.loader.uses import Ints
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import LeRobotDatasetMetadata, image_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class Workshop:
         spec: What a sample holds.
         quarantine: The episodes set aside.
         budgets: What the rank may use.
+        num_frames: How many frames of the dataset are used.
         samples_in_flight: How many samples may be worked on at a time.
         board: Where counts go, by worker.
     """
@@ -93,10 +94,12 @@ class Workshop:
         quarantine: Quarantine,
         *,
         budgets: Budgets,
+        num_frames: int,
         samples_in_flight: int,
         board: StatisticsBoard,
     ) -> None:
         worker, num_workers = worker_place()
+        store_bytes = budgets.frame_cache_bytes // num_workers
         self.process = os.getpid()
         self.meta = meta
         self.spec = spec
@@ -108,10 +111,12 @@ class Workshop:
         self.buffers = BufferPool(config.BATCH_MEMORY_BYTES)
         self.engine = FrameEngine(
             lambda file: open_source(meta.location, file),
-            store_bytes=budgets.frame_cache_bytes // num_workers,
+            store_bytes=store_bytes,
             max_files=budgets.max_files,
             next_uses=self.foresight,
             reorder=samples_in_flight,
+            # A dataset that fits is decoded once; of a larger one next to nothing would be left.
+            keep_used=num_frames * _bytes_per_frame(meta, spec) <= store_bytes,
             statistics=DecodeStatistics(board.row(worker)),
         )
         self._reader = RowReader(meta, spec.columns)
@@ -139,11 +144,13 @@ class WorkshopKeeper:
         spec: SampleSpec,
         quarantine: Quarantine,
         budgets: Budgets,
+        num_frames: int,
     ) -> None:
         self._meta = meta
         self._spec = spec
         self._quarantine = quarantine
         self._budgets = budgets
+        self._num_frames = num_frames
         self._board: StatisticsBoard | None = StatisticsBoard(MAX_WORKERS)
         self._shop: Workshop | None = None
 
@@ -159,6 +166,7 @@ class WorkshopKeeper:
             self._spec,
             self._quarantine,
             budgets=self._budgets,
+            num_frames=self._num_frames,
             samples_in_flight=samples_in_flight,
             board=self._statistics(),
         )
@@ -183,3 +191,9 @@ class WorkshopKeeper:
         if self._board is None:
             self._board = StatisticsBoard(MAX_WORKERS)
         return self._board
+
+
+def _bytes_per_frame(meta: LeRobotDatasetMetadata, spec: SampleSpec) -> int:
+    """Return the bytes the pictures of all cameras take when kept, as 4:2:0."""
+    sizes = [image_shape(meta.features[key]) for key in spec.videos]
+    return sum(height * width * 3 // 2 for _, height, width in sizes)
