@@ -223,9 +223,9 @@ def _count_frames(file: str) -> int:
 
 def _read_all(case: Case, order: Order, engine: FrameEngine) -> tuple[float, float]:
     """Return images/s and decode amplification of one round."""
-    windows = order.window(order.samples)
+    windows = order.window(order.samples) - case.videos.first_of[order.samples, None]
+    names = [[order.name(file) for file in files] for files in case.videos.files]
     episodes = case.videos.episode_of[order.samples].tolist()
-    firsts = case.videos.first_of[order.samples]
     cameras, steps = len(case.videos.files[0]), windows.shape[1]
     batch = np.empty((_BATCH, cameras, steps, 3, _SIDE_PX, _SIDE_PX), np.uint8)
 
@@ -235,16 +235,12 @@ def _read_all(case: Case, order: Order, engine: FrameEngine) -> tuple[float, flo
 
     def read_on() -> None:
         for first in groups:
+            places = range(first, min(first + group, len(windows)))
             engine.read_all(
                 [
-                    Want(
-                        order.name(file),
-                        windows[place] - firsts[place],
-                        batch[place % _BATCH, camera],
-                        order.first_position + place,
-                    )
-                    for place in range(first, min(first + group, len(windows)))
-                    for camera, file in enumerate(case.videos.files[episodes[place]])
+                    Want(file, windows[place], out, order.first_position + place)
+                    for place in places
+                    for file, out in zip(names[episodes[place]], batch[place % _BATCH], strict=True)
                 ]
             )
 

@@ -46,7 +46,8 @@ class Arena:
         self._memory = _map(budget_bytes, folder)
         self._cut_bytes = 0
         self._blocks: dict[int, list[_Block]] = {}
-        self._places: list[tuple[int, _Block]] = []
+        self._places: list[_Block] = []
+        self._views: list[npt.NDArray[np.uint8]] = []
         self._free: dict[int, list[int]] = {}
 
     @property
@@ -56,7 +57,7 @@ class Arena:
 
     def slot_bytes(self, slot: int) -> int:
         """Return the size of a slot."""
-        return self._places[slot][1].slot_bytes
+        return self._places[slot].slot_bytes
 
     def available(self, nbytes: int) -> int:
         """Return how many more slots of this size can be taken."""
@@ -66,31 +67,37 @@ class Arena:
 
     def take(self, nbytes: int) -> int | None:
         """Return a slot of `nbytes`, the one freed last if there is one, or None."""
+        taken = self.take_many(nbytes, 1)
+        return taken[0] if taken else None
+
+    def take_many(self, nbytes: int, count: int) -> list[int]:
+        """Return slots of `nbytes`, those freed last first: `count`, or as many as there are."""
         free = self._free.setdefault(nbytes, [])
-        if not free:
+        while len(free) < count:
             length = min(max(_BLOCK_BYTES, nbytes), len(self._memory) - self._cut_bytes)
             if length < nbytes:
-                return None
+                break
             self._cut(self._cut_bytes, length, nbytes)
             self._cut_bytes += length
-        slot = free.pop()
-        self._places[slot][1].used += 1
-        return slot
+        taken = free[: -count - 1 : -1]
+        del free[len(free) - len(taken) :]
+        for slot in taken:
+            self._places[slot].used += 1
+        return taken
 
     def give(self, slot: int) -> None:
         """Take a slot back."""
-        _, block = self._places[slot]
+        block = self._places[slot]
         block.used -= 1
         self._free[block.slot_bytes].append(slot)
 
     def view(self, slot: int) -> npt.NDArray[np.uint8]:
         """Return a slot's bytes."""
-        start, block = self._places[slot]
-        return self._memory[start : start + block.slot_bytes]
+        return self._views[slot]
 
     def num_taken(self, slots: range) -> int:
         """Return how many slots of a block are taken."""
-        return self._places[slots.start][1].used
+        return self._places[slots.start].used
 
     def slots_in_the_way(self, nbytes: int) -> range:
         """Return the block of slots of another size that could be cut anew for this one.
@@ -104,7 +111,7 @@ class Arena:
 
     def recut(self, slots: range, nbytes: int) -> None:
         """Cut the block of `slots`, all of them given back, into slots of another size."""
-        _, block = self._places[slots.start]
+        block = self._places[slots.start]
         self._blocks[block.slot_bytes].remove(block)
         free = self._free[block.slot_bytes]
         free[:] = [slot for slot in free if slot not in slots]
@@ -113,8 +120,11 @@ class Arena:
     def _cut(self, start: int, length: int, nbytes: int) -> None:
         block = _Block(start, length, nbytes, self.num_slots)
         self._blocks.setdefault(nbytes, []).append(block)
-        self._places.extend((start + i * nbytes, block) for i in range(len(block.slots)))
-        self._free.setdefault(nbytes, []).extend(reversed(block.slots))
+        count = len(block.slots)
+        self._places.extend([block] * count)
+        self._views.extend(self._memory[start : start + count * nbytes].reshape(count, nbytes))
+        # Fresh memory is taken last.
+        self._free.setdefault(nbytes, [])[:0] = reversed(block.slots)
 
 
 def _map(budget_bytes: int, folder: Path | None) -> npt.NDArray[np.uint8]:

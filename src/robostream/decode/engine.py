@@ -324,23 +324,23 @@ class FrameEngine:
 
     def _count(self, meter: Meter, delivered: int) -> None:
         # Files and store count for themselves; what is new since the last read is added here.
+        files = self.files
         with self._counting:
-            now = self.files.hits, self.files.misses, self.files.evictions, self._store.evictions
-            hits, misses, closed, evicted = (a - b for a, b in zip(now, self._counted, strict=True))
-            self._counted = now
+            now = files.hits, files.misses, files.evictions, self._store.evictions
+            before, self._counted = self._counted, now
         self.statistics.add(
             (
                 delivered,
                 meter.images_decoded,
                 meter.store_hits,
-                evicted,
+                now[3] - before[3],
                 meter.fetch_s,
                 meter.decode_s,
                 meter.convert_s,
                 meter.copy_s,
-                hits,
-                misses,
-                closed,
+                now[0] - before[0],
+                now[1] - before[1],
+                now[2] - before[2],
             )
         )
 

@@ -35,18 +35,15 @@ def plan_runs(index: FrameIndex, frames: Int64s) -> list[Run]:
     stops = index.packets_of(frames) + 1
     if len(frames) == 1:
         return [_gop_run(index, int(gops[0]), int(stops[0]))]
-    heads = np.flatnonzero(np.concatenate([_TRUE, gops[1:] != gops[:-1]]))
-    runs: list[Run] = []
+    first, config = index.starts[gops], index.start_configs[gops]
+    reached = np.maximum.accumulate(stops)
+    is_apart = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
+    heads = np.flatnonzero(np.concatenate([_TRUE, is_apart]))
     last_stops = np.maximum.reduceat(stops, heads)
-    for gop, stop in zip(gops[heads].tolist(), last_stops.tolist(), strict=True):
-        run = _gop_run(index, gop, stop)
-        if runs and run.first_packet <= runs[-1].stop_packet and run.config == runs[-1].config:
-            last = runs[-1]
-            stop = max(stop, last.stop_packet)
-            runs[-1] = Run(last.first_packet, stop, last.first_frame, last.config)
-        else:
-            runs.append(run)
-    return runs
+    return [
+        _gop_run(index, gop, stop)
+        for gop, stop in zip(gops[heads].tolist(), last_stops.tolist(), strict=True)
+    ]
 
 
 def start_earlier(index: FrameIndex, run: Run) -> Run | None:

@@ -77,11 +77,21 @@ class FrameStore:
 
     def pin(self, file: str, frames: Iterable[int]) -> list[Kept]:
         """Return those of the frames that are kept, pinned."""
+        table, arena = self._table, self._arena
+        kept: list[Kept] = []
         with self._lock:
             known = self._slots.get(file)
             if known is None:
-                return []
-            return [self._pin_slot(frame, known[frame]) for frame in frames if frame in known]
+                return kept
+            for frame in frames:
+                slot = known.get(frame)
+                if slot is not None:
+                    table.pins[slot] += 1
+                    kept.append(Kept(frame, table.layouts[slot], arena.view(slot), slot))
+            if self.next_uses is None:
+                for one in kept:
+                    self._touch(one.slot)
+        return kept
 
     def unpin(self, kept: list[Kept]) -> None:
         """Let go of pinned frames, each used once more."""
@@ -122,12 +132,10 @@ class FrameStore:
 
         Each is to be filled and published, or released.
         """
-        slots: list[int] = []
         with self._lock:
-            for at in due.tolist():
-                slot = self._arena.take(layout.nbytes)
-                if slot is None:
-                    slot = self._take_from_furthest(layout.nbytes, at)
+            slots = self._arena.take_many(layout.nbytes, len(due))
+            for at in due[len(slots) :].tolist():
+                slot = self._take_from_furthest(layout.nbytes, at)
                 if slot is None:
                     break
                 slots.append(slot)
@@ -171,12 +179,6 @@ class FrameStore:
             self._table = SlotTable()
             self._slots.clear()
             self._victims.clear()
-
-    def _pin_slot(self, frame: int, slot: int) -> Kept:
-        self._table.pins[slot] += 1
-        if self.next_uses is None:
-            self._touch(slot)
-        return Kept(frame, self._table.layouts[slot], self._arena.view(slot), slot)
 
     def _touch(self, slot: int) -> None:
         # The least recently used counts as used furthest ahead.
