@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,11 @@ if TYPE_CHECKING:
 # Workers forked from a server that has imported what they need start as fast as forked ones, and
 # cannot inherit a lock that a thread of the test process happened to hold.
 multiprocessing.set_forkserver_preload(["robostream.loader", "tests.loader.streams"])
+
+
+# What is kept between runs of the library is kept apart from the user's own, and thrown away.
+_CACHE = tempfile.TemporaryDirectory(prefix="robostream-tests-")
+os.environ["ROBOSTREAM_CACHE"] = _CACHE.name
 
 
 @pytest.fixture

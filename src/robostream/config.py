@@ -121,6 +121,13 @@ def lerobot_home() -> Path:
     return Path(os.environ.get("HF_LEROBOT_HOME", default)).expanduser()
 
 
+def index_home() -> Path:
+    """Return the folder of saved frame indices (`ROBOSTREAM_CACHE`, else in `XDG_CACHE_HOME`)."""
+    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    home = os.environ.get("ROBOSTREAM_CACHE", f"{cache}/robostream")
+    return Path(home).expanduser() / "indices"
+
+
 def quiet_encoders() -> None:
     """Keep SVT-AV1 from printing a page per video; a set `SVT_LOG` is left as it is."""
     os.environ.setdefault("SVT_LOG", "1")

@@ -118,6 +118,32 @@ def test_uses_beyond_those_told_are_asked_for_again() -> None:
     assert kept_frames(store, "a", 9) == [0, 2]
 
 
+def test_a_frame_goes_with_its_last_use() -> None:
+    """Its slot is the next one taken, so that no memory is touched beyond what is in use."""
+    store = new_store(10 * SMALL.nbytes, table_of({}), keep_used=False)
+    put(store, "a", [0, 1], np.array([[5, 8, NEVER], [6, NEVER, NEVER]]), SMALL)
+    pinned = store.pin("a", [0, 1])
+    store.unpin(pinned)
+
+    assert kept_frames(store, "a", 2) == [0]
+    assert kept_frames(store, "a", 2) == []
+    assert store.reserve(SMALL, np.array([9])) == [pinned[0].slot]
+    assert store.evictions == 0
+
+
+def test_a_frame_two_threads_use_goes_with_the_second() -> None:
+    """What is pinned stays, however many uses are over."""
+    store = new_store(10 * SMALL.nbytes, table_of({}), keep_used=False)
+    put(store, "a", [0], np.array([[5, NEVER]]), SMALL)
+    first, second = store.pin("a", [0]), store.pin("a", [0])
+    store.unpin(first)
+
+    assert np.all(second[0].content == 0)
+    assert store.holds("a", [0]) == [True]
+    store.unpin(second)
+    assert store.holds("a", [0]) == [False]
+
+
 def test_pinned_frames_are_never_touched() -> None:
     """A frame somebody reads stays, however far its next use; unpinned, it may go."""
     store = new_store(2 * SMALL.nbytes, table_of({}))

@@ -9,12 +9,14 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pytest
+from huggingface_hub import HfFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource, FsspecSource, LocalSource, open_source
 from robostream.meta import as_location
+from tests.servers.hub import Hub
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 100_000).astype(np.uint8).tobytes()
 
@@ -106,3 +108,23 @@ def test_a_location_opens_its_files(tmp_path: Path) -> None:
     fsspec.filesystem("memory").pipe_file("/place/a.mp4", CONTENT)
     for url in (tmp_path, "memory://place"):
         assert open_source(as_location(url), "a.mp4").read(3, 9) == CONTENT[3:9]
+
+
+def test_the_hub_is_asked_for_the_range_and_no_more(hub: Hub, tmp_path: Path) -> None:
+    """huggingface_hub would read megabytes ahead; a range costs its own bytes."""
+    (tmp_path / "a.mp4").write_bytes(CONTENT)
+    hub.add_repo("lab/cups").commit(tmp_path)
+    fs = HfFileSystem(endpoint=hub.url, token=False, skip_instance_cache=True)
+    source = FsspecSource(fs, "datasets/lab/cups/a.mp4", name="hf://datasets/lab/cups/a.mp4")
+
+    assert source.read(1000, 1500) == CONTENT[1000:1500]
+    assert [r.range for r in hub.requests if r.status == 206] == ["bytes=1000-1499"]
+
+
+def test_a_network_failure_names_the_file() -> None:
+    """What HTTP libraries raise arrives as a ConnectionError that says which file it was."""
+    fs = HfFileSystem(endpoint="http://127.0.0.1:9", token=False, skip_instance_cache=True)
+    source = FsspecSource(fs, "datasets/lab/cups@main/a.mp4", name="hf://datasets/lab/cups/a.mp4")
+
+    with pytest.raises(ConnectionError, match=r"hf://datasets/lab/cups/a\.mp4.*network"):
+        source.read(0, 10)

@@ -15,10 +15,12 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.decode import build_index
 from robostream.errors import SelectionError, VideoFileError
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, blind_stream, flat, open_stream
@@ -256,6 +258,37 @@ def test_data_may_lie_elsewhere_than_metadata(tmp_path: Path) -> None:
     stream = StreamingLeRobotDataset("x", root=meta.parent, data_files_root=f"{data}/")
 
     assert sorted(flat(StreamingDataLoader(stream, 8))) == list(range(62))
+
+
+def test_indices_of_remote_videos_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run opens remote videos from what the first one saved under the fingerprint."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path))
+    memory = fsspec.filesystem("memory")
+    memory.put(str(FIXTURES / "av1_multifile"), "/indexed", recursive=True)
+    built: list[str] = []
+    monkeypatch.setattr(
+        "robostream.decode.engine.build_index",
+        lambda source: built.append(source.name) or build_index(source),
+    )
+    for _ in range(2):
+        stream = StreamingLeRobotDataset("x", root="memory://indexed")
+        assert sorted(flat(StreamingDataLoader(stream, 8))) == list(range(62))
+        assert len(built) == 6
+    saved = tmp_path / "indices" / stream.meta.fingerprint
+    assert len(list(saved.iterdir())) == 6
+
+
+def test_a_cache_that_cannot_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Indices are then made each time, and it is said once."""
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path / "file"))
+    fsspec.filesystem("memory").put(str(FIXTURES / "av1_multifile"), "/unkept", recursive=True)
+    stream = StreamingLeRobotDataset("x", root="memory://unkept")
+
+    assert sorted(flat(StreamingDataLoader(stream, 8))) == list(range(62))
+    assert caplog.text.count("cannot be kept") == 1
 
 
 def test_statistics_are_flat_numbers_that_add_up() -> None:

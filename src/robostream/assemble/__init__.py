@@ -3,7 +3,7 @@
 
 from robostream.assemble.batch import BatchWriter, Sample
 from robostream.assemble.download import localise
-from robostream.assemble.episode import Episode, VideoSpan, load_episode
+from robostream.assemble.episode import Episode, VideoSpan, index_folder, load_episode
 from robostream.assemble.layout import SampleLayout
 from robostream.assemble.map_style import MapReader
 from robostream.assemble.rows import RowReader
@@ -29,6 +29,7 @@ __all__ = [
     "SampleLayout",
     "SampleSpec",
     "VideoSpan",
+    "index_folder",
     "load_episode",
     "localise",
     "make_spec",

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.spec import SampleSpec
 from robostream.decode import FrameEngine
@@ -70,6 +72,16 @@ def load_episode(
         )
         spans[key] = VideoSpan(file, numbers, (int(numbers[0]), int(numbers[-1]) + 1))
     return Episode(rows, spans)
+
+
+def index_folder(meta: LeRobotDatasetMetadata) -> Path | None:
+    """Return where the indices of a remote dataset's videos are kept.
+
+    None for a local one: its files' own tables are read as quickly.
+    """
+    if meta.location.local_root is not None:
+        return None
+    return config.index_home() / meta.fingerprint
 
 
 def frame_times(columns: dict[str, npt.NDArray[Any]], *, fps: float) -> npt.NDArray[np.float64]:

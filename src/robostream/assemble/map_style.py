@@ -16,7 +16,7 @@ import torch
 
 from robostream import config
 from robostream.assemble.batch import BatchWriter, Sample
-from robostream.assemble.episode import Episode, load_episode
+from robostream.assemble.episode import Episode, index_folder, load_episode
 from robostream.assemble.layout import SampleLayout
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.selection import FrameSelection
@@ -131,6 +131,7 @@ class MapReader:
                     store_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
                     backend=_open_backend(self._video_backend),
+                    index_folder=index_folder(self.meta),
                 ),
                 reader=RowReader(self.meta, self.spec.columns),
             )

@@ -26,7 +26,7 @@ from robostream.bench.table import format_table, machine
 from robostream.config import quiet_encoders
 from robostream.decode import NEVER, FrameEngine, Want
 from robostream.fetch import LocalSource
-from robostream.loader.uses import FrameUses
+from robostream.loader import FrameUses
 from robostream.tools import SynthSpec, make_dataset
 
 TITLE = "decode: images/s of the frame engine against decoding alone"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +40,8 @@ from robostream.decode.statistics import DecodeStatistics
 from robostream.decode.store import FrameStore
 from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource
+
+logger = logging.getLogger(__name__)
 
 # Several threads that share out samples in order take steps of this many frames at most.
 _STEP_IN_ORDER = 8
@@ -319,8 +322,16 @@ class FrameEngine:
         if index is None:
             index = build_index(source)
             if folder is not None:
-                save_index(folder, index)
+                self._save(folder, index)
         return _HeldFile(file, source, index, index.stretches(STRETCH_FRAMES))
+
+    def _save(self, folder: Path, index: FrameIndex) -> None:
+        try:
+            save_index(folder, index)
+        except OSError as error:
+            # Without it things go on as well, only slower the next time: said once.
+            logger.warning("frame indices cannot be kept in %s: %s", folder, error)
+            self._index_folder = None
 
     def _count(self, meter: Meter, delivered: int) -> None:
         # Files and store count for themselves; what is new since the last read is added here.

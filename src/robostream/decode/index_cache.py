@@ -27,13 +27,13 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def load_index(folder: Path, name: str, file_bytes: int) -> FrameIndex | None:
-    """Return the index saved for a file, or None: if there is none, or of another size, or damaged.
+    """Return the index saved for a file; None if there is none, or of another size, or damaged.
 
     It is then made anew and saved over what was there.
     """
     try:
         content = _path(folder, name).read_bytes()
-    except FileNotFoundError:
+    except OSError:
         return None
     body = content[len(_MAGIC) + _DIGEST_BYTES :]
     if content[: -len(body) or None] != _MAGIC + hashlib.sha256(body).digest():

@@ -162,7 +162,7 @@ def _assemble(
     packets = shown[np.argsort(times[shown], kind="stable")]
     frame_of = np.full(len(times), -1, np.int64)
     frame_of[packets] = np.arange(len(packets))
-    starts = _starts(is_key, frame_of, config_of)
+    starts = _starts(source.name, is_key, frame_of, config_of)
     in_order = len(packets) == len(times) and bool(np.all(packets == np.arange(len(times))))
     return FrameIndex(
         file=source.name,
@@ -180,7 +180,9 @@ def _assemble(
     )
 
 
-def _starts(is_key: npt.NDArray[np.bool_], frame_of: Int64s, config_of: Int64s) -> Int64s:
+def _starts(
+    file: str, is_key: npt.NDArray[np.bool_], frame_of: Int64s, config_of: Int64s
+) -> Int64s:
     """Return the key packets that are shown after everything that precedes them in decode order.
 
     Only at such a packet does "what follows is shown later" hold; any other key packet is decoded
@@ -192,5 +194,7 @@ def _starts(is_key: npt.NDArray[np.bool_], frame_of: Int64s, config_of: Int64s) 
     is_start = is_key & (frame_of > shown_before)
     is_start[0] = True
     if np.any(np.diff(config_of, prepend=config_of[0])[~is_start]):
-        raise VideoFileError("the codec changes in the middle of a GOP. Re-encode the file.")
+        raise VideoFileError(
+            f"{file}: the codec changes in the middle of a GOP. Re-encode the file."
+        )
     return np.flatnonzero(is_start)

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
+from fsspec.asyn import AsyncFileSystem
+
 from robostream.errors import VideoFileError
-from robostream.meta import Location
+from robostream.meta import Location, as_connection_error
 
 
 class ByteSource(Protocol):
@@ -74,19 +78,36 @@ class FsspecSource:
     def size(self) -> int:
         """Return the number of bytes in the file."""
         if self._size is None:
-            try:
+            with self._reaching():
                 self._size = int(self._fs.info(self._path)["size"])
-            except FileNotFoundError as error:
-                raise _missing(self.name) from error
         return self._size
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise VideoFileError."""
+        with self._reaching():
+            content = self._read(start, stop)
+        return _whole(content, start, stop, self.name)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        content: bytes
+        if isinstance(self._fs, AsyncFileSystem):
+            content = self._fs.cat_file(self._path, start=start, end=stop)
+            return content
+        # Others, the Hub's among them, would read a block of several megabytes ahead.
+        with self._fs.open(self._path, "rb", cache_type="none") as file:
+            file.seek(start)
+            content = file.read(stop - start)
+        return content
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
         try:
-            content: bytes = self._fs.cat_file(self._path, start=start, end=stop)
+            with as_connection_error():
+                yield
         except FileNotFoundError as error:
             raise _missing(self.name) from error
-        return _whole(content, start, stop, self.name)
+        except ConnectionError as error:
+            raise ConnectionError(f"{self.name}: {error}") from error
 
 
 def open_source(location: Location, file: str) -> ByteSource:

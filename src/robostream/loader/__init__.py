@@ -10,9 +10,11 @@ from robostream.loader.training_step import (
     resume_sampler,
     save_training_step,
 )
+from robostream.loader.uses import FrameUses
 
 __all__ = [
     "EpisodeAwareSampler",
+    "FrameUses",
     "SamplerState",
     "StreamingDataLoader",
     "StreamingLeRobotDataset",

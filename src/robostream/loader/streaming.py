@@ -153,12 +153,13 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.prefetch_videos = prefetch_videos
         max_files = video_decoder_cache_size or config.VIDEO_DECODER_CACHE_SIZE
         budgets = Budgets(decode_threads, config.parse_bytes(frame_cache_bytes), max_files)
-        self.workshops = WorkshopKeeper(
-            self.meta, self._spec, self.quarantine, budgets, self.num_frames
-        )
+        self.workshops = self._open_workshops(budgets)
         self.epochs = EpochCounter()
         self._plan: EpochPlan | None = None
         self._iterating: SampleIterator | None = None
+
+    def _open_workshops(self, budgets: Budgets) -> WorkshopKeeper:
+        return WorkshopKeeper(self.meta, self._spec, self.quarantine, budgets, self.num_frames)
 
     @property
     def root(self) -> Path | str:

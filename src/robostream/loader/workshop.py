@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.assemble import Episode, RowReader, SampleLayout, SampleSpec, load_episode
+from robostream.assemble import (
+    Episode,
+    RowReader,
+    SampleLayout,
+    SampleSpec,
+    index_folder,
+    load_episode,
+)
 from robostream.decode import NEVER, DecodeStatistics, FrameEngine, NextUses, StatisticsBoard
 from robostream.fetch import open_source
 from robostream.loader.buffers import BufferPool
@@ -117,6 +124,7 @@ class Workshop:
             reorder=samples_in_flight,
             # A dataset that fits is decoded once; of a larger one next to nothing would be left.
             keep_used=num_frames * _bytes_per_frame(meta, spec) <= store_bytes,
+            index_folder=index_folder(meta),
             statistics=DecodeStatistics(board.row(worker)),
         )
         self._reader = RowReader(meta, spec.columns)

@@ -16,7 +16,7 @@ from robostream.meta.features import (
 )
 from robostream.meta.hub import pin_and_download
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.location import Location, as_location
+from robostream.meta.location import Location, as_connection_error, as_location
 from robostream.meta.metadata import LeRobotDatasetMetadata
 from robostream.meta.parquet import open_parquet, readable_parquet
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -34,6 +34,7 @@ __all__ = [
     "Location",
     "Stats",
     "TaskTable",
+    "as_connection_error",
     "as_location",
     "decode_depth",
     "depth_unit",

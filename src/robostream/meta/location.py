@@ -54,7 +54,7 @@ class Location:
         if self.local_root is not None:
             return (self.local_root / relative).read_bytes()
         fs, path = self.filesystem()
-        with _as_connection_error():
+        with as_connection_error():
             content: bytes = fs.cat_file(f"{path}/{relative}")
         return content
 
@@ -63,7 +63,7 @@ class Location:
         if self.local_root is not None:
             return (self.local_root / relative).is_file()
         fs, path = self.filesystem()
-        with _as_connection_error():
+        with as_connection_error():
             return bool(fs.isfile(f"{path}/{relative}"))
 
     def find(self, folder: str, suffix: str) -> list[str]:
@@ -74,7 +74,7 @@ class Location:
         fs, path = self.filesystem()
         prefix = path.rstrip("/") + "/"
         try:
-            with _as_connection_error():
+            with as_connection_error():
                 listed = fs.find(prefix + folder)
         except FileNotFoundError:
             return []
@@ -92,7 +92,7 @@ def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Loca
 
 
 @contextmanager
-def _as_connection_error() -> Iterator[None]:
+def as_connection_error() -> Iterator[None]:
     """Turn what the libraries below fsspec raise about the network into what Python raises."""
     # Only a filesystem that is in use has loaded its library.
     s3 = sys.modules.get("botocore.exceptions")
