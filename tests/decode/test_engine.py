@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from robostream.decode import NEVER, DecodeStatistics, FrameEngine
+from robostream.decode import NEVER, DecodeStatistics, FrameEngine, Want
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
 from tests.decode.conftest import Clip
@@ -221,3 +222,89 @@ def test_statistics_add_up(clip: ClipMaker) -> None:
     assert counts["file_misses"] == 2
     assert counts["file_hits"] == 4
     assert min(counts["fetch_s"], counts["decode_s"], counts["convert_s"], counts["copy_s"]) > 0
+
+
+def test_a_group_of_wants_is_served_as_each_alone(clip: ClipMaker) -> None:
+    """Frames of several files and sizes, windows, repeats and shared frames in one call."""
+    one, two, depth = clip("h264_bframes"), clip("av1_g2"), clip("depth")
+    picks = [(one, [3, 4, 3]), (two, [7]), (depth, [0, 5]), (one, [4, 20]), (two, [7, 8])]
+    for budget in BUDGETS:
+        with FrameEngine(LocalSource, store_bytes=budget) as engine:
+            outs = [video.slots(len(frames)) for video, frames in picks]
+            engine.read_all(
+                [Want(v.file, frames, out) for (v, frames), out in zip(picks, outs, strict=True)]
+            )
+
+            for (video, frames), out in zip(picks, outs, strict=True):
+                np.testing.assert_array_equal(out, [video.pictures[frame] for frame in frames])
+            assert engine.statistics.summary()["images_delivered"] == 10
+
+
+def test_no_frames_are_no_work(clip: ClipMaker) -> None:
+    """An empty want writes nothing and decodes nothing, whatever the budget."""
+    video = clip("av1_g2")
+    for budget in (0, 10**8):
+        with FrameEngine(LocalSource, store_bytes=budget) as engine:
+            engine.read(video.file, [], video.slots(0))
+            engine.read_all([])
+
+            assert engine.statistics.summary()["images_decoded"] == 0
+
+
+def test_a_bad_want_in_a_group_leaves_nothing_behind(clip: ClipMaker, tmp_path: Path) -> None:
+    """The error names its file; the engine goes on serving, and every slot can be used again."""
+    good = clip("av1_g2")
+    bad = tmp_path / "bad.mp4"
+    content = bytearray(good.path.read_bytes())
+    at = content.index(b"mdat") + 40
+    content[at : at + 4000] = bytes(4000)
+    bad.write_bytes(content)
+    with FrameEngine(LocalSource, store_bytes=10**7) as engine:
+        wants = [
+            Want(good.file, [0], good.slots(1)),
+            Want(str(bad), [1], good.slots(1)),
+            Want(good.file, [9], good.slots(1)),
+        ]
+        for _ in range(3):
+            with pytest.raises(VideoFileError, match=r"bad\.mp4"):
+                engine.read_all(wants)
+        read_in_order(engine, good, np.arange(len(good)))
+
+
+def test_a_group_keeps_to_the_limit_of_open_files(clip: ClipMaker, tmp_path: Path) -> None:
+    """However many files a group wants, no more than `max_files` are open at a time."""
+    video = clip("h264_g2")
+    copies = [tmp_path / f"{number}.mp4" for number in range(12)]
+    for copy in copies:
+        copy.write_bytes(video.path.read_bytes())
+    most = 0
+
+    class Watched(LocalSource):
+        def read(self, start: int, stop: int) -> bytes:
+            nonlocal most
+            links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+            most = max(most, sum(link.startswith(str(tmp_path)) for link in links))
+            return super().read(start, stop)
+
+    with FrameEngine(Watched, store_bytes=10**7, max_files=3) as engine:
+        engine.read_all([Want(str(copy), [5], video.slots(1)) for copy in copies])
+
+    assert 1 <= most <= 4
+
+
+def test_what_is_used_up_is_kept_for_another_epoch(clip: ClipMaker) -> None:
+    """With room for all, the second time round nothing is decoded; not so if told to forget."""
+    video = clip("h264_g250")
+    order = np.random.default_rng(0).permutation(len(video))
+    for keep_used in (True, False):
+        with FrameEngine(
+            LocalSource,
+            store_bytes=10**8,
+            next_uses=KnownOrder(np.append(order, order + 10**6)),
+            keep_used=keep_used,
+        ) as engine:
+            read_in_order(engine, video, order)
+            before = engine.statistics.summary()["images_decoded"]
+            engine.read(video.file, [int(order[0])], video.slots(1), position=10**6)
+
+            assert (engine.statistics.summary()["images_decoded"] == before) == keep_used

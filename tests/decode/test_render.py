@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import platform
+import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import av
@@ -202,3 +206,36 @@ def _decode_cameras(root: Path, keys: set[str]) -> dict[str, npt.NDArray[np.uint
                 parts.append(out)
             cameras[key] = np.concatenate(parts)
     return cameras
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="patches a library's machine code")
+def test_only_pyavs_own_ffmpeg_is_called(tmp_path: Path) -> None:
+    """Another FFmpeg in the process, as OpenCV brings one, is passed over: its colours differ."""
+    stranger = tmp_path / "libswscale-0.so"
+    stranger.write_bytes(_swscale_of_another_version())
+    script = (
+        "import ctypes, sys, av, robostream.decode.native as native\n"
+        "ctypes.CDLL(sys.argv[1])\n"
+        "mapped = set(open('/proc/self/maps').read().split())\n"
+        "assert sys.argv[1] in mapped\n"
+        "assert native._find_library('swscale', {sys.argv[1]}) is None\n"
+        "found = native._find_library('swscale', mapped)\n"
+        "assert found is not None and found._name != sys.argv[1]\n"
+        "assert native.load_ffmpeg() is not None\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(stranger)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def _swscale_of_another_version() -> bytes:
+    """Return PyAV's libswscale with the number that swscale_version() returns exchanged."""
+    mapped = Path("/proc/self/maps").read_text().split()
+    path = next(word for word in mapped if "/libswscale" in word)
+    major, minor, micro = av.library_versions["libswscale"]
+    load_number = b"\xb8" + struct.pack("<I", major << 16 | minor << 8 | micro)
+    content = Path(path).read_bytes()
+    assert content.count(load_number) == 1
+    return content.replace(load_number, b"\xb8" + struct.pack("<I", 6 << 16))

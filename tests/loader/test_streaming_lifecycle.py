@@ -20,8 +20,10 @@ import pytest
 import torch
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.assemble import BatchWriter
 from robostream.decode import build_index
 from robostream.errors import SelectionError, VideoFileError
+from robostream.loader.options import choose_depth
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, blind_stream, flat, open_stream
 
@@ -306,3 +308,47 @@ def test_statistics_are_flat_numbers_that_add_up() -> None:
         assert stats["samples_per_s"] > 0
         assert stream.timing_stats()["decode_s_total"] > 0
         assert stream.video_decoder_cache_stats()["misses"] >= 6
+
+
+@pytest.mark.parametrize("threads", [1, 32])
+def test_batches_ahead_are_as_many_as_asked_for(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory for no more batches is taken than `prefetch_factor` and the one in hand."""
+    made: list[int] = []
+    monkeypatch.setattr(
+        "robostream.loader.delivery.BatchWriter",
+        lambda size, *args, **kwargs: made.append(size) or BatchWriter(size, *args, **kwargs),
+    )
+    stream = open_stream(AV1, decode_threads=threads, camera_keys=["observation.images.top"])
+    loader = StreamingDataLoader(stream, 2, prefetch_factor=3)
+    batches = iter(loader)
+    next(batches)
+    time.sleep(0.3)
+
+    # With more threads than a batch has parts, as many batches as keep the threads busy.
+    assert len(made) <= max(3, threads) + 1
+    batches.close()  # type: ignore[attr-defined]
+
+
+def test_an_error_that_does_not_come_back_is_raised() -> None:
+    """A transform that failed once has failed, also if it would work the second time."""
+    calls: list[int] = []
+
+    def fail_once(picture: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 20:
+            raise RuntimeError("a hiccup")
+        return picture
+
+    stream = open_stream(AV1, image_transforms=fail_once, decode_threads=1)
+    with pytest.raises(RuntimeError, match="a hiccup"):
+        list(StreamingDataLoader(stream, 8))
+
+
+def test_large_batches_are_built_fewer_at_a_time() -> None:
+    """Prefetch keeps to the memory batches may take, with two batches at least."""
+    assert choose_depth(None, 20 << 20) == 4
+    assert choose_depth(None, 300 << 20) == 2
+    assert choose_depth(None, 4 << 30) == 2
+    assert choose_depth(9, 4 << 30) == 9

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,6 +51,13 @@ class SampleLayout:
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
         return [_camera_layout(key, self.meta, self.spec) for key in self.spec.cameras]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays of one sample."""
+        return sum(
+            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.arrays.values()
+        )
 
     @cached_property
     def texts(self) -> list[str]:

@@ -51,7 +51,10 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def _spec(quick: bool) -> SynthSpec:
-    return SynthSpec(episodes=8 if quick else 32, min_frames=200, max_frames=320, fps=_FPS)
+    # Many small files, so that the floor's threads have equally much to do.
+    return SynthSpec(
+        episodes=8 if quick else 32, min_frames=200, max_frames=320, fps=_FPS, video_file_mb=0.5
+    )
 
 
 def _case(

@@ -101,7 +101,10 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     at_wanted = miss.wanted - miss.first
     uses = _without(store.next_uses(miss.file, frames, store.served), at_wanted, miss.position)
     due = uses[:, 0]
-    keep = (due != NEVER) & ~np.array(store.holds(miss.file, frames.tolist()))
+    keep = due != NEVER
+    # What is used up is kept for another epoch, where there is room.
+    keep[at_wanted] |= store.keeps_used
+    keep &= ~np.array(store.holds(miss.file, frames.tolist()))
     if miss.layout is not None:
         free, before = store.room(miss.layout, int(keep.sum()))
         if free < int(keep.sum()):

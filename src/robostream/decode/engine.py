@@ -137,6 +137,7 @@ class FrameEngine:
     ) -> None:
         self.statistics = statistics or DecodeStatistics()
         self.files = VideoDecoderCache(self._open, max_files)
+        self._max_files = max_files
         self._open_source = open_source
         self._backend = backend or PyavBackend()
         self._store = FrameStore(
@@ -191,8 +192,12 @@ class FrameEngine:
         Quicker than one by one: what is kept is converted in one go, and threads take Python's lock
         from each other less often.
         """
-        if not wants:
-            return
+        # A group holds all its files open.
+        limit = self._max_files or len(wants)
+        for first in range(0, len(wants), max(limit, 1)):
+            self._read_group(wants[first : first + limit])
+
+    def _read_group(self, wants: Sequence[Want]) -> None:
         if wants[0].position is not None:
             self._store.advance(wants[0].position)
         elif self._store.next_uses is not None:
@@ -205,7 +210,8 @@ class FrameEngine:
         else:
             for job in jobs:
                 wanted = sorted(job.rows)
-                self._decode(job, wanted, choose_wanted(job.file.index, np.array(wanted)))
+                choice = choose_wanted(job.file.index, np.array(wanted, np.int64))
+                self._decode(job, wanted, choice)
         for job in jobs:
             for row, first in job.repeats:
                 job.out[row] = job.out[first]
@@ -221,7 +227,7 @@ class FrameEngine:
             if rows.setdefault(number, row) != row:
                 repeats.append((row, rows[number]))
         bounds = want.within or (0, held.index.num_frames)
-        is_in_order = held.follows(numbers)
+        is_in_order = self._store.next_uses is None and held.follows(numbers)
         return _Job(held, rows, repeats, want.out, want.position or 0, bounds, is_in_order, meter)
 
     def _serve_missing(self, jobs: list[_Job]) -> None:

@@ -27,6 +27,7 @@ _UNITY = 1 << 16
 _FULL_RANGE = 2
 # With the swscale of FFmpeg 7 the same calls gave other colours; this one is tested bit for bit.
 _SWSCALE_MAJOR = 9
+_LIBRARIES = ("swscale", "avutil")
 
 _Int = ctypes.c_int
 _Pointer = ctypes.c_void_p
@@ -62,11 +63,23 @@ def load_ffmpeg() -> Ffmpeg | None:
     if av.library_versions["libswscale"][0] != _SWSCALE_MAJOR:
         return None
     try:
-        mapped = Path("/proc/self/maps").read_text().split()
-        paths = [[word for word in mapped if name in word] for name in ("libswscale", "libavutil")]
-        return Ffmpeg(*(ctypes.CDLL(found[0]) for found in paths))
-    except (OSError, IndexError, AttributeError):
+        mapped = set(Path("/proc/self/maps").read_text().split())
+        found = [_find_library(name, mapped) for name in _LIBRARIES]
+    except (OSError, AttributeError):
         return None
+    swscale, avutil = found
+    return None if swscale is None or avutil is None else Ffmpeg(swscale, avutil)
+
+
+def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL | None:
+    """Return PyAV's own copy: OpenCV, torchcodec and others bring FFmpegs of other versions."""
+    wanted = av.library_versions[f"lib{name}"]
+    for path in sorted(word for word in mapped if f"/lib{name}" in word):
+        library = ctypes.CDLL(path)
+        version = getattr(library, f"{name}_version")()
+        if (version >> 16, version >> 8 & 0xFF, version & 0xFF) == tuple(wanted):
+            return library
+    return None
 
 
 class PlaneReader:
@@ -109,14 +122,22 @@ class PlaneReader:
         address, channel = _address(out), width * height
         # FFmpeg's planar RGB comes as green, blue, red.
         self._to[0], self._to[1], self._to[2] = address + channel, address + 2 * channel, address
-        self._ffmpeg.convert(self._context, self._from, lines, 0, height, self._to, self._to_lines)
+        done = self._ffmpeg.convert(
+            self._context, self._from, lines, 0, height, self._to, self._to_lines
+        )
+        if done != height:
+            raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a picture")
 
     def pack(self, frame: av.VideoFrame, slot: npt.NDArray[np.uint8]) -> None:
         """Copy a frame's planes, one after the other and without padding, into bytes."""
         self._point_at(frame)
-        self._ffmpeg.copy(
+        copied = self._ffmpeg.copy(
             _address(slot), slot.nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
         )
+        if copied < 0:
+            raise RuntimeError(
+                f"FFmpeg could not copy a picture of {self._size} into {slot.nbytes}"
+            )
 
     def _point_at(self, frame: av.VideoFrame) -> None:
         for place, plane in enumerate(frame.planes):

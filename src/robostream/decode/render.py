@@ -11,7 +11,6 @@ rounding, so they go through rgb24.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import av
@@ -76,12 +75,15 @@ class Layout:
 
 def layout_of(frame: av.VideoFrame) -> Layout:
     """Return how a decoded frame is kept."""
-    return _layout(
-        frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range
-    )
+    key = (frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range)
+    layout = _LAYOUTS.get(key)
+    # Of two threads that meet a layout first, both get the same object.
+    return _LAYOUTS.setdefault(key, _layout(*key)) if layout is None else layout
 
 
-@cache
+_LAYOUTS: dict[tuple[str, int, int, int, int], Layout] = {}
+
+
 def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> Layout:
     if name in _PLANAR_8BIT and height % 2 == 0:
         # Half the bytes of RGB, and as quick to turn into a picture as RGB is to copy.

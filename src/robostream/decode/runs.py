@@ -31,6 +31,8 @@ def plan_runs(index: FrameIndex, frames: Int64s) -> list[Run]:
 
     A GOP is decoded from its start to its last wanted packet; GOPs that touch become one run.
     """
+    if not len(frames):
+        return []
     gops = index.gops_of(frames)
     stops = index.packets_of(frames) + 1
     if len(frames) == 1:

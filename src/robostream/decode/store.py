@@ -54,6 +54,7 @@ class FrameStore:
     ) -> None:
         self.budget_bytes = budget_bytes
         self.next_uses = next_uses
+        self.keeps_used = keep_used
         self.evictions = 0
         self._lock = threading.Lock()
         self._arena = Arena(budget_bytes, folder)
@@ -150,6 +151,8 @@ class FrameStore:
         self, layout: Layout, file: str, frames: list[int], slots: list[int], uses: Int64s
     ) -> None:
         """Make filled slots known as frames of a file, with their next uses, a row each."""
+        if not frames:
+            return
         with self._lock:
             known = self._slots.setdefault(file, {})
             # A picture at the edge of two stretches may have been decoded with both.

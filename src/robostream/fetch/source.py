@@ -106,8 +106,11 @@ class FsspecSource:
                 yield
         except FileNotFoundError as error:
             raise _missing(self.name) from error
-        except ConnectionError as error:
-            raise ConnectionError(f"{self.name}: {error}") from error
+        except PermissionError as error:
+            raise PermissionError(f"{self.name}: {error}. Check the access keys.") from error
+        except OSError as error:
+            what = str(error) or type(error).__name__
+            raise ConnectionError(f"{self.name}: {what}") from error
 
 
 def open_source(location: Location, file: str) -> ByteSource:

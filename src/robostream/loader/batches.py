@@ -28,8 +28,7 @@ class BatchStream(IterableDataset[Payload]):
         worker, num_workers = worker_place()
         begin = self.dataset.epochs.begin(worker)
         plan = self.dataset.plan(begin.epoch)
-        # One batch is being consumed while `depth` are being built.
-        shop = self.dataset.workshops.open((self.depth + 1) * self.cut.batch_size)
+        shop = self.dataset.workshops.open(self.cut.batch_size, self.depth)
         left = steps_left(self.cut, plan.num_frames, begin.position)
         steps = worker_steps(left, worker, num_workers)
         share = Share(plan, self.cut, begin.position, worker, num_workers)

@@ -10,10 +10,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from robostream import config
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchStream
-from robostream.loader.options import batches_of
+from robostream.loader.options import batches_of, choose_depth
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Tally
 from robostream.plan import (
@@ -78,7 +77,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self.cut = Cut(dataset.rank.rank, dataset.rank.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self.cut, dataset.num_frames, Cursor(0, 0), 0)
-        depth = prefetch_factor or config.PREFETCH_BATCHES
+        depth = choose_depth(prefetch_factor, batch_size * dataset.sample_bytes)
         super().__init__(
             BatchStream(dataset, self.cut, depth=depth),
             batch_size=None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.assemble import BatchWriter, Sample, SampleSpec
+from robostream.assemble import BatchWriter, Sample
 from robostream.decode import NEVER
 from robostream.errors import DatasetError
 from robostream.loader.ordered import map_ordered
@@ -16,10 +16,6 @@ from robostream.loader.pool import EpisodePool
 from robostream.loader.uses import Ints, own_positions
 from robostream.loader.workshop import Workshop
 from robostream.plan import Batch, Cut, EpochPlan
-
-# Samples are built in parts of about this many pictures: enough that threads seldom get into each
-# other's way, and so few that all of them work on one batch.
-_PICTURES_PER_PART = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +60,22 @@ def deliver(
     """Yield the batches in order, filled, working at most `depth` of them ahead."""
     pool = EpisodePool(shop.load, share.times, shop.spec)
     shop.foresight.begin(pool.next_uses)
-    group = max(1, _PICTURES_PER_PART // max(1, _pictures(shop.spec)))
 
     def fill(part: _Part) -> _Part:
         try:
             _fill(part, part.places, share, shop, pool)
-        except Exception:
+        except Exception as error:
             # One by one, to find the sample that cannot be built.
             for place in part.places:
                 _fill_place(part, place, share, shop, pool)
+            if not (isinstance(error, DatasetError) and shop.quarantine.policy == "quarantine"):
+                raise  # It did not happen again; but it did happen.
         return part
 
-    parts = (_split(batch, shop, group) for batch in batches)
+    ahead = shop.batches_ahead(share.cut.batch_size, depth)
+    parts = (_split(batch, shop) for batch in batches)
     try:
-        # A batch of one part would keep one thread busy.
-        for filled in map_ordered(
-            fill, parts, threads=shop.threads, depth=max(depth, shop.threads)
-        ):
+        for filled in map_ordered(fill, parts, threads=shop.threads, depth=ahead):
             batch, writer = filled[0].batch, filled[0].writer
             pool.retire(share.time(batch.positions.start))
             yield batch, writer
@@ -88,8 +83,8 @@ def deliver(
         shop.foresight.end()
 
 
-def _split(batch: Batch, shop: Workshop, group: int) -> list[_Part]:
-    size = len(batch.positions)
+def _split(batch: Batch, shop: Workshop) -> list[_Part]:
+    size, group = len(batch.positions), shop.samples_per_part
     writer = BatchWriter(size, shop.layout, allocate=shop.buffers.take)
     return [
         _Part(batch, writer, range(first, min(first + group, size)))
@@ -136,7 +131,3 @@ def _locate(error: Exception, episode: int, frame: int, position: int) -> None:
     if len(error.args) == 1 and isinstance(error.args[0], str) and mark not in error.args[0]:
         sample = f"{mark} {episode}, frame {frame}, at position {position} of the epoch"
         error.args = (f"{error.args[0]} ({sample})",)
-
-
-def _pictures(spec: SampleSpec) -> int:
-    return sum(len(spec.windows.get(key, (0,))) for key in spec.cameras)

@@ -71,6 +71,15 @@ def choose_lanes(lanes: int | None, world_size: int, *, shuffle: bool) -> int:
     return lanes
 
 
+def choose_depth(prefetch_factor: int | None, batch_bytes: int) -> int:
+    """Return how many batches to build ahead: as given, else fewer where batches are large. Pure.
+
+    With too few the threads wait for the slowest part of a batch; two always keep them busy.
+    """
+    room = config.BATCH_MEMORY_BYTES // max(batch_bytes, 1) - 1
+    return prefetch_factor or min(max(room, 2), config.PREFETCH_BATCHES)
+
+
 def worker_place() -> tuple[int, int]:
     """Return this DataLoader worker's number and how many there are; (0, 1) outside of one."""
     info = get_worker_info()

@@ -14,6 +14,7 @@ from robostream.assemble import (
     EpisodeFilter,
     FrameSelection,
     ImageTransforms,
+    SampleLayout,
     make_spec,
     select_episodes,
 )
@@ -200,6 +201,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """Return how many samples this rank delivers in an epoch."""
         return -(-self.num_frames // self.rank.world_size)
 
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of the arrays of one sample."""
+        return SampleLayout(self.meta, self._spec).nbytes
+
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""
         if self._plan is None:
@@ -237,7 +243,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             role=(progress.role if first else worker, num_workers),
             start=begin.position,
             skipped=progress.samples if first else 0,
-            shop=self.workshops.open(_SAMPLES_AHEAD),
+            shop=self.workshops.open(1, _SAMPLES_AHEAD),
             depth=_SAMPLES_AHEAD if self.prefetch_videos else 1,
             on_load=lambda epoch: self.epochs.rebase(epoch, begin.lap),
         )

@@ -29,6 +29,10 @@ from robostream.loader.quarantine import Quarantine
 from robostream.loader.uses import Ints
 from robostream.meta import LeRobotDatasetMetadata, image_shape
 
+# Samples are built in parts of about this many pictures: enough that threads seldom get into each
+# other's way, and so few that all of them work on one batch.
+_PICTURES_PER_PART = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
@@ -81,6 +85,17 @@ class Foresight:
         return np.where(found == NEVER, NEVER, found + self._origin)
 
 
+def _samples_per_part(spec: SampleSpec) -> int:
+    pictures = sum(len(spec.windows.get(key, (0,))) for key in spec.cameras)
+    return max(1, _PICTURES_PER_PART // max(1, pictures))
+
+
+def _batches_ahead(depth: int, batch_size: int, *, per_part: int, threads: int) -> int:
+    """Return how many batches are built at a time: `depth`, or as many as keep threads busy."""
+    parts = -(-batch_size // per_part)
+    return max(depth, -(-threads // parts))
+
+
 class Workshop:
     """Opens files when they are needed, decodes, and hands out batch memory. Thread-safe.
 
@@ -114,6 +129,7 @@ class Workshop:
         self.quarantine = quarantine
         self.threads = budgets.threads or default_threads(num_workers)
         self.samples_in_flight = samples_in_flight
+        self.samples_per_part = _samples_per_part(spec)
         self.foresight = Foresight()
         self.buffers = BufferPool(config.BATCH_MEMORY_BYTES)
         self.engine = FrameEngine(
@@ -129,6 +145,11 @@ class Workshop:
         )
         self._reader = RowReader(meta, spec.columns)
         self._row_lock = threading.Lock()
+
+    def batches_ahead(self, batch_size: int, depth: int) -> int:
+        """Return how many batches are built at a time, at least `depth`."""
+        per_part = self.samples_per_part
+        return _batches_ahead(depth, batch_size, per_part=per_part, threads=self.threads)
 
     def load(self, episode: int) -> Episode:
         """Read an episode; one thread at a time, as Parquet readers are not thread-safe."""
@@ -162,8 +183,17 @@ class WorkshopKeeper:
         self._board: StatisticsBoard | None = StatisticsBoard(MAX_WORKERS)
         self._shop: Workshop | None = None
 
-    def open(self, samples_in_flight: int) -> Workshop:
+    def open(self, batch_size: int, depth: int) -> Workshop:
         """Return this process's workshop, opened anew if it is too small or another process's."""
+        _, num_workers = worker_place()
+        ahead = _batches_ahead(
+            depth,
+            batch_size,
+            per_part=_samples_per_part(self._spec),
+            threads=self._budgets.threads or default_threads(num_workers),
+        )
+        # One batch is being consumed while others are built; those between are other workers'.
+        samples_in_flight = (ahead + 1) * batch_size * num_workers
         shop = self._shop
         if shop is not None and shop.process == os.getpid():
             if shop.samples_in_flight >= samples_in_flight:

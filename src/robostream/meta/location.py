@@ -95,8 +95,10 @@ def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Loca
 def as_connection_error() -> Iterator[None]:
     """Turn what the libraries below fsspec raise about the network into what Python raises."""
     # Only a filesystem that is in use has loaded its library.
-    s3 = sys.modules.get("botocore.exceptions")
-    foreign: list[type[Exception]] = [HTTP_ERROR, *([s3.BotoCoreError] if s3 else [])]
+    s3, http = sys.modules.get("botocore.exceptions"), sys.modules.get("aiohttp")
+    foreign: list[type[Exception]] = [HTTP_ERROR]
+    foreign += [s3.BotoCoreError] if s3 else []
+    foreign += [http.ClientError] if http else []
     try:
         yield
     except OSError:
