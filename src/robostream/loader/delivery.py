@@ -14,7 +14,7 @@ from robostream.errors import DatasetError
 from robostream.loader.ordered import map_ordered
 from robostream.loader.pool import EpisodePool
 from robostream.loader.uses import Ints, own_positions
-from robostream.loader.workshop import Workshop
+from robostream.loader.workshop import Workshop, batches_ahead, samples_per_part
 from robostream.plan import Batch, Cut, EpochPlan
 
 
@@ -72,10 +72,12 @@ def deliver(
                 raise  # It did not happen again; but it did happen.
         return part
 
-    ahead = shop.batches_ahead(share.cut.batch_size, depth)
-    parts = (_split(batch, shop) for batch in batches)
+    size, threads = share.cut.batch_size, shop.threads
+    ahead = batches_ahead(depth, size, threads)
+    group = samples_per_part(shop.spec, ahead * size, threads)
+    parts = (_split(batch, shop, group) for batch in batches)
     try:
-        for filled in map_ordered(fill, parts, threads=shop.threads, depth=ahead):
+        for filled in map_ordered(fill, parts, threads=threads, depth=ahead):
             batch, writer = filled[0].batch, filled[0].writer
             pool.retire(share.time(batch.positions.start))
             yield batch, writer
@@ -83,8 +85,8 @@ def deliver(
         shop.foresight.end()
 
 
-def _split(batch: Batch, shop: Workshop) -> list[_Part]:
-    size, group = len(batch.positions), shop.samples_per_part
+def _split(batch: Batch, shop: Workshop, group: int) -> list[_Part]:
+    size = len(batch.positions)
     writer = BatchWriter(size, shop.layout, allocate=shop.buffers.take)
     return [
         _Part(batch, writer, range(first, min(first + group, size)))

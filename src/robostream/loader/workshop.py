@@ -29,8 +29,6 @@ from robostream.loader.quarantine import Quarantine
 from robostream.loader.uses import Ints
 from robostream.meta import LeRobotDatasetMetadata, image_shape
 
-# Samples are built in parts of about this many pictures: enough that threads seldom get into each
-# other's way, and so few that all of them work on one batch.
 _PICTURES_PER_PART = 24
 
 
@@ -85,15 +83,19 @@ class Foresight:
         return np.where(found == NEVER, NEVER, found + self._origin)
 
 
-def _samples_per_part(spec: SampleSpec) -> int:
+def batches_ahead(depth: int, batch_size: int, threads: int) -> int:
+    """Return how many batches are built at a time: `depth`, or a sample for each thread. Pure."""
+    return max(depth, -(-threads // batch_size))
+
+
+def samples_per_part(spec: SampleSpec, samples_ahead: int, threads: int) -> int:
+    """Return how many samples a thread builds in one go. Pure.
+
+    About 24 pictures: enough that threads seldom get into each other's way; fewer where that would
+    leave threads without work.
+    """
     pictures = sum(len(spec.windows.get(key, (0,))) for key in spec.cameras)
-    return max(1, _PICTURES_PER_PART // max(1, pictures))
-
-
-def _batches_ahead(depth: int, batch_size: int, *, per_part: int, threads: int) -> int:
-    """Return how many batches are built at a time: `depth`, or as many as keep threads busy."""
-    parts = -(-batch_size // per_part)
-    return max(depth, -(-threads // parts))
+    return max(1, min(_PICTURES_PER_PART // max(1, pictures), samples_ahead // threads))
 
 
 class Workshop:
@@ -129,7 +131,6 @@ class Workshop:
         self.quarantine = quarantine
         self.threads = budgets.threads or default_threads(num_workers)
         self.samples_in_flight = samples_in_flight
-        self.samples_per_part = _samples_per_part(spec)
         self.foresight = Foresight()
         self.buffers = BufferPool(config.BATCH_MEMORY_BYTES)
         self.engine = FrameEngine(
@@ -145,11 +146,6 @@ class Workshop:
         )
         self._reader = RowReader(meta, spec.columns)
         self._row_lock = threading.Lock()
-
-    def batches_ahead(self, batch_size: int, depth: int) -> int:
-        """Return how many batches are built at a time, at least `depth`."""
-        per_part = self.samples_per_part
-        return _batches_ahead(depth, batch_size, per_part=per_part, threads=self.threads)
 
     def load(self, episode: int) -> Episode:
         """Read an episode; one thread at a time, as Parquet readers are not thread-safe."""
@@ -186,12 +182,8 @@ class WorkshopKeeper:
     def open(self, batch_size: int, depth: int) -> Workshop:
         """Return this process's workshop, opened anew if it is too small or another process's."""
         _, num_workers = worker_place()
-        ahead = _batches_ahead(
-            depth,
-            batch_size,
-            per_part=_samples_per_part(self._spec),
-            threads=self._budgets.threads or default_threads(num_workers),
-        )
+        threads = self._budgets.threads or default_threads(num_workers)
+        ahead = batches_ahead(depth, batch_size, threads)
         # One batch is being consumed while others are built; those between are other workers'.
         samples_in_flight = (ahead + 1) * batch_size * num_workers
         shop = self._shop
