@@ -106,8 +106,9 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     keep[at_wanted] |= store.keeps_used
     keep &= ~np.array(store.holds(miss.file, frames.tolist()))
     if miss.layout is not None:
-        free, before = store.room(miss.layout, int(keep.sum()))
-        if free < int(keep.sum()):
+        count = int(np.count_nonzero(keep))
+        free, before = store.room(miss.layout, count)
+        if free < count:
             keep &= np.isin(index.gops_of(frames), index.gops_of(miss.wanted))
             keep &= (np.argsort(np.argsort(due, kind="stable")) < free) | (due < before)
     decode = keep.copy()

@@ -299,8 +299,12 @@ class FrameEngine:
                     if frame in job.rows:
                         self._deliver(job, frame, picture)
                     keeper.keep(frame, picture)
-        finally:
+        except BaseException:
+            keeper.abandon()
+            raise
+        else:
             file.layout = keeper.close() or file.layout
+        finally:
             meter.decode_s += time.perf_counter() - began - (meter.elsewhere_s - elsewhere)
         missing = [frame for frame in wanted if frame in job.rows]
         if missing:

@@ -14,7 +14,7 @@ from robostream.decode.store import FrameStore
 
 
 class Keeper:
-    """Keeps the frames of one decoding. For one thread; `close` must be called."""
+    """Keeps the frames of one decoding. For one thread; `close` or `abandon` must be called."""
 
     def __init__(
         self, store: FrameStore, file: str, choice: Choice, renderer: Renderer, meter: Meter
@@ -59,3 +59,7 @@ class Keeper:
         self._store.publish(self._layout, self._file, frames, slots, uses)
         self._store.release(sorted(set(self._slots).difference(slots)))
         return self._layout
+
+    def abandon(self) -> None:
+        """Keep nothing: after an error it is not certain which frame is which."""
+        self._store.release(self._slots)

@@ -156,7 +156,9 @@ class StreamingDataLoader(DataLoader[Any]):
         self._say_what_is_dropped(start)
         self.stream.epochs.set(start.epoch, start.position)
         total = steps_left(self.cut, self.stream.num_frames, start.position)
-        payloads = super().__iter__()
+        # Without workers torch's own iterator would only add its book-keeping to every batch.
+        is_plain = self.num_workers == 0 and not self.pin_memory
+        payloads = iter(self.dataset) if is_plain else super().__iter__()
         bar = tqdm(total=total, unit="batch", disable=None if self.progress else True)
         try:
             with self.tally.epoch(), bar:
@@ -200,9 +202,9 @@ def _as_it_is(payload: Any) -> Any:
 
 
 def _close(payloads: Any) -> None:
-    # The iterator of a loader without workers holds our generator, which holds threads; asking it
-    # to close ends them now rather than when garbage is collected.
+    # Our generator holds threads; asking it to close ends them now rather than when garbage is
+    # collected. Torch's iterator of a loader without workers holds it inside.
     fetcher = getattr(payloads, "_dataset_fetcher", None)
-    inner = getattr(fetcher, "dataset_iter", None)
-    if inner is not None:
+    inner = getattr(fetcher, "dataset_iter", payloads)
+    if isinstance(inner, Generator):
         inner.close()
