@@ -187,7 +187,7 @@ class FrameEngine:
         self.read_all([Want(file, frames, out, position, within)])
 
     def read_all(self, wants: Sequence[Want]) -> None:
-        """Write the frames of several wants, in the order of their positions.
+        """Write the frames of several wants.
 
         Quicker than one by one: what is kept is converted in one go, and threads take Python's lock
         from each other less often.
@@ -198,9 +198,10 @@ class FrameEngine:
             self._read_group(wants[first : first + limit])
 
     def _read_group(self, wants: Sequence[Want]) -> None:
-        if wants[0].position is not None:
-            self._store.advance(wants[0].position)
-        elif self._store.next_uses is not None:
+        positions = [want.position for want in wants if want.position is not None]
+        if positions:
+            self._store.advance(min(positions))
+        if len(positions) < len(wants) and self._store.next_uses is not None:
             raise ValueError("an engine that knows next uses must be told each read's position")
         meter = Meter()
         jobs = [self._begin(want, meter) for want in wants]
