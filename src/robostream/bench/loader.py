@@ -3,6 +3,7 @@
 
 In each round floor, peer and robostream take turns, each in a process of its own, on the same
 dataset, cores and samples per batch. A ratio is the median over rounds of one round's quotient.
+Robostream streams two epochs of a dataset larger than its frame cache.
 """
 
 from __future__ import annotations
