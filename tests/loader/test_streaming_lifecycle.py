@@ -139,8 +139,7 @@ def test_a_killed_worker_is_an_error_not_a_hang() -> None:
     for child in set(worker_processes()) - set(others):
         os.kill(child, signal.SIGKILL)
 
-    # Torch says so, or fails to open the last batch, whose memory died with the worker.
-    with pytest.raises((RuntimeError, OSError, EOFError)):
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
         list(iterator)
 
 

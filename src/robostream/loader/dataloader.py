@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Mapping
+from multiprocessing.connection import wait
 from typing import Any
 
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from robostream.errors import SelectionError
-from robostream.loader.batches import BatchStream
+from robostream.loader.batches import BatchStream, Payload
 from robostream.loader.options import batches_of, choose_depth
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Tally
@@ -26,6 +27,9 @@ from robostream.plan import (
 )
 
 logger = logging.getLogger(__name__)
+
+# A process closes its connections a moment before it counts as ended.
+_DYING_S = 1.0
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -164,7 +168,7 @@ class StreamingDataLoader(DataLoader[Any]):
             with self.tally.epoch(), bar:
                 for step in range(1, total + 1):
                     with self.tally.waiting():
-                        batch, bad = next(payloads)
+                        batch, bad = _next(payloads)
                     self.stream.quarantine.merge(bad)
                     self._cursor = advance(self.cut, self.stream.num_frames, start, step)
                     self.tally.add(len(batch["index"]))
@@ -199,6 +203,22 @@ class StreamingDataLoader(DataLoader[Any]):
 def _as_it_is(payload: Any) -> Any:
     # Batches are built of tensors and texts; torch would look at each of them again.
     return payload
+
+
+def _next(payloads: Iterator[Payload]) -> Payload:
+    try:
+        return next(payloads)
+    except (OSError, EOFError) as error:
+        # A batch on its way from a worker that is gone cannot be opened; torch says that it was
+        # killed only where it was waiting for the next one.
+        workers = {w.sentinel: w.pid for w in getattr(payloads, "_workers", [])}
+        dead = [workers[sentinel] for sentinel in wait(list(workers), timeout=_DYING_S)]
+        if not dead:
+            raise
+        raise RuntimeError(
+            f"loader worker (pid {', '.join(map(str, dead))}) exited unexpectedly, before its "
+            "batch was taken over. Was it killed, or out of memory?"
+        ) from error
 
 
 def _close(payloads: Any) -> None:
