@@ -39,6 +39,8 @@ VIDEO_DECODER_CACHE_SIZE = 1024
 STRETCH_FRAMES = 32
 # By how many positions threads may serve samples out of order before a frame is decoded twice.
 REORDER_POSITIONS = 64
+# Pictures a thread reads in one go: more are no quicker, fewer and threads wait for each other.
+PICTURES_PER_READ = 24
 # Batches built ahead of the one being consumed, per process.
 PREFETCH_BATCHES = 4
 # Memory kept to build batches in, per process.
@@ -106,8 +108,7 @@ def format_bytes(size: float) -> str:
 
 def hf_home() -> Path:
     """Return the Hugging Face home folder (`HF_HOME`, else under `XDG_CACHE_HOME`)."""
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    return Path(os.environ.get("HF_HOME", f"{cache}/huggingface")).expanduser()
+    return Path(os.environ.get("HF_HOME", f"{_cache_home()}/huggingface")).expanduser()
 
 
 def lerobot_home() -> Path:
@@ -123,9 +124,12 @@ def lerobot_home() -> Path:
 
 def index_home() -> Path:
     """Return the folder of saved frame indices (`ROBOSTREAM_CACHE`, else in `XDG_CACHE_HOME`)."""
-    cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
-    home = os.environ.get("ROBOSTREAM_CACHE", f"{cache}/robostream")
+    home = os.environ.get("ROBOSTREAM_CACHE", f"{_cache_home()}/robostream")
     return Path(home).expanduser() / "indices"
+
+
+def _cache_home() -> str:
+    return os.environ.get("XDG_CACHE_HOME", "~/.cache")
 
 
 def quiet_encoders() -> None:

@@ -48,12 +48,16 @@ class MapReader:
     ) -> None:
         self.meta = meta
         self.selection = selection
-        self.spec = spec
         self._layout = SampleLayout(meta, spec)
         self._row_cache_bytes = row_cache_bytes
         self._frame_cache_bytes = frame_cache_bytes
         self._video_backend = _check_backend(video_backend)
         self._open: _Open | None = None
+
+    @property
+    def spec(self) -> SampleSpec:
+        """What a sample holds."""
+        return self._layout.spec
 
     def item(self, number: int) -> dict[str, Any]:
         """Return the sample of an item."""
@@ -83,8 +87,8 @@ class MapReader:
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
         """Replace what is applied to each camera of a sample."""
         check_transforms(image_transforms)
-        self.spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
-        self._layout = SampleLayout(self.meta, self.spec)
+        spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
+        self._layout = SampleLayout(self.meta, spec)
 
     def episode(self, episode: int) -> Episode:
         """Return an episode at hand, from the cache or from its files."""

@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble import window_targets
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.table import format_table, machine
-from robostream.config import quiet_encoders
+from robostream.config import PICTURES_PER_READ, quiet_encoders
 from robostream.decode import NEVER, FrameEngine, Want
 from robostream.fetch import LocalSource
-from robostream.loader import FrameUses
+from robostream.loader import frame_uses
 from robostream.tools import SynthSpec, make_dataset
 
 TITLE = "decode: images/s of the frame engine against decoding alone"
@@ -40,9 +41,6 @@ _FPS = 30
 _NOW = np.zeros(1, np.int64)
 _EIGHT_STEPS = np.arange(-7, 1) * _FPS
 _BATCH = 32
-_USES_TOLD = 10
-# As the loader reads.
-_PICTURES_PER_READ = 24
 # Above what all images take as 4:2:0, so that each is decoded once a round; not so far above that
 # memory is never used again.
 _FULL_STORE = 1.25
@@ -52,14 +50,23 @@ _FULL_STORE = 1.25
 class Videos:
     """Episodes laid end to end, one file for each camera and episode.
 
-    `files[episode]` are its files, `first_of` and `stop_of` each frame's episode bounds.
+    `files[episode]` are its files, `lengths[episode]` its number of frames.
     """
 
     codec: str
     files: list[list[str]]
-    episode_of: Int64s
-    first_of: Int64s
-    stop_of: Int64s
+    lengths: Int64s
+
+    @property
+    def num_frames(self) -> int:
+        """How many frames the episodes have together."""
+        return int(self.lengths.sum())
+
+    def locate(self, samples: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the episode of each sample, and the frame in it."""
+        stops = np.cumsum(self.lengths)
+        episodes = np.searchsorted(stops, samples, "right")
+        return episodes, samples - (stops - self.lengths)[episodes]
 
 
 @dataclass(slots=True)
@@ -81,7 +88,7 @@ class Case:
     @property
     def store_bytes(self) -> int:
         """The store's budget."""
-        images = len(self.videos.episode_of) * len(self.videos.files[0])
+        images = self.videos.num_frames * len(self.videos.files[0])
         return int(self.store * images * _SIDE_PX**2 * 3 // 2)
 
     @property
@@ -132,14 +139,7 @@ def _make_videos(dest: Path, *, quick: bool, codec: str, gop: int, crf: int) -> 
     files = [list(of_episode) for of_episode in zip(*cameras, strict=True)]
     with FrameEngine(LocalSource, store_bytes=0) as engine:
         lengths = np.array([engine.index(of_episode[0]).num_frames for of_episode in files])
-    stops = np.cumsum(lengths)
-    return Videos(
-        codec=f"{codec} g={gop}",
-        files=files,
-        episode_of=np.repeat(np.arange(len(lengths)), lengths),
-        first_of=np.repeat(stops - lengths, lengths),
-        stop_of=np.repeat(stops, lengths),
-    )
+    return Videos(f"{codec} g={gop}", files, lengths)
 
 
 class Order:
@@ -148,33 +148,21 @@ class Order:
     def __init__(self, videos: Videos, offsets: Int64s) -> None:
         self._videos = videos
         self._offsets = offsets
-        first = videos.first_of[np.searchsorted(videos.episode_of, np.arange(len(videos.files)))]
-        self._first_in = {
-            file: int(first[episode])
-            for episode, files in enumerate(videos.files)
-            for file in files
-        }
+        self._episode_in = {f: episode for episode, fs in enumerate(videos.files) for f in fs}
 
     def begin(self, round_number: int) -> None:
         """Shuffle for a round, whose positions follow those of the round before."""
-        count = len(self._videos.episode_of)
+        count = self._videos.num_frames
         self.first_position = round_number * count
         self._round = str(round_number)
-        self.samples = np.random.default_rng(round_number).permutation(count)
-        position_of = np.empty(count, np.int64)
-        position_of[self.samples] = np.arange(count) + self.first_position
-        wanted = self.window(np.arange(count))
-        span = self.first_position + count
-        self._uses = FrameUses(
-            np.unique(wanted * span + position_of[:, None]), span, columns=_USES_TOLD
-        )
-
-    def window(self, samples: Int64s) -> Int64s:
-        """Return the frames each sample wants, kept inside its episode."""
-        wanted = samples[:, None] + self._offsets
-        first, stop = self._videos.first_of[samples], self._videos.stop_of[samples]
-        inside: Int64s = np.clip(wanted, first[:, None], stop[:, None] - 1)
-        return inside
+        samples = np.random.default_rng(round_number).permutation(count)
+        self.episodes, frames = self._videos.locate(samples)
+        lengths = self._videos.lengths[self.episodes]
+        self.windows, _ = window_targets(self._offsets, frames[:, None], lengths[:, None])
+        positions = np.empty(count, np.int64)
+        positions[samples] = np.arange(count) + self.first_position
+        of_episodes = np.split(positions, np.cumsum(self._videos.lengths)[:-1])
+        self._uses = [frame_uses(self._offsets, of_episode) for of_episode in of_episodes]
 
     def name(self, file: str) -> str:
         """Return what a file is called in this round."""
@@ -185,7 +173,7 @@ class Order:
         round_number, _, path = file.partition(":")
         if round_number != self._round:
             return np.full((len(frames), 1), NEVER)
-        return self._uses.after(frames + self._first_in[path], after)
+        return self._uses[self._episode_in[path]].after(frames, after)
 
 
 def _measure(cases: list[Case], *, rounds: int) -> None:
@@ -221,14 +209,13 @@ def _open_named(name: str) -> LocalSource:
 
 def _read_all(case: Case, order: Order, engine: FrameEngine) -> tuple[float, float]:
     """Return images/s and decode amplification of one round."""
-    windows = order.window(order.samples) - case.videos.first_of[order.samples, None]
+    windows, episodes = order.windows, order.episodes.tolist()
     names = [[order.name(file) for file in files] for files in case.videos.files]
-    episodes = case.videos.episode_of[order.samples].tolist()
     cameras, steps = len(case.videos.files[0]), windows.shape[1]
     batch = np.empty((_BATCH, cameras, steps, 3, _SIDE_PX, _SIDE_PX), np.uint8)
 
     # The threads take groups of samples from one iterator: nobody else is woken for each of them.
-    group = max(1, _PICTURES_PER_READ // (cameras * steps))
+    group = max(1, PICTURES_PER_READ // (cameras * steps))
     groups = iter(range(0, len(windows), group))
 
     def read_on() -> None:

@@ -43,7 +43,7 @@ def run_peer(root: str, options: dict[str, Any]) -> dict[str, float]:
 
 
 def run_robostream(root: str, options: dict[str, Any]) -> dict[str, float]:
-    """Stream two epochs: one alone would mostly measure memory that is touched for the first time.
+    """Stream two epochs: in the first, memory is touched for the first time.
 
     The dataset is larger than the frame cache, so nothing is kept from one to the next.
     """

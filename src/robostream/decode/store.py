@@ -54,7 +54,7 @@ class FrameStore:
     ) -> None:
         self.budget_bytes = budget_bytes
         self.next_uses = next_uses
-        self.keeps_used = keep_used
+        self.keeps_used = keep_used or next_uses is None
         self.evictions = 0
         self._lock = threading.Lock()
         self._arena = Arena(budget_bytes, folder)
@@ -64,7 +64,6 @@ class FrameStore:
         self._entered_since_scan: dict[int, int] = defaultdict(int)
         self._clock = 0
         self._reorder = reorder
-        self._forgets = next_uses is not None and not keep_used
 
     @property
     def served(self) -> int:
@@ -102,7 +101,7 @@ class FrameStore:
                 slot = one.slot
                 table.pins[slot] -= 1
                 table.left[slot] -= 1
-                if self._forgets and table.left[slot] <= 0 and not table.pins[slot]:
+                if not self.keeps_used and table.left[slot] <= 0 and not table.pins[slot]:
                     self._drop(slot)
 
     def holds(self, file: str, frames: list[int]) -> list[bool]:

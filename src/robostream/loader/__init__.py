@@ -10,16 +10,16 @@ from robostream.loader.training_step import (
     resume_sampler,
     save_training_step,
 )
-from robostream.loader.uses import FrameUses
+from robostream.loader.uses import frame_uses
 
 __all__ = [
     "EpisodeAwareSampler",
-    "FrameUses",
     "SamplerState",
     "StreamingDataLoader",
     "StreamingLeRobotDataset",
     "TrainingStep",
     "compute_sampler_state",
+    "frame_uses",
     "load_training_step",
     "resume_sampler",
     "save_training_step",

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def deliver(
 
     def fill(part: _Part) -> _Part:
         try:
-            _fill(part, part.places, share, shop, pool)
+            _fill(part, [_resolve(part, place, share, shop) for place in part.places], shop, pool)
         except Exception as error:
             # One by one, to find the sample that cannot be built.
             for place in part.places:
@@ -93,42 +94,48 @@ def _split(batch: Batch, shop: Workshop, group: int) -> list[_Part]:
     return [_Part(batch, writer, places[first : first + group]) for first in range(0, size, group)]
 
 
-def _fill(
-    part: _Part, places: Sequence[int], share: Share, shop: Workshop, pool: EpisodePool
-) -> None:
-    samples = []
-    for place in places:
-        position = part.batch.positions[place]
-        episode, frame = _resolve(part, place, share, shop)
-        time = shop.foresight.time(share.time(position))
-        samples.append(Sample(place, pool.get(episode), frame, time))
+class _Wanted(NamedTuple):
+    """Which frame goes to a place of a batch, and when."""
+
+    place: int
+    episode: int
+    frame: int
+    time: int
+
+
+def _resolve(part: _Part, place: int, share: Share, shop: Workshop) -> _Wanted:
+    batch, position = part.batch, part.batch.positions[place]
+    planned = int(batch.episodes[place]), int(batch.frames[place])
+    episode, frame = shop.quarantine.resolve(share.plan, position, planned)
+    return _Wanted(place, episode, frame, shop.foresight.time(share.time(position)))
+
+
+def _fill(part: _Part, wanted: list[_Wanted], shop: Workshop, pool: EpisodePool) -> None:
+    samples = [Sample(one.place, pool.get(one.episode), one.frame, one.time) for one in wanted]
     part.writer.fill(samples, shop.engine)
-
-
-def _resolve(part: _Part, place: int, share: Share, shop: Workshop) -> tuple[int, int]:
-    planned = int(part.batch.episodes[place]), int(part.batch.frames[place])
-    return shop.quarantine.resolve(share.plan, part.batch.positions[place], planned)
 
 
 def _fill_place(part: _Part, place: int, share: Share, shop: Workshop, pool: EpisodePool) -> None:
     position = part.batch.positions[place]
     while True:
-        episode, frame = _resolve(part, place, share, shop)
+        wanted = _resolve(part, place, share, shop)
         try:
-            _fill(part, [place], share, shop, pool)
+            _fill(part, [wanted], shop, pool)
             return
         except DatasetError as error:
-            if not shop.quarantine.accept(episode, error):
-                _locate(error, episode, frame, position)
+            if not shop.quarantine.accept(wanted.episode, error):
+                _locate(error, wanted, position)
                 raise
         except Exception as error:
-            _locate(error, episode, frame, position)
+            _locate(error, wanted, position)
             raise
 
 
-def _locate(error: Exception, episode: int, frame: int, position: int) -> None:
+def _locate(error: Exception, wanted: _Wanted, position: int) -> None:
     """Append to an error's text which sample it happened on; the type stays what users catch."""
     mark = "while building the sample of episode"
     if len(error.args) == 1 and isinstance(error.args[0], str) and mark not in error.args[0]:
-        sample = f"{mark} {episode}, frame {frame}, at position {position} of the epoch"
+        sample = (
+            f"{mark} {wanted.episode}, frame {wanted.frame}, at position {position} of the epoch"
+        )
         error.args = (f"{error.args[0]} ({sample})",)

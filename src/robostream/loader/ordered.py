@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only file that starts threads: groups of items worked on in order, a little ahead."""
+"""The loader's threads: groups of items worked on in order, a little ahead."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ class EpisodePool:
         self._times = times
         self._spec = spec
         self._residents: dict[int, Future[_Resident]] = {}
-        self._at_hand: dict[int, Episode] = {}
         self._leaving: list[tuple[int, int]] = []
         self._by_file: dict[str, dict[tuple[int, str], _Resident]] = {}
         self._lock = threading.Lock()
@@ -52,9 +51,6 @@ class EpisodePool:
 
     def get(self, episode: int) -> Episode:
         """Return an episode; two threads that want it at once share one load."""
-        at_hand = self._at_hand.get(episode)
-        if at_hand is not None:
-            return at_hand
         with self._lock:
             found = self._residents.get(episode)
             mine = found is None
@@ -88,7 +84,6 @@ class EpisodePool:
             while self._leaving and self._leaving[0][0] < time:
                 _, episode = heapq.heappop(self._leaving)
                 resident = self._residents.pop(episode).result()
-                del self._at_hand[episode]
                 for key, span in resident.episode.spans.items():
                     self._by_file[span.file].pop((episode, key))
                     if not self._by_file[span.file]:
@@ -106,7 +101,6 @@ class EpisodePool:
             for key, span in resident.episode.spans.items():
                 self._by_file.setdefault(span.file, {})[episode, key] = resident
             heapq.heappush(self._leaving, (last, episode))
-            self._at_hand[episode] = resident.episode
         promise.set_result(resident)
 
     def _make(self, episode: int) -> tuple[_Resident, int]:

@@ -27,9 +27,7 @@ from robostream.loader.epochs import MAX_WORKERS
 from robostream.loader.options import default_threads, worker_place
 from robostream.loader.quarantine import Quarantine
 from robostream.loader.uses import Ints
-from robostream.meta import LeRobotDatasetMetadata, image_shape
-
-_PICTURES_PER_PART = 24
+from robostream.meta import LeRobotDatasetMetadata, decoded_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,10 @@ class Budgets:
     threads: int | None
     frame_cache_bytes: int
     max_files: int
+
+    def threads_of(self, num_workers: int) -> int:
+        """Return how many threads each of the rank's processes has."""
+        return self.threads or default_threads(num_workers)
 
 
 class Foresight:
@@ -91,11 +93,11 @@ def batches_ahead(depth: int, batch_size: int, threads: int) -> int:
 def samples_per_part(spec: SampleSpec, samples_ahead: int, threads: int) -> int:
     """Return how many samples a thread builds in one go. Pure.
 
-    About 24 pictures: enough that threads seldom get into each other's way; fewer where that would
-    leave threads without work.
+    Enough for `config.PICTURES_PER_READ` pictures, so that threads seldom get into each other's
+    way; fewer where that would leave threads without work.
     """
     pictures = sum(len(spec.windows.get(key, (0,))) for key in spec.cameras)
-    return max(1, min(_PICTURES_PER_PART // max(1, pictures), samples_ahead // threads))
+    return max(1, min(config.PICTURES_PER_READ // max(1, pictures), samples_ahead // threads))
 
 
 class Workshop:
@@ -124,12 +126,13 @@ class Workshop:
     ) -> None:
         worker, num_workers = worker_place()
         store_bytes = budgets.frame_cache_bytes // num_workers
+        frame_bytes = sum(decoded_bytes(meta.features[key]) for key in spec.videos)
         self.process = os.getpid()
         self.meta = meta
         self.spec = spec
         self.layout = SampleLayout(meta, spec)
         self.quarantine = quarantine
-        self.threads = budgets.threads or default_threads(num_workers)
+        self.threads = budgets.threads_of(num_workers)
         self.samples_in_flight = samples_in_flight
         self.foresight = Foresight()
         self.buffers = BufferPool(config.BATCH_MEMORY_BYTES)
@@ -140,7 +143,7 @@ class Workshop:
             next_uses=self.foresight,
             reorder=samples_in_flight,
             # A dataset that fits is decoded once; of a larger one next to nothing would be left.
-            keep_used=num_frames * _bytes_per_frame(meta, spec) <= store_bytes,
+            keep_used=num_frames * frame_bytes <= store_bytes,
             index_folder=index_folder(meta),
             statistics=DecodeStatistics(board.row(worker)),
         )
@@ -182,7 +185,7 @@ class WorkshopKeeper:
     def open(self, batch_size: int, depth: int) -> Workshop:
         """Return this process's workshop, opened anew if it is too small or another process's."""
         _, num_workers = worker_place()
-        threads = self._budgets.threads or default_threads(num_workers)
+        threads = self._budgets.threads_of(num_workers)
         ahead = batches_ahead(depth, batch_size, threads)
         # One batch is being consumed while others are built; those between are other workers'.
         samples_in_flight = (ahead + 1) * batch_size * num_workers
@@ -221,9 +224,3 @@ class WorkshopKeeper:
         if self._board is None:
             self._board = StatisticsBoard(MAX_WORKERS)
         return self._board
-
-
-def _bytes_per_frame(meta: LeRobotDatasetMetadata, spec: SampleSpec) -> int:
-    """Return the bytes the pictures of all cameras take when kept, as 4:2:0."""
-    sizes = [image_shape(meta.features[key]) for key in spec.videos]
-    return sum(height * width * 3 // 2 for _, height, width in sizes)

@@ -65,6 +65,16 @@ def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
     return (first, second, third) if channels_first else (third, first, second)
 
 
+def decoded_bytes(entry: Mapping[str, Any]) -> int:
+    """Return the bytes of one picture of a camera feature, as decoders leave it. Pure."""
+    channels, height, width = image_shape(entry)
+    if entry["dtype"] == "image":
+        return channels * height * width
+    if is_depth(entry):
+        return 2 * height * width
+    return height * width * 3 // 2  # planar YUV 4:2:0
+
+
 def _check_name(name: str, where: str) -> None:
     if "/" in name:
         raise MetadataError(

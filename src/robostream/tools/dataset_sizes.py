@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.meta import LeRobotDatasetMetadata, decoded_bytes
 
 _MEGABYTE = 1024**2
 _NOT_NUMBERS = ("video", "image", "string", "language")
@@ -55,7 +55,7 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
         num_video_files=num_video_files,
         num_videos=len(meta.video_keys),
         measured=measured,
-        decoded_bytes_per_frame=_decoded_bytes_per_frame(meta),
+        decoded_bytes_per_frame=sum(decoded_bytes(meta.features[key]) for key in meta.camera_keys),
         row_bytes_per_frame=_row_bytes_per_frame(meta),
     )
 
@@ -72,19 +72,6 @@ def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[
 def _num_files(meta: LeRobotDatasetMetadata, prefix: str) -> int:
     chunks, files = (meta.episodes[f"{prefix}/{name}_index"] for name in ("chunk", "file"))
     return int(np.unique(np.stack([chunks, files]), axis=1).shape[1])
-
-
-def _decoded_bytes_per_frame(meta: LeRobotDatasetMetadata) -> int:
-    total = 0
-    for key in meta.camera_keys:
-        channels, height, width = image_shape(meta.features[key])
-        if key in meta.image_keys:
-            total += channels * height * width
-        elif is_depth(meta.features[key]):
-            total += 2 * height * width
-        else:
-            total += height * width * 3 // 2  # planar YUV 4:2:0
-    return total
 
 
 def _row_bytes_per_frame(meta: LeRobotDatasetMetadata) -> int:
