@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import av
 import numpy as np
+
+T = TypeVar("T")
 
 
 def decode_floor(files: Iterable[str], threads: int) -> tuple[int, float]:
@@ -17,10 +20,7 @@ def decode_floor(files: Iterable[str], threads: int) -> tuple[int, float]:
 
     Each file is decoded on one thread, `threads` files at a time; no colour conversion.
     """
-    begin = time.perf_counter()
-    with ThreadPoolExecutor(threads) as pool:
-        images = sum(pool.map(_count_frames, files))
-    return images, time.perf_counter() - begin
+    return _time(_decode_in_order, list(files), threads)
 
 
 def random_floor(files: Iterable[str], threads: int) -> tuple[int, float]:
@@ -29,10 +29,13 @@ def random_floor(files: Iterable[str], threads: int) -> tuple[int, float]:
     In random order, from the key packet before it, with packets that lie in memory and a decoder
     that stays open. For codecs without reordering; no colour conversion.
     """
-    videos = [_load(file) for file in files]
+    return _time(_decode_at_random, [_load(file) for file in files], threads)
+
+
+def _time(decode: Callable[[T], int], videos: list[T], threads: int) -> tuple[int, float]:
     begin = time.perf_counter()
     with ThreadPoolExecutor(threads) as pool:
-        images = sum(pool.map(_decode_at_random, videos))
+        images = sum(pool.map(decode, videos))
     return images, time.perf_counter() - begin
 
 
@@ -61,7 +64,7 @@ def _decode_at_random(video: _Packets) -> int:
     return len(video.packets)
 
 
-def _count_frames(file: str) -> int:
+def _decode_in_order(file: str) -> int:
     with av.open(file) as container:
         container.streams.video[0].thread_count = 1
         return sum(1 for _ in container.decode(video=0))
