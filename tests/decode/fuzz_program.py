@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robostream.decode import FrameEngine, build_index
+from robostream.decode import FrameEngine, Want, build_index
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
 from tests.decode.videos import reference
@@ -42,26 +42,35 @@ def main(path: Path, folder: Path, copies: int) -> None:
         copy = folder / f"{number}.mp4"
         copy.write_bytes(damaged)
         counts, touched = read_all(
-            copy, pictures, at if kind in ("flip pictures", "zero") else None
+            copy, path, pictures, at if kind in ("flip pictures", "zero") else None
         )
         print(json.dumps({"kind": kind, "counts": counts, "wrong_elsewhere": touched}), flush=True)
         copy.unlink()
 
 
-def read_all(path: Path, pictures: list[np.ndarray], at: int | None) -> tuple[Counter[str], int]:
-    """Return how reading went, and how many wrong frames do not depend on byte `at` and on."""
+def read_all(
+    path: Path, whole: Path, pictures: list[np.ndarray], at: int | None
+) -> tuple[Counter[str], int]:
+    """Return how reading went, and how much went wrong that does not depend on byte `at` and on.
+
+    Each frame is read together with one of the whole file, which must be right, and whose file must
+    not be blamed.
+    """
     counts: Counter[str] = Counter()
     elsewhere = 0
     with FrameEngine(LocalSource, store_bytes=0) as engine:
         for frame, picture in enumerate(pictures):
-            out = np.zeros((1, *picture.shape), picture.dtype)
+            out, beside = np.zeros((2, 1, *picture.shape), picture.dtype)
+            other = (frame * 7 + 3) % len(pictures)
             try:
-                engine.read(str(path), [frame], out)
-            except (VideoFileError, IndexError):
+                engine.read_all([Want(str(path), [frame], out), Want(str(whole), [other], beside)])
+            except (VideoFileError, IndexError) as error:
                 counts["refused"] += 1
+                elsewhere += str(path) not in str(error)
                 continue
             right = np.array_equal(out[0], picture)
             counts["right" if right else "wrong"] += 1
+            elsewhere += not np.array_equal(beside[0], pictures[other])
             if not right and at is not None:
                 elsewhere += not depends_on(engine, str(path), frame, at)
     return counts, elsewhere

@@ -251,7 +251,10 @@ def test_no_frames_are_no_work(clip: ClipMaker) -> None:
             assert engine.statistics.summary()["images_decoded"] == 0
 
 
-def test_a_bad_want_in_a_group_leaves_nothing_behind(clip: ClipMaker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("budget", [0, 10**7])
+def test_a_bad_want_in_a_group_leaves_nothing_behind(
+    clip: ClipMaker, tmp_path: Path, budget: int
+) -> None:
     """The error names its file; the engine goes on serving, and every slot can be used again."""
     good = clip("av1_g2")
     bad = tmp_path / "bad.mp4"
@@ -259,7 +262,7 @@ def test_a_bad_want_in_a_group_leaves_nothing_behind(clip: ClipMaker, tmp_path: 
     at = content.index(b"mdat") + 40
     content[at : at + 4000] = bytes(4000)
     bad.write_bytes(content)
-    with FrameEngine(LocalSource, store_bytes=10**7) as engine:
+    with FrameEngine(LocalSource, store_bytes=budget) as engine:
         wants = [
             Want(good.file, [0], good.slots(1)),
             Want(str(bad), [1], good.slots(1)),

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,11 +10,12 @@ import av
 import numpy as np
 import pytest
 
-from robostream.decode import NEVER, FrameEngine, FrameIndex
+from robostream.decode import NEVER, FrameEngine
+from robostream.decode.backend import Piece
 from robostream.decode.pyav_backend import PyavBackend
 from robostream.decode.runs import Run
 from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource, LocalSource
+from robostream.fetch import LocalSource
 from tests.decode.conftest import Clip
 
 ClipMaker = Callable[[str], Clip]
@@ -29,13 +30,11 @@ class WatchedBackend:
         self._inner = PyavBackend()
         self._pause = threading.Event()
 
-    def decode(
-        self, source: ByteSource, index: FrameIndex, run: Run
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
+    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield what PyAV yields, a little later."""
-        self.runs.append(run)
+        self.runs += [piece.run for piece in pieces]
         self._pause.wait(0.05)
-        yield from self._inner.decode(source, index, run)
+        yield from self._inner.decode(pieces)
 
 
 def windows_of(count: int, samples: Ints) -> Ints:

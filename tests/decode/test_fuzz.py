@@ -23,7 +23,7 @@ ClipMaker = Callable[[str], Clip]
     "kind", ["av1_g2", "h264_bframes", "hevc_closed", "moov_first", "trimmed_start", "fragmented"]
 )
 def test_damaged_files_are_refused_or_right(clip: ClipMaker, tmp_path: Path, kind: str) -> None:
-    """No damage crashes or hangs the process; a cut file is refused; damage stays in its GOP."""
+    """No damage crashes or hangs; a cut file is refused and named; damage stays in its GOP."""
     command = [sys.executable, "-m", "tests.decode.fuzz_program", str(clip(kind).path)]
     done = subprocess.run(
         [*command, str(tmp_path), "60"], cwd=REPO, capture_output=True, text=True, timeout=120

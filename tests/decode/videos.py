@@ -217,6 +217,8 @@ _OPEN = f"{QUIET_X265}:open-gop=1:keyint=12:min-keyint=12:bframes=3:b-adapt=0:sc
 
 KINDS: dict[str, Callable[[Path], Path]] = {
     "av1_g2": _plain("libsvtav1", {"g": "2", "crf": "30", "preset": "12"}),
+    "av1_g30": _plain("libsvtav1", {"g": "30", "crf": "30", "preset": "12"}),
+    "av1_small": _plain("libsvtav1", {"g": "2", "crf": "30", "preset": "12"}, size=(80, 64)),
     "h264_g2": _plain("libx264", {"g": "2"}),
     "h264_bframes": _plain("libx264", {"g": "12", "bf": "3"}),
     "h264_g250": _plain("libx264", {"g": "250", "bf": "3"}, count=260),

@@ -3,10 +3,11 @@
 
 from robostream.decode.backend import Backend
 from robostream.decode.conversion import one_thread
-from robostream.decode.engine import FrameEngine, Want
+from robostream.decode.engine import FrameEngine
 from robostream.decode.file_cache import VideoDecoderCache
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.indexing import build_index
+from robostream.decode.requests import Want
 from robostream.decode.slot_table import NEVER, NextUses
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, StatisticsBoard
 from robostream.decode.torchcodec_backend import TorchcodecBackend

@@ -3,25 +3,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import av
 
-from robostream.decode.frame_index import FrameIndex
+from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.runs import Run
 from robostream.fetch import ByteSource
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of one file, to be decoded."""
+
+    source: ByteSource
+    index: FrameIndex
+    run: Run
+
+    @property
+    def config(self) -> CodecConfig:
+        """The decoder set-up it needs."""
+        return self.index.configs[self.run.config]
 
 
 class Backend(Protocol):
     """Decodes runs of packets. Called by many threads at once."""
 
-    def decode(
-        self, source: ByteSource, index: FrameIndex, run: Run
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield (number, frame) for the frames of a run, each once, in no promised order.
+    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Yield (place in `pieces`, number, frame) for their frames, in no promised order.
 
-        Every shown frame of the run's packets from `run.first_frame` on is yielded. What else had
-        to be decoded is yielded too, as number -1, so that it is counted. A frame stays valid after
-        the iterator has moved on. Damage is a VideoFileError.
+        Every shown frame of a run's packets from `run.first_frame` on is yielded once. What else
+        had to be decoded is yielded too, as number -1, so that it is counted. A frame stays valid
+        after the iterator has moved on. Damage is a VideoFileError.
         """

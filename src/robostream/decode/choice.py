@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +19,12 @@ _NO_USES = np.full((0, 1), NEVER)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """Runs to decode, and the frames to keep with their next uses, the soonest used first.
+    """Runs that decode the wanted frames, and which frames to keep, the soonest used first.
 
     `uses` has a row for each frame to keep.
     """
 
+    wanted: list[int]
     runs: list[Run]
     keep: list[int]
     uses: Int64s
@@ -51,9 +53,10 @@ class Miss:
     layout: Layout | None
 
 
-def choose_wanted(index: FrameIndex, wanted: Int64s) -> Choice:
-    """Return a choice that decodes what is wanted (ascending) and keeps nothing. Pure."""
-    return Choice(plan_runs(index, wanted), [], _NO_USES)
+def choose_wanted(index: FrameIndex, wanted: Iterable[int]) -> Choice:
+    """Return a choice that decodes what is wanted and keeps nothing. Pure."""
+    frames = sorted(wanted)
+    return Choice(frames, plan_runs(index, frames), [], _NO_USES)
 
 
 def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choice:
@@ -86,7 +89,7 @@ def choose_by_recency(index: FrameIndex, miss: Miss, store: FrameStore) -> Choic
     held = store.holds(miss.file, decoded)
     keep = [frame for frame, is_held in zip(decoded, held, strict=True) if not is_held]
     # What is new counts as used sooner than all that is kept.
-    return Choice(runs, keep, np.full((len(keep), 1), -NEVER))
+    return Choice(miss.wanted.tolist(), runs, keep, np.full((len(keep), 1), -NEVER))
 
 
 def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choice:
@@ -115,7 +118,8 @@ def choose_by_next_use(index: FrameIndex, miss: Miss, store: FrameStore) -> Choi
     decode[at_wanted] = True
     kept = np.flatnonzero(keep)
     kept = kept[np.argsort(due[kept], kind="stable")]
-    return Choice(plan_runs(index, frames[decode]), frames[kept].tolist(), uses[kept])
+    runs = plan_runs(index, frames[decode])
+    return Choice(miss.wanted.tolist(), runs, frames[kept].tolist(), uses[kept])
 
 
 def _without(uses: Int64s, rows: Int64s, position: int) -> Int64s:

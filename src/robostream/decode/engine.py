@@ -7,17 +7,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import numpy as np
 import numpy.typing as npt
 
 from robostream.config import REORDER_POSITIONS, STRETCH_FRAMES
-from robostream.decode.backend import Backend
+from robostream.decode.backend import Backend, Piece
 from robostream.decode.choice import (
     Choice,
     Miss,
@@ -27,81 +26,21 @@ from robostream.decode.choice import (
 )
 from robostream.decode.file_cache import VideoDecoderCache
 from robostream.decode.flights import Flights
-from robostream.decode.frame_index import FrameIndex, Int64s
+from robostream.decode.frame_index import FrameIndex
 from robostream.decode.index_cache import load_index, save_index
 from robostream.decode.indexing import build_index
 from robostream.decode.keeper import Keeper
 from robostream.decode.metering import Meter, MeteredSource
 from robostream.decode.native import load_ffmpeg
 from robostream.decode.pyav_backend import PyavBackend
-from robostream.decode.render import Layout, Renderer, layout_of
+from robostream.decode.render import Renderer, layout_of
+from robostream.decode.requests import HeldFile, Job, Want, begin, check_served
 from robostream.decode.slot_table import NextUses
 from robostream.decode.statistics import DecodeStatistics
 from robostream.decode.store import FrameStore
-from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource
 
 logger = logging.getLogger(__name__)
-
-# Several threads that share out samples in order take steps of this many frames at most.
-_STEP_IN_ORDER = 8
-
-
-@dataclass(slots=True)
-class _HeldFile:
-    """What is held open for one file."""
-
-    name: str
-    source: ByteSource
-    index: FrameIndex
-    stretches: Int64s
-    layout: Layout | None = None
-    last_read: int = -1
-    steps: int = 0
-
-    def follows(self, numbers: list[int]) -> bool:
-        """Note a read and return whether it is the third or a later one of reads in order."""
-        first = min(numbers, default=-1)
-        is_step = 0 <= first - self.last_read <= _STEP_IN_ORDER
-        self.last_read = first
-        self.steps = self.steps + 1 if is_step else 0
-        return self.steps >= 2
-
-
-class Want(NamedTuple):
-    """Frames of one file to write into `out`, in the order given.
-
-    Attributes:
-        file: The file's name, as `open_source` knows it.
-        frames: Frame numbers in presentation order, T of them; they may repeat.
-        out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
-            uint16 codes. Each picture must be contiguous.
-        position: Where in the order the sample stands; needed with `next_uses`.
-        within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
-    """
-
-    file: str
-    frames: npt.ArrayLike
-    out: npt.NDArray[Any]
-    position: int | None = None
-    within: tuple[int, int] | None = None
-
-
-@dataclass(slots=True)
-class _Job:
-    """One want in progress: `rows` maps the frames still wanted to their rows of `out`.
-
-    `repeats` are pairs of rows, the first to be filled with what the second holds.
-    """
-
-    file: _HeldFile
-    rows: dict[int, int]
-    repeats: list[tuple[int, int]]
-    out: npt.NDArray[Any]
-    position: int
-    bounds: tuple[int, int]
-    is_in_order: bool
-    meter: Meter
 
 
 class FrameEngine:
@@ -198,40 +137,25 @@ class FrameEngine:
             self._read_group(wants[first : first + limit])
 
     def _read_group(self, wants: Sequence[Want]) -> None:
+        is_planned = self._store.next_uses is not None
         positions = [want.position for want in wants if want.position is not None]
         if positions:
             self._store.advance(min(positions))
-        if len(positions) < len(wants) and self._store.next_uses is not None:
+        if len(positions) < len(wants) and is_planned:
             raise ValueError("an engine that knows next uses must be told each read's position")
         meter = Meter()
-        jobs = [self._begin(want, meter) for want in wants]
+        jobs = [begin(w, self.files.get(w.file), meter, is_planned=is_planned) for w in wants]
         if self._store.budget_bytes:
             self._serve_kept(jobs, meter)
             self._serve_missing(jobs)
         else:
-            for job in jobs:
-                wanted = sorted(job.rows)
-                choice = choose_wanted(job.file.index, np.array(wanted, np.int64))
-                self._decode(job, wanted, choice)
+            self._decode([(job, choose_wanted(job.file.index, job.rows)) for job in jobs], meter)
         for job in jobs:
             for row, first in job.repeats:
                 job.out[row] = job.out[first]
         self._count(meter, sum(len(job.out) for job in jobs))
 
-    def _begin(self, want: Want, meter: Meter) -> _Job:
-        held = self.files.get(want.file)
-        numbers = np.asarray(want.frames, np.int64).tolist()
-        _check_request(held.index, numbers, want.out)
-        rows: dict[int, int] = {}
-        repeats = []
-        for row, number in enumerate(numbers):
-            if rows.setdefault(number, row) != row:
-                repeats.append((row, rows[number]))
-        bounds = want.within or (0, held.index.num_frames)
-        is_in_order = self._store.next_uses is None and held.follows(numbers)
-        return _Job(held, rows, repeats, want.out, want.position or 0, bounds, is_in_order, meter)
-
-    def _serve_missing(self, jobs: list[_Job]) -> None:
+    def _serve_missing(self, jobs: list[Job]) -> None:
         """Decode the frames that are not kept, stretch by stretch."""
         while jobs := [job for job in jobs if job.rows]:
             landings = [landing for job in jobs if (landing := self._serve_stretch(job))]
@@ -240,7 +164,7 @@ class FrameEngine:
             if len(landings) == len(jobs):
                 landings[0].wait()
 
-    def _serve_stretch(self, job: _Job) -> threading.Event | None:
+    def _serve_stretch(self, job: Job) -> threading.Event | None:
         """Decode the stretch of the first missing frame, unless another thread is at it."""
         edges = job.file.stretches
         stretch = int(edges.searchsorted(min(job.rows), "right")) - 1
@@ -253,12 +177,12 @@ class FrameEngine:
             bounds = int(edges[stretch]), int(edges[stretch + 1])
             wanted = sorted(frame for frame in job.rows if frame < bounds[1])
             if wanted:
-                self._decode(job, wanted, self._choose(job, wanted, bounds))
+                self._decode([(job, self._choose(job, wanted, bounds))], job.meter)
         finally:
             self._flights.land(flight)
         return None
 
-    def _serve_kept(self, jobs: list[_Job], meter: Meter) -> None:
+    def _serve_kept(self, jobs: list[Job], meter: Meter) -> None:
         """Write the frames that are kept."""
         began = time.perf_counter()
         renderer = self._renderer()
@@ -273,7 +197,7 @@ class FrameEngine:
             self._store.unpin([one for _, kept in found for one in kept])
         meter.convert_s += time.perf_counter() - began
 
-    def _choose(self, job: _Job, wanted: list[int], stretch: tuple[int, int]) -> Choice:
+    def _choose(self, job: Job, wanted: list[int], stretch: tuple[int, int]) -> Choice:
         miss = Miss(
             file=job.file.name,
             wanted=np.array(wanted, np.int64),
@@ -287,34 +211,37 @@ class FrameEngine:
             return choose_by_recency(job.file.index, miss, self._store)
         return choose_by_next_use(job.file.index, miss, self._store)
 
-    def _decode(self, job: _Job, wanted: list[int], choice: Choice) -> None:
+    def _decode(self, choices: list[tuple[Job, Choice]], meter: Meter) -> None:
         """Decode the chosen runs, write what is wanted, keep what is to be kept."""
-        began, elsewhere = time.perf_counter(), job.meter.elsewhere_s
-        file, meter = job.file, job.meter
-        source = MeteredSource(file.source, meter)
-        keeper = Keeper(self._store, file.name, choice, self._renderer(), meter)
+        began, elsewhere = time.perf_counter(), meter.elsewhere_s
+        keepers = [
+            Keeper(self._store, job.file.name, choice, self._renderer(), meter)
+            for job, choice in choices
+        ]
+        owners: list[tuple[Job, Keeper]] = []
+        pieces: list[Piece] = []
+        for (job, choice), keeper in zip(choices, keepers, strict=True):
+            source = MeteredSource(job.file.source, meter)
+            owners += [(job, keeper)] * len(choice.runs)
+            pieces += [Piece(source, job.file.index, run) for run in choice.runs]
         try:
-            for run in choice.runs:
-                for frame, picture in self._backend.decode(source, file.index, run):
-                    meter.images_decoded += 1
-                    if frame in job.rows:
-                        self._deliver(job, frame, picture)
-                    keeper.keep(frame, picture)
+            for place, frame, picture in self._backend.decode(pieces):
+                job, keeper = owners[place]
+                meter.images_decoded += 1
+                if frame in job.rows:
+                    self._deliver(job, frame, picture)
+                keeper.keep(frame, picture)
         except BaseException:
-            keeper.abandon()
+            for keeper in keepers:
+                keeper.abandon()
             raise
-        else:
-            file.layout = keeper.close() or file.layout
         finally:
             meter.decode_s += time.perf_counter() - began - (meter.elsewhere_s - elsewhere)
-        missing = [frame for frame in wanted if frame in job.rows]
-        if missing:
-            raise VideoFileError(
-                f"{file.index.file}: the decoder gave no picture for frame {missing[0]}. The file "
-                "is damaged; download or copy it again."
-            )
+        for (job, choice), keeper in zip(choices, keepers, strict=True):
+            job.file.layout = keeper.close() or job.file.layout
+            check_served(job, choice.wanted)
 
-    def _deliver(self, job: _Job, frame: int, picture: av.VideoFrame) -> None:
+    def _deliver(self, job: Job, frame: int, picture: av.VideoFrame) -> None:
         began = time.perf_counter()
         out = job.out[job.rows.pop(frame)]
         self._renderer().draw(picture, layout_of(picture), out, file=job.file.name)
@@ -326,7 +253,7 @@ class FrameEngine:
         renderer: Renderer = self._local.renderer
         return renderer
 
-    def _open(self, file: str) -> _HeldFile:
+    def _open(self, file: str) -> HeldFile:
         source = self._open_source(file)
         folder = self._index_folder
         index = None if folder is None else load_index(folder, source.name, source.size())
@@ -334,7 +261,7 @@ class FrameEngine:
             index = build_index(source)
             if folder is not None:
                 self._save(folder, index)
-        return _HeldFile(file, source, index, index.stretches(STRETCH_FRAMES))
+        return HeldFile(file, source, index, index.stretches(STRETCH_FRAMES))
 
     def _save(self, folder: Path, index: FrameIndex) -> None:
         try:
@@ -364,16 +291,4 @@ class FrameEngine:
                 now[1] - before[1],
                 now[2] - before[2],
             )
-        )
-
-
-def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:
-    if out.ndim != 4 or len(out) != len(numbers):
-        raise ValueError(
-            f"want out of shape (T, C, H, W) with T={len(numbers)} slots, got {out.shape}"
-        )
-    if numbers and not (min(numbers) >= 0 and max(numbers) < index.num_frames):
-        raise IndexError(
-            f"{index.file} has frames 0 to {index.num_frames - 1}; asked for {min(numbers)} to "
-            f"{max(numbers)}"
         )

@@ -5,22 +5,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from itertools import chain
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import av
 
-from robostream.decode.frame_index import CodecConfig, FrameIndex
+from robostream.decode.backend import Piece
+from robostream.decode.feeding import Chain, chain_up, feed, feed_chain
+from robostream.decode.frame_index import CodecConfig
 from robostream.decode.packets import begins_afresh, carries_parameters, read_packets
-from robostream.decode.runs import Run, start_earlier
+from robostream.decode.runs import start_earlier
 from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource
 
 # A thread meets as many set-ups as there are cameras with encoders of their own.
 _CONTEXTS_PER_THREAD = 8
-_DAV1D = "libdav1d"
-_JOINED = 8
 
 
 class PyavBackend:
@@ -29,19 +26,45 @@ class PyavBackend:
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def decode(
-        self, source: ByteSource, index: FrameIndex, run: Run
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield (number, frame) for the frames of a run."""
+    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Yield (place, number, frame) for the frames of several runs."""
+        for chain in chain_up(pieces):
+            pictures = self._decode_chain(chain) if len(chain) > 1 else None
+            if pictures is not None:
+                yield from pictures
+                continue
+            for place, piece in chain:
+                for number, frame in self._decode_run(piece):
+                    yield place, number, frame
+
+    def _decode_chain(self, chain: Chain) -> list[tuple[int, int, av.VideoFrame]] | None:
+        """Return the frames of runs fed one after the other, or None if anything is odd.
+
+        What is odd is found out run by run, and then said with the right file's name.
+        """
+        config = chain[0][1].config
+        packets = [read_packets(piece.source, piece.index, piece.run) for _, piece in chain]
+        if not all(begins_afresh(of_run[0], config) for of_run in packets):
+            return None
+        context = self._take(config)
+        try:
+            pictures = feed_chain(context, chain, packets)
+        except av.FFmpegError:
+            return None
+        if pictures is not None:
+            self._give_back(config, context)
+        return pictures
+
+    def _decode_run(self, piece: Piece) -> Iterator[tuple[int, av.VideoFrame]]:
+        source, index, run, config = piece.source, piece.index, piece.run, piece.config
         asked = run
-        config = index.configs[run.config]
         packets = read_packets(source, index, run)
         while not begins_afresh(packets[0], config) and (earlier := start_earlier(index, run)):
             run = earlier
             packets = read_packets(source, index, run)
         context = self._take(config)
         try:
-            yield from _feed(context, packets, index, run, asked.first_frame)
+            yield from feed(context, packets, index, run, asked.first_frame)
         except av.FFmpegError as error:
             raise VideoFileError(
                 f"{source.name}: frames {asked.first_frame} and on cannot be decoded "
@@ -80,72 +103,3 @@ def _open(config: CodecConfig) -> av.VideoCodecContext:
     # Threads decode different runs; threads inside a decoder would only compete with them.
     context.thread_count = 1
     return context
-
-
-def _feed(
-    context: av.VideoCodecContext,
-    packets: list[memoryview],
-    index: FrameIndex,
-    run: Run,
-    first_frame: int,
-) -> Iterator[tuple[int, av.VideoFrame]]:
-    numbers = index.frames_of(run.first_packet, run.stop_packet)
-    decoded: Iterator[tuple[int | None, av.VideoFrame]]
-    if context.name == _DAV1D and index.frames is None:
-        decoded = _decode_joined(context, packets, numbers, index.file)
-    else:
-        decoded = _decode_singly(context, packets, numbers)
-    for number, frame in decoded:
-        if number is None or number < first_frame:
-            yield -1, frame
-        elif frame.is_corrupt:
-            raise VideoFileError(
-                f"{index.file}: frame {number} is damaged; the decoder could only guess it. "
-                "Download or copy the file again."
-            )
-        else:
-            yield number, frame
-
-
-def _decode_singly(
-    context: av.VideoCodecContext, packets: list[memoryview], numbers: list[int]
-) -> Iterator[tuple[int | None, av.VideoFrame]]:
-    """Decode packet by packet; a frame's number rides through the decoder as its time stamp."""
-    # The last packet is none at all: it makes the decoder give what it has held back.
-    for packet in chain(map(_packet, packets, numbers), (None,)):
-        for frame in context.decode(packet):
-            yield frame.pts, frame
-
-
-def _decode_joined(
-    context: av.VideoCodecContext, packets: list[memoryview], numbers: list[int], file: str
-) -> Iterator[tuple[int | None, av.VideoFrame]]:
-    """Decode several AV1 packets at a time; each shows one frame, and they come in this order.
-
-    Making a packet, sending it and letting go of it hands Python's lock over four times; with two
-    threads that costs more than the packets' bytes do.
-    """
-    expected = iter(numbers)
-    groups = (b"".join(packets[at : at + _JOINED]) for at in range(0, len(packets), _JOINED))
-    for packet in chain(map(av.Packet, groups), (None,)):
-        for frame in context.decode(packet):
-            number = next(expected, None)
-            if number is None:
-                raise _miscounted(file, len(numbers))
-            yield number, frame
-    if next(expected, None) is not None:
-        raise _miscounted(file, len(numbers))
-
-
-def _miscounted(file: str, count: int) -> VideoFileError:
-    return VideoFileError(
-        f"{file}: {count} packets did not give {count} pictures. The file is damaged; download or "
-        "copy it again."
-    )
-
-
-def _packet(content: memoryview, number: int) -> av.Packet[Any]:
-    # Of its own memory: decoders read past the end, where FFmpeg wants zeros.
-    packet = av.Packet(content)  # type: ignore[arg-type]  # any buffer will do
-    packet.pts = number
-    return packet

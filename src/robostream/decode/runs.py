@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +14,7 @@ from robostream.decode.frame_index import FrameIndex, Int64s
 _TRUE = np.ones(1, bool)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Packets [first_packet, stop_packet) of one file, decoded in one go.
 
     Only frames from `first_frame` on are exact: what a decoder gives before them depends on packets
@@ -26,17 +27,16 @@ class Run:
     config: int
 
 
-def plan_runs(index: FrameIndex, frames: Int64s) -> list[Run]:
+def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
     """Return the fewest runs that decode all `frames` (ascending). Pure.
 
     A GOP is decoded from its start to its last wanted packet; GOPs that touch become one run.
     """
-    if not len(frames):
-        return []
+    if len(frames) < 2:
+        return [_run_to(index, int(frame)) for frame in frames]
+    frames = np.asarray(frames, np.int64)
     gops = index.gops_of(frames)
     stops = index.packets_of(frames) + 1
-    if len(frames) == 1:
-        return [_gop_run(index, int(gops[0]), int(stops[0]))]
     first, config = index.starts[gops], index.start_configs[gops]
     reached = np.maximum.accumulate(stops)
     is_apart = (first[1:] > reached[:-1]) | (config[1:] != config[:-1])
@@ -54,6 +54,13 @@ def start_earlier(index: FrameIndex, run: Run) -> Run | None:
     if gop < 0 or index.start_configs[gop] != run.config:
         return None
     return _gop_run(index, gop, run.stop_packet)
+
+
+def _run_to(index: FrameIndex, frame: int) -> Run:
+    # Many of these are planned in a row; numpy is slow with single numbers.
+    gop = max(bisect_right(index.start_frames, frame) - 1, 0)
+    packet = frame if index.packets is None else int(index.packets[frame])
+    return _gop_run(index, gop, packet + 1)
 
 
 def _gop_run(index: FrameIndex, gop: int, stop: int) -> Run:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import av
 import numpy as np
 
+from robostream.decode.backend import Piece
 from robostream.decode.file_cache import VideoDecoderCache
 from robostream.decode.frame_index import FrameIndex
 from robostream.decode.runs import Run
@@ -40,10 +41,15 @@ class TorchcodecBackend:
         self._decoder_type: Any = VideoDecoder
         self._local = threading.local()
 
-    def decode(
+    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Yield (place, number, frame) for the frames of several runs."""
+        for place, piece in enumerate(pieces):
+            for number, frame in self._decode_run(piece.source, piece.index, piece.run):
+                yield place, number, frame
+
+    def _decode_run(
         self, source: ByteSource, index: FrameIndex, run: Run
     ) -> Iterator[tuple[int, av.VideoFrame]]:
-        """Yield (number, frame) for the frames of a run."""
         decoder = self._decoder(source, index)
         shown = index.frames_of(run.first_packet, run.stop_packet)
         numbers = sorted(number for number in shown if number >= run.first_frame)
