@@ -151,8 +151,7 @@ class FrameEngine:
         else:
             self._decode([(job, choose_wanted(job.file.index, job.rows)) for job in jobs], meter)
         for job in jobs:
-            for row, first in job.repeats:
-                job.out[row] = job.out[first]
+            job.fill_repeats()
         self._count(meter, sum(len(job.out) for job in jobs))
 
     def _serve_missing(self, jobs: list[Job]) -> None:

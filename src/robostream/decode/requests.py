@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -63,28 +64,30 @@ class Want(NamedTuple):
 class Job:
     """One want in progress: `rows` maps the frames still wanted to their rows of `out`.
 
-    `repeats` are pairs of rows, the first to be filled with what the second holds.
+    `repeats` are rows to be filled with what another holds: a window that reaches beyond its
+    episode has the same frame several times in a row.
     """
 
     file: HeldFile
     rows: dict[int, int]
-    repeats: list[tuple[int, int]]
+    repeats: list[tuple[slice, int]]
     out: npt.NDArray[Any]
     position: int
     bounds: tuple[int, int]
     is_in_order: bool
     meter: Meter
 
+    def fill_repeats(self) -> None:
+        """Copy the frames that are wanted more than once."""
+        for rows, first in self.repeats:
+            self.out[rows] = self.out[first]
+
 
 def begin(want: Want, file: HeldFile, meter: Meter, *, is_planned: bool) -> Job:
     """Check a want and return the job it makes; with no plan, note whether reads come in order."""
     numbers = np.asarray(want.frames, np.int64).tolist()
     _check_request(file.index, numbers, want.out)
-    rows: dict[int, int] = {}
-    repeats = []
-    for row, number in enumerate(numbers):
-        if rows.setdefault(number, row) != row:
-            repeats.append((row, rows[number]))
+    rows, repeats = _first_rows(numbers)
     bounds = want.within or (0, file.index.num_frames)
     is_in_order = not is_planned and file.follows(numbers)
     return Job(file, rows, repeats, want.out, want.position or 0, bounds, is_in_order, meter)
@@ -98,6 +101,21 @@ def check_served(job: Job, wanted: list[int]) -> None:
             f"{job.file.index.file}: the decoder gave no picture for frame {missing[0]}. The file "
             "is damaged; download or copy it again."
         )
+
+
+def _first_rows(numbers: list[int]) -> tuple[dict[int, int], list[tuple[slice, int]]]:
+    """Return the first row of each frame, and the rows that repeat one."""
+    rows: dict[int, int] = {}
+    repeats: list[tuple[slice, int]] = []
+    row = 0
+    for number, same in itertools.groupby(numbers):
+        stop = row + len(list(same))
+        first = rows.setdefault(number, row)
+        again = row + 1 if first == row else row
+        if again < stop:
+            repeats.append((slice(again, stop), first))
+        row = stop
+    return rows, repeats
 
 
 def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:
