@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -21,6 +20,7 @@ from robostream.errors import MissingExtraError, VideoFileError
 from robostream.fetch import LocalSource
 from tests.decode.conftest import Clip
 from tests.decode.videos import KINDS
+from tests.threads import at_once
 
 ClipMaker = Callable[[str], Clip]
 BACKENDS: dict[str, Callable[[], Backend]] = {"pyav": PyavBackend}
@@ -106,11 +106,7 @@ def test_threads_decode_at_once(clip: ClipMaker, backend: Backend) -> None:
                 wrong.append((video.file, frame))
 
     with FrameEngine(LocalSource, store_bytes=0, backend=backend) as engine:
-        threads = [threading.Thread(target=decode, args=(seed,)) for seed in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(4, decode)
 
     assert wrong == []
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import VideoDecoderCache
+from tests.threads import at_once
 
 
 @given(files=st.lists(st.sampled_from("abcdefg"), max_size=60), cap=st.integers(1, 5))
@@ -63,24 +64,13 @@ def test_a_slow_file_does_not_hold_up_others() -> None:
 def test_threads_open_a_file_once() -> None:
     """Of many threads that want a file at once, one opens it and all get the same."""
     opened: list[str] = []
-    barrier = threading.Barrier(8)
-    got: list[object] = []
 
     def open_file(file: str) -> object:
         opened.append(file)
         return object()
 
     cache = VideoDecoderCache(open_file, 4)
-
-    def use() -> None:
-        barrier.wait()
-        got.append(cache.get("file"))
-
-    threads = [threading.Thread(target=use) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    got = at_once(8, lambda _: cache.get("file"))
 
     assert opened == ["file"]
     assert len(set(map(id, got))) == 1

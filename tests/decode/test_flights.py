@@ -1,26 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import threading
-
 from robostream.decode.flights import Flights
+from tests.threads import at_once
 
 
 def test_of_many_at_once_one_gets_the_work() -> None:
     """One is told to work; the others get what is set once it is done."""
     flights = Flights()
-    barrier = threading.Barrier(6)
-    landings: list[threading.Event | None] = []
-
-    def fly() -> None:
-        barrier.wait()
-        landings.append(flights.claim("key"))
-
-    threads = [threading.Thread(target=fly) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    landings = at_once(6, lambda _: flights.claim("key"))
 
     others = [landing for landing in landings if landing is not None]
     assert len(others) == 5

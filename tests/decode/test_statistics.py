@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import multiprocessing
-import threading
 
 import pytest
 
 from robostream.decode import COUNTERS, DecodeStatistics, StatisticsBoard
+from tests.threads import at_once
 
 ONE_READ = tuple(range(1, len(COUNTERS) + 1))
 
@@ -39,15 +39,11 @@ def test_threads_add_up() -> None:
     """No count is lost between threads."""
     statistics = DecodeStatistics()
 
-    def count() -> None:
+    def count(_: int) -> None:
         for _ in range(2000):
             statistics.add(ONE_READ)
 
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(4, count)
 
     assert statistics.summary()["images_delivered"] == 8000
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from pathlib import Path
 
 import fsspec
@@ -17,6 +16,7 @@ from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource, FsspecSource, LocalSource, open_source
 from robostream.meta import as_location
 from tests.servers.hub import Hub
+from tests.threads import at_once
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 100_000).astype(np.uint8).tobytes()
 
@@ -50,19 +50,12 @@ def test_a_read_beyond_the_end_is_an_error(source: ByteSource) -> None:
 
 def test_many_threads_read_at_once(source: ByteSource) -> None:
     """Reads do not disturb each other."""
-    wrong: list[int] = []
 
-    def read(seed: int) -> None:
+    def wrong(seed: int) -> list[int]:
         starts = np.random.default_rng(seed).integers(0, 99_000, 200).tolist()
-        wrong.extend(s for s in starts if source.read(s, s + 1000) != CONTENT[s : s + 1000])
+        return [s for s in starts if source.read(s, s + 1000) != CONTENT[s : s + 1000]]
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert wrong == []
+    assert at_once(4, wrong) == [[]] * 4
 
 
 def test_a_source_pickles_as_its_address(tmp_path: Path) -> None:
