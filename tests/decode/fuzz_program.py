@@ -28,9 +28,11 @@ def main(path: Path, folder: Path, copies: int) -> None:
     rng = np.random.default_rng(0)
     for number in range(copies):
         damaged = bytearray(content)
-        kind = ("flip pictures", "flip index", "zero", "cut")[number % 4]
+        kind = ("flip pictures", "flip heads", "flip index", "zero", "cut")[number % 5]
         at = int(rng.integers(first, last))
-        if kind == "flip pictures":
+        if kind == "flip heads":
+            at = int(rng.choice(index.positions)) + int(rng.integers(5))
+        if kind in ("flip pictures", "flip heads"):
             damaged[at] ^= 1 << int(rng.integers(8))
         elif kind == "flip index":
             places = [p for p in range(len(content)) if not first <= p < last]
@@ -42,7 +44,7 @@ def main(path: Path, folder: Path, copies: int) -> None:
         copy = folder / f"{number}.mp4"
         copy.write_bytes(damaged)
         counts, touched = read_all(
-            copy, path, pictures, at if kind in ("flip pictures", "zero") else None
+            copy, path, pictures, at if kind in ("flip pictures", "flip heads", "zero") else None
         )
         print(json.dumps({"kind": kind, "counts": counts, "wrong_elsewhere": touched}), flush=True)
         copy.unlink()
@@ -53,24 +55,30 @@ def read_all(
 ) -> tuple[Counter[str], int]:
     """Return how reading went, and how much went wrong that does not depend on byte `at` and on.
 
-    Each frame is read together with one of the whole file, which must be right, and whose file must
-    not be blamed.
+    Each frame is read between two of the whole file, which must be right, and whose file must not
+    be blamed.
     """
     counts: Counter[str] = Counter()
     elsewhere = 0
     with FrameEngine(LocalSource, store_bytes=0) as engine:
         for frame, picture in enumerate(pictures):
-            out, beside = np.zeros((2, 1, *picture.shape), picture.dtype)
-            other = (frame * 7 + 3) % len(pictures)
+            outs = np.zeros((3, 1, *picture.shape), picture.dtype)
+            others = [(frame * step + 3) % len(pictures) for step in (7, 11)]
             try:
-                engine.read_all([Want(str(path), [frame], out), Want(str(whole), [other], beside)])
+                engine.read_all(
+                    [
+                        Want(str(whole), others[:1], outs[0]),
+                        Want(str(path), [frame], outs[1]),
+                        Want(str(whole), others[1:], outs[2]),
+                    ]
+                )
             except (VideoFileError, IndexError) as error:
                 counts["refused"] += 1
                 elsewhere += str(path) not in str(error)
                 continue
-            right = np.array_equal(out[0], picture)
+            right = np.array_equal(outs[1, 0], picture)
             counts["right" if right else "wrong"] += 1
-            elsewhere += not np.array_equal(beside[0], pictures[other])
+            elsewhere += not np.array_equal(outs[[0, 2], 0], [pictures[other] for other in others])
             if not right and at is not None:
                 elsewhere += not depends_on(engine, str(path), frame, at)
     return counts, elsewhere

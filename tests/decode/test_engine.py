@@ -224,6 +224,25 @@ def test_statistics_add_up(clip: ClipMaker) -> None:
     assert min(counts["fetch_s"], counts["decode_s"], counts["convert_s"], counts["copy_s"]) > 0
 
 
+def test_a_failed_read_is_counted_too(clip: ClipMaker, tmp_path: Path) -> None:
+    """What was decoded before the error counts as decoded, and nothing as delivered."""
+    good, bad = clip("h264_g2"), tmp_path / "bad.mp4"
+    with FrameEngine(LocalSource, store_bytes=0) as engine:
+        index = engine.index(good.file)
+        at = int(index.positions[40])
+        content = bytearray(good.path.read_bytes())
+        content[at : at + 100] = bytes(100)
+        bad.write_bytes(content)
+        with pytest.raises(VideoFileError):
+            engine.read_all(
+                [Want(good.file, [0], good.slots(1)), Want(str(bad), [40], good.slots(1))]
+            )
+        counts = engine.statistics.summary()
+
+    assert counts["images_delivered"] == 0
+    assert counts["images_decoded"] >= 1
+
+
 def test_a_group_of_wants_is_served_as_each_alone(clip: ClipMaker) -> None:
     """Frames of several files and sizes, windows, repeats and shared frames in one call."""
     one, two, depth = clip("h264_bframes"), clip("av1_g2"), clip("depth")

@@ -26,12 +26,12 @@ def test_damaged_files_are_refused_or_right(clip: ClipMaker, tmp_path: Path, kin
     """No damage crashes or hangs; a cut file is refused and named; damage stays in its GOP."""
     command = [sys.executable, "-m", "tests.decode.fuzz_program", str(clip(kind).path)]
     done = subprocess.run(
-        [*command, str(tmp_path), "60"], cwd=REPO, capture_output=True, text=True, timeout=120
+        [*command, str(tmp_path), "75"], cwd=REPO, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr[-2000:]
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
 
-    assert len(outcomes) == 60
+    assert len(outcomes) == 75
     for outcome in outcomes:
         assert outcome["wrong_elsewhere"] == 0, outcome
         # Of a fragmented file, the fragments before the cut are whole.

@@ -211,3 +211,10 @@ def test_an_index_is_small(tmp_path: Path) -> None:
     index: FrameIndex = build_index(LocalSource(path))
 
     assert index.nbytes / index.num_frames <= 24
+
+
+def test_more_sample_entries_than_a_byte_can_count(clip: ClipMaker) -> None:
+    """Each packet keeps the set-up its table gives it, however many there are."""
+    index = build_index(LocalSource(clip("many_sample_entries").path))
+
+    assert index.start_configs.tolist() == [0] * 4 + [256] * 4

@@ -176,8 +176,12 @@ def _in_band(folder: Path) -> Path:
     return join(parts, folder / "joined.mp4", in_band=True)
 
 
-def _two_entries(folder: Path) -> Path:
-    """A file whose second half refers to a second, equal sample entry."""
+def _sample_entries(count: int) -> Callable[[Path], Path]:
+    """A file whose second half refers to the last of several, equal sample entries."""
+    return lambda folder: _with_entries(folder, count)
+
+
+def _with_entries(folder: Path, count: int) -> Path:
     plain = encode(folder / "plain.mp4", "libx264", {"g": "6", "bf": "0"})
     content = plain.read_bytes()
     moov = content[content.rindex(b"moov") - 4 :]
@@ -187,11 +191,45 @@ def _two_entries(folder: Path) -> Path:
     sizes = struct.unpack_from(f">{(len(stsz) - 12) // 4}I", stsz, 12)
     half = 24
     changes = {
-        b"stsd": struct.pack(">II", 0, 2) + entry + entry,
-        b"stsc": struct.pack(">II6I", 0, 2, 1, half, 1, 2, len(sizes) - half, 2),
+        b"stsd": struct.pack(">II", 0, count) + entry * count,
+        b"stsc": struct.pack(">II6I", 0, 2, 1, half, 1, 2, len(sizes) - half, count),
         b"stco": struct.pack(">II2I", 0, 2, offset, offset + sum(sizes[:half])),
     }
-    return boxes.rewrite(plain, folder / "two.mp4", changes)
+    return boxes.rewrite(plain, folder / "entries.mp4", changes)
+
+
+def _unsized(folder: Path) -> Path:
+    """AV1 whose packets end with a unit that does not state its size, as MP4 allows."""
+    plain = encode(folder / "plain.mp4", "libsvtav1", _AV1)
+    with av.open(str(plain)) as source, av.open(str(folder / "unsized.mp4"), "w") as container:
+        stream = container.add_stream_from_template(source.streams.video[0], opaque=True)
+        for packet in source.demux(video=0):
+            if packet.size:
+                changed = av.Packet(_without_last_size(bytes(packet)))
+                changed.pts, changed.dts, changed.time_base = (
+                    packet.pts,
+                    packet.dts,
+                    packet.time_base,
+                )
+                changed.duration, changed.is_keyframe = packet.duration, packet.is_keyframe
+                changed.stream = stream
+                container.mux(changed)
+    return folder / "unsized.mp4"
+
+
+def _without_last_size(packet: bytes) -> bytes:
+    at = 0
+    while True:
+        start, head = at, packet[at]
+        size = shift = 0
+        is_more = True
+        while is_more:
+            at += 1
+            size |= (packet[at] & 127) << shift
+            shift, is_more = shift + 7, packet[at] > 127
+        at += 1 + size
+        if at == len(packet):
+            return packet[:start] + bytes([head & ~2]) + packet[at - size :]
 
 
 def _with_sound(folder: Path) -> Path:
@@ -211,14 +249,16 @@ def _with_sound(folder: Path) -> Path:
     return path
 
 
+_AV1 = {"g": "2", "crf": "30", "preset": "12"}
 _VFR = [20 * t + (t % 3) * 7 for t in range(48)]
 _CLOSED = f"{QUIET_X265}:open-gop=0:keyint=12:min-keyint=12:bframes=3"
 _OPEN = f"{QUIET_X265}:open-gop=1:keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0"
 
 KINDS: dict[str, Callable[[Path], Path]] = {
-    "av1_g2": _plain("libsvtav1", {"g": "2", "crf": "30", "preset": "12"}),
-    "av1_g30": _plain("libsvtav1", {"g": "30", "crf": "30", "preset": "12"}),
-    "av1_small": _plain("libsvtav1", {"g": "2", "crf": "30", "preset": "12"}, size=(80, 64)),
+    "av1_g2": _plain("libsvtav1", _AV1),
+    "av1_g30": _plain("libsvtav1", _AV1 | {"g": "30"}),
+    "av1_small": _plain("libsvtav1", _AV1, size=(80, 64)),
+    "av1_unsized": _unsized,
     "h264_g2": _plain("libx264", {"g": "2"}),
     "h264_bframes": _plain("libx264", {"g": "12", "bf": "3"}),
     "h264_g250": _plain("libx264", {"g": "250", "bf": "3"}, count=260),
@@ -245,6 +285,7 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "two_edits": _with_edits(lambda first: [(500, first), (600, first + 12800 // FPS * 20)]),
     "joined_episodes": _joined,
     "in_band_parameters": _in_band,
-    "two_sample_entries": _two_entries,
+    "two_sample_entries": _sample_entries(2),
+    "many_sample_entries": _sample_entries(257),
     "with_sound": _with_sound,
 }

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from robostream import StreamingDataLoader
+from robostream import LeRobotDataset, StreamingDataLoader
+from robostream.decode import build_index
 from robostream.errors import DatasetError, SelectionError
+from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import flat, global_batches, open_stream
@@ -64,6 +67,43 @@ def test_bad_episodes_are_replaced_and_reported(
     assert loader.state_dict()["quarantined"] == bad
     assert f"{len(bad)} episodes were set aside" in caplog.text
     assert "file-001.mp4" in caplog.text
+
+
+@pytest.mark.parametrize("budget", [0, 10**8])
+def test_one_damaged_picture_sets_its_episode_aside_and_no_other(
+    tmp_path: Path, budget: int
+) -> None:
+    """Episodes of the same file, read and decoded together with it, are delivered, and right."""
+    root = copy_of("av1_multifile", tmp_path)
+    whole = LeRobotDataset("x", root=root, return_uint8=True)
+    items = {i: whole[i] for i in range(len(whole))}
+    key = whole.meta.video_keys[0]
+    files = whole.meta.episodes[f"videos/{key}/file_index"]
+    shared = int(np.flatnonzero(np.bincount(files) > 1)[0])
+    bad, neighbour, *_ = np.flatnonzero(files == shared).tolist()
+    damage_a_packet(root / whole.meta.get_video_file_path(bad, key), frame=1)
+    stream = open_stream(
+        root, on_bad_episode="quarantine", frame_cache_bytes=budget, return_uint8=True
+    )
+    loader = StreamingDataLoader(stream, 8)
+    found = []
+    for batch in loader:
+        for place, index in enumerate(batch["index"].tolist()):
+            found.append(index)
+            for camera in whole.meta.camera_keys:
+                assert torch.equal(batch[camera][place], items[index][camera])
+
+    assert loader.state_dict()["quarantined"] == [bad]
+    assert set(found) == set(range(FRAMES)) - frames_of(root, [bad])
+    assert set(found) >= frames_of(root, [neighbour])
+
+
+def damage_a_packet(path: Path, frame: int) -> None:
+    """Give the first unit of a frame's packet a type that means nothing."""
+    at = int(build_index(LocalSource(path)).positions[frame])
+    content = bytearray(path.read_bytes())
+    content[at] = content[at] & ~0x78 | 9 << 3
+    path.write_bytes(content)
 
 
 def test_runs_that_know_the_list_agree_on_every_topology(broken: tuple[Path, list[int]]) -> None:

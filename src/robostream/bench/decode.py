@@ -4,10 +4,10 @@
 The floor is what PyAV needs to decode the same files from the first frame to the last, without
 colour conversion, on the same number of threads. All cases take turns in each round; a ratio is the
 median over rounds of (images/s of the case) / (images/s of the floor in the same round). With
-budget 0 an image also needs the frames before it in its GOP; what that leaves of the floor at best
-is measured too: each image decoded by itself, in random order, and nothing else. Engines
-live through all rounds, as in training; the first round only warms up. In each round the files go
-by new names, so that no frame is left over from the round before.
+budget 0 an image also needs the frames before it in its GOP; what that leaves of the floor is
+measured too: each image decoded by itself, in random order, and nothing else. Engines live through
+all rounds, as in training; the first round only warms up. In each round the files go by new names,
+so that no frame is left over from the round before.
 """
 
 from __future__ import annotations

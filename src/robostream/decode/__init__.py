@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frames: from byte ranges of an MP4 to pictures."""
 
-from robostream.decode.backend import Backend
+from robostream.decode.backend import Backend, Piece
 from robostream.decode.conversion import one_thread
 from robostream.decode.engine import FrameEngine
 from robostream.decode.file_cache import VideoDecoderCache
@@ -21,6 +21,7 @@ __all__ = [
     "FrameEngine",
     "FrameIndex",
     "NextUses",
+    "Piece",
     "StatisticsBoard",
     "TorchcodecBackend",
     "VideoDecoderCache",

@@ -144,7 +144,15 @@ class FrameEngine:
         if len(positions) < len(wants) and is_planned:
             raise ValueError("an engine that knows next uses must be told each read's position")
         meter = Meter()
-        jobs = [begin(w, self.files.get(w.file), meter, is_planned=is_planned) for w in wants]
+        delivered = 0
+        try:
+            jobs = [begin(w, self.files.get(w.file), meter, is_planned=is_planned) for w in wants]
+            self._serve(jobs, meter)
+            delivered = sum(len(job.out) for job in jobs)
+        finally:
+            self._count(meter, delivered)
+
+    def _serve(self, jobs: list[Job], meter: Meter) -> None:
         if self._store.budget_bytes:
             self._serve_kept(jobs, meter)
             self._serve_missing(jobs)
@@ -152,7 +160,6 @@ class FrameEngine:
             self._decode([(job, choose_wanted(job.file.index, job.rows)) for job in jobs], meter)
         for job in jobs:
             job.fill_repeats()
-        self._count(meter, sum(len(job.out) for job in jobs))
 
     def _serve_missing(self, jobs: list[Job]) -> None:
         """Decode the frames that are not kept, stretch by stretch."""
@@ -236,8 +243,9 @@ class FrameEngine:
             raise
         finally:
             meter.decode_s += time.perf_counter() - began - (meter.elsewhere_s - elsewhere)
-        for (job, choice), keeper in zip(choices, keepers, strict=True):
+        for (job, _), keeper in zip(choices, keepers, strict=True):
             job.file.layout = keeper.close() or job.file.layout
+        for job, choice in choices:
             check_served(job, choice.wanted)
 
     def _deliver(self, job: Job, frame: int, picture: av.VideoFrame) -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feeding packets to a decoder: run by run, or several short AV1 runs in one go.
 
-An AV1 packet in an MP4 shows exactly one frame and decoders give it at once, so packets can be
-joined and the frames numbered as they come. Making a packet, sending it and letting go of it hands
-Python's lock over four times; with two threads that costs more than the packets' bytes do. Emptying
-and restarting a decoder between short runs costs as much again.
+An AV1 packet in an MP4 shows exactly one frame, and frames are shown in the order of packets, so
+packets that a decoder can tell apart can be joined and the frames numbered as they come. Making a
+packet, sending it and letting go of it hands Python's lock over four times; with two threads that
+costs more than the packets' bytes do. Emptying and restarting a decoder between short runs costs as
+much again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import av
 
+from robostream.decode.av1 import can_be_joined, stands_alone
 from robostream.decode.backend import Piece
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.runs import Run
@@ -49,15 +51,20 @@ def feed_chain(
     context: av.VideoCodecContext, chain: Chain, packets: list[list[memoryview]]
 ) -> list[tuple[int, int, av.VideoFrame]] | None:
     """Return (place, number, frame) for all packets of a chain, or None if they do not add up."""
+    if not all(map(stands_alone, packets)):
+        return None
     frames = context.decode(av.Packet(b"".join(itertools.chain.from_iterable(packets))))
     frames += context.decode(None)
     numbers = [
-        (place, number if number >= piece.run.first_frame else -1)
+        (place, number)
         for place, piece in chain
-        for number in piece.index.frames_of(piece.run.first_packet, piece.run.stop_packet)
+        for number in range(piece.run.first_packet, piece.run.stop_packet)
     ]
     if len(frames) != len(numbers) or any(frame.is_corrupt for frame in frames):
         return None
+    heads = itertools.accumulate((len(of_run) for of_run in packets[:-1]), initial=0)
+    if not all(frames[head].key_frame for head in heads):
+        return None  # a run has shown a frame too few, and another one too many
     return [(*number, frame) for number, frame in zip(numbers, frames, strict=True)]
 
 
@@ -71,7 +78,7 @@ def feed(
     """Yield (number, frame) for the packets of a run; -1 for frames before `first_frame`."""
     numbers = index.frames_of(run.first_packet, run.stop_packet)
     decoded: Iterator[tuple[int | None, av.VideoFrame]]
-    if _is_joinable(index, run):
+    if _is_joinable(index, run) and can_be_joined(packets):
         decoded = _decode_joined(context, packets, numbers, index.file)
     else:
         decoded = _decode_singly(context, packets, numbers)

@@ -176,7 +176,7 @@ def _assemble(
         starts=compact(starts),
         start_frames=compact(np.maximum(frame_of[starts], 0)),
         configs=configs,
-        start_configs=config_of[starts].astype(np.uint8),
+        start_configs=config_of[starts].astype(np.min_scalar_type(len(configs))),
     )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from robostream.decode.av1 import begins_with_sequence_header
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.runs import Run
 from robostream.fetch import ByteRange, ByteSource, coalesce
@@ -15,8 +16,6 @@ _H264_IDR = 5
 _H264_PARAMETERS = frozenset((7, 8, 13, 15))
 _HEVC_KEYS = frozenset(range(16, 22))
 _HEVC_PARAMETERS = frozenset((32, 33, 34))
-_AV1_SEQUENCE_HEADER = 1
-_AV1_TEMPORAL_DELIMITER = 2
 
 
 def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
@@ -29,13 +28,13 @@ def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memory
         content = memoryview(source.read(begin, end))
         return [content[p - begin : p - begin + n] for p, n in zip(positions, sizes, strict=True)]
     wanted = [ByteRange(p, p + n) for p, n in zip(positions, sizes, strict=True) if n]
-    packets: dict[int, memoryview] = {}
+    packets = [memoryview(b"")] * len(sizes)
     for read in coalesce(wanted, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES):
         content = memoryview(source.read(read.start, read.stop))
-        for p, n in zip(positions, sizes, strict=True):
-            if read.start <= p and p + n <= read.stop:
-                packets[p] = content[p - read.start : p - read.start + n]
-    return [packets.get(p, memoryview(b"")) for p in positions]
+        for place, (p, n) in enumerate(zip(positions, sizes, strict=True)):
+            if n and read.start <= p and p + n <= read.stop:
+                packets[place] = content[p - read.start : p - read.start + n]
+    return packets
 
 
 def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
@@ -43,14 +42,14 @@ def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
 
     That holds for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
     point (of an open GOP or an intra refresh); only an IDR picture will do. Looking into the packet
-    also finds a table that calls a packet a key by mistake.
+    also finds most packets that a table calls a key by mistake.
     """
     if config.decoder == "h264":
         return _H264_IDR in _unit_types(packet, config)
     if config.decoder == "hevc":
         return not _HEVC_KEYS.isdisjoint(_unit_types(packet, config))
     if config.decoder == "libdav1d":
-        return _begins_with_sequence_header(packet)
+        return begins_with_sequence_header(packet)
     return True
 
 
@@ -61,15 +60,6 @@ def carries_parameters(packet: memoryview, config: CodecConfig) -> bool:
     if config.decoder == "hevc":
         return not _HEVC_PARAMETERS.isdisjoint(_unit_types(packet, config))
     return False
-
-
-def _begins_with_sequence_header(packet: memoryview) -> bool:
-    """Return whether an AV1 packet starts as every key packet in an MP4 does."""
-    at = 0
-    # A temporal delimiter, which is empty, should have been left out but may come first.
-    if len(packet) > 2 and packet[0] >> 3 & 15 == _AV1_TEMPORAL_DELIMITER:
-        at = 2 if packet[0] & 2 else 1
-    return len(packet) > at and packet[at] >> 3 & 15 == _AV1_SEQUENCE_HEADER
 
 
 def _unit_types(packet: memoryview, config: CodecConfig) -> list[int]:

@@ -29,23 +29,23 @@ class PyavBackend:
     def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs."""
         for chain in chain_up(pieces):
-            pictures = self._decode_chain(chain) if len(chain) > 1 else None
+            packets = [read_packets(piece.source, piece.index, piece.run) for _, piece in chain]
+            pictures = self._decode_chain(chain, packets) if len(chain) > 1 else None
             if pictures is not None:
                 yield from pictures
                 continue
-            for place, piece in chain:
-                for number, frame in self._decode_run(piece):
+            for (place, piece), of_run in zip(chain, packets, strict=True):
+                for number, frame in self._decode_run(piece, of_run):
                     yield place, number, frame
 
-    def _decode_chain(self, chain: Chain) -> list[tuple[int, int, av.VideoFrame]] | None:
+    def _decode_chain(
+        self, chain: Chain, packets: list[list[memoryview]]
+    ) -> list[tuple[int, int, av.VideoFrame]] | None:
         """Return the frames of runs fed one after the other, or None if anything is odd.
 
         What is odd is found out run by run, and then said with the right file's name.
         """
         config = chain[0][1].config
-        packets = [read_packets(piece.source, piece.index, piece.run) for _, piece in chain]
-        if not all(begins_afresh(of_run[0], config) for of_run in packets):
-            return None
         context = self._take(config)
         try:
             pictures = feed_chain(context, chain, packets)
@@ -55,10 +55,11 @@ class PyavBackend:
             self._give_back(config, context)
         return pictures
 
-    def _decode_run(self, piece: Piece) -> Iterator[tuple[int, av.VideoFrame]]:
+    def _decode_run(
+        self, piece: Piece, packets: list[memoryview]
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
         source, index, run, config = piece.source, piece.index, piece.run, piece.config
         asked = run
-        packets = read_packets(source, index, run)
         while not begins_afresh(packets[0], config) and (earlier := start_earlier(index, run)):
             run = earlier
             packets = read_packets(source, index, run)

@@ -60,6 +60,7 @@ class Foresight:
         self._uses: NextUses | None = None
         self._origin = 0
         self._latest = 0
+        self._lock = threading.Lock()
 
     def begin(self, uses: NextUses) -> None:
         """Follow a new run, whose times count from 0."""
@@ -73,7 +74,8 @@ class Foresight:
     def time(self, clock: int) -> int:
         """Return a time of the run on the engine's clock."""
         time = self._origin + clock
-        self._latest = max(self._latest, time)
+        with self._lock:
+            self._latest = max(self._latest, time)
         return time
 
     def __call__(self, file: str, frames: Ints, after: int) -> Ints:
