@@ -8,7 +8,6 @@ _TEMPORAL_DELIMITER = 2
 _FRAMES = frozenset((3, 6))  # a frame's header alone, or with its content
 _HAS_EXTENSION = 4
 _HAS_SIZE = 2
-_MAX_SIZE_BITS = 28
 # How a frame header begins: not an existing frame, of type key (two bits), shown.
 _SHOWN_KEY = 0b0001
 
@@ -38,33 +37,36 @@ def stands_alone(packets: list[memoryview]) -> bool:
     A decoder that is not emptied before would show a first frame that is no key from the frames
     that came before it.
     """
-    if not (begins_with_sequence_header(packets[0]) and can_be_joined(packets)):
+    first = packets[0]
+    units = _units(first)
+    if units is None or not begins_with_sequence_header(first) or not can_be_joined(packets[1:]):
         return False
-    frames = (at for kind, at in _units(packets[0]) or [] if kind in _FRAMES)
-    at = next(frames, len(packets[0]))
-    return at < len(packets[0]) and packets[0][at] >> 4 == _SHOWN_KEY
+    at = next((at for kind, at in units if kind in _FRAMES), len(first))
+    return at < len(first) and first[at] >> 4 == _SHOWN_KEY
 
 
 def _units(packet: memoryview) -> list[tuple[int, int]] | None:
     """Return the type and the place of each unit's content; None if they do not fill the packet."""
     units = []
-    at = 0
-    while at < len(packet):
-        head = packet[at]
-        at += 2 if head & _HAS_EXTENSION else 1
-        size = bits = 0
-        is_more = head & _HAS_SIZE
-        if not is_more:
-            return None
-        while is_more:
-            if at >= len(packet) or bits > _MAX_SIZE_BITS:
+    at, stop = 0, len(packet)
+    try:
+        while at < stop:
+            head = packet[at]
+            if not head & _HAS_SIZE:
                 return None
-            size |= (packet[at] & 127) << bits
-            is_more = packet[at] & 128
-            at, bits = at + 1, bits + 7
-        units.append((_kind(head), at))
-        at += size
-    return units if at == len(packet) else None
+            at += 2 if head & _HAS_EXTENSION else 1
+            part = packet[at]
+            size, bits = part & 127, 0
+            while part > 127:
+                at, bits = at + 1, bits + 7
+                part = packet[at]
+                size |= (part & 127) << bits
+            at += 1
+            units.append((_kind(head), at))
+            at += size
+    except IndexError:
+        return None
+    return units if at == stop else None
 
 
 def _kind(head: int) -> int:
