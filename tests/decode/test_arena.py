@@ -37,12 +37,13 @@ def test_slots_never_overlap_nor_exceed_the_budget(
             del taken[slot]
             arena.give(slot)
     for number, slot in enumerate(sorted(taken)):
-        arena.view(slot)[:] = number % 251
+        arena.memory(slot).content[:] = number % 251
 
     assert sum(taken.values()) <= budget
     for number, slot in enumerate(sorted(taken)):
-        assert arena.view(slot).nbytes == arena.slot_bytes(slot) == taken[slot]
-        assert np.all(arena.view(slot) == number % 251)
+        assert arena.memory(slot).content.nbytes == arena.slot_bytes(slot) == taken[slot]
+        assert np.all(arena.memory(slot).content == number % 251)
+        assert arena.memory(slot).address == arena.memory(slot).content.ctypes.data
 
 
 def test_a_slot_given_back_is_the_next_taken() -> None:
@@ -79,9 +80,9 @@ def test_memory_on_disk_is_nameless_and_reserved(tmp_path: Path) -> None:
     arena = Arena(1 << 20, tmp_path)
     slot = arena.take(4096)
     assert slot is not None
-    arena.view(slot)[:] = 7
+    arena.memory(slot).content[:] = 7
 
     assert list(tmp_path.iterdir()) == []
-    assert np.all(arena.view(slot) == 7)
+    assert np.all(arena.memory(slot).content == 7)
     with pytest.raises(OSError, match=r"No space left|File too large"):
         Arena(1 << 50, tmp_path)

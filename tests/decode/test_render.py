@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import FrameEngine
+from robostream.decode.arena import Arena, SlotMemory
 from robostream.decode.native import load_ffmpeg
-from robostream.decode.render import Renderer, layout_of
+from robostream.decode.render import Layout, Renderer, layout_of
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
 from tests.fixture_datasets import FIXTURES
@@ -43,6 +44,14 @@ def through_rgb24(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
     return rgb.transpose(2, 0, 1)
 
 
+def memory_for(layout: Layout) -> SlotMemory:
+    """Return memory to keep a frame in."""
+    arena = Arena(layout.nbytes, None)
+    slot = arena.take(layout.nbytes)
+    assert slot is not None
+    return arena.memory(slot)
+
+
 @pytest.fixture(scope="module", params=[True, False], ids=["FFmpeg's own calls", "numpy"])
 def renderer(request: pytest.FixtureRequest) -> Renderer:
     """A renderer of either kind."""
@@ -64,7 +73,7 @@ def test_pictures_equal_ffmpegs_rgb24(
     frame = noise(width, height, name, seed)
     layout = layout_of(frame)
     at_once, kept = np.zeros((2, 3, height, width), np.uint8)
-    slot = np.zeros(layout.nbytes, np.uint8)
+    slot = memory_for(layout)
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
     renderer.draw_packed(slot, layout, kept, file="")
@@ -84,7 +93,7 @@ def test_matrix_and_range_are_those_of_the_frame(
     frame.colorspace, frame.color_range = colorspace, color_range
     layout = layout_of(frame)
     at_once, kept = np.zeros((2, 3, 32, 48), np.uint8)
-    slot = np.zeros(layout.nbytes, np.uint8)
+    slot = memory_for(layout)
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
     renderer.draw_packed(slot, layout, kept, file="")

@@ -22,7 +22,7 @@ def put(store: FrameStore, file: str, frames: list[int], uses: Ints, layout: Lay
     slots = store.reserve(layout, uses[order, 0])
     chosen = order[: len(slots)]
     for slot, at in zip(slots, chosen, strict=True):
-        store.view(slot)[:] = frames[at] % 251
+        store.memory(slot).content[:] = frames[at] % 251
     store.publish(layout, file, [frames[at] for at in chosen], slots, uses[chosen])
     return len(slots)
 
@@ -31,7 +31,7 @@ def kept_frames(store: FrameStore, file: str, count: int) -> list[int]:
     """Return which of the first `count` frames are kept, checking their bytes."""
     found = store.pin(file, range(count))
     for one in found:
-        assert np.all(one.content == one.frame % 251)
+        assert np.all(one.memory.content == one.frame % 251)
     store.unpin(found)
     return [one.frame for one in found]
 
@@ -138,7 +138,7 @@ def test_a_frame_two_threads_use_goes_with_the_second() -> None:
     first, second = store.pin("a", [0]), store.pin("a", [0])
     store.unpin(first)
 
-    assert np.all(second[0].content == 0)
+    assert np.all(second[0].memory.content == 0)
     assert store.holds("a", [0]) == [True]
     store.unpin(second)
     assert store.holds("a", [0]) == [False]
@@ -229,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def frames_are_what_they_were(self) -> None:
         """Every kept frame holds its own bytes, pinned ones too, and no more fit than may."""
-        assert all(np.all(one.content == one.frame % 251) for one in self.pinned)
+        assert all(np.all(one.memory.content == one.frame % 251) for one in self.pinned)
         assert len(kept_frames(self.store, "a", 40)) <= 12
 
 

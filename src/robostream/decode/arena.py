@@ -9,6 +9,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,13 @@ _BLOCK_BYTES = 4 << 20
 _MARGIN_BYTES = 4096
 # Linux's value; the module names it from Python 3.13 on only.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+class SlotMemory(NamedTuple):
+    """The bytes of a slot, and where they begin: asking numpy for that takes longer than a copy."""
+
+    content: npt.NDArray[np.uint8]
+    address: int
 
 
 @dataclass(slots=True)
@@ -47,7 +55,7 @@ class Arena:
         self._cut_bytes = 0
         self._blocks: dict[int, list[_Block]] = {}
         self._places: list[_Block] = []
-        self._views: list[npt.NDArray[np.uint8]] = []
+        self._slots: list[SlotMemory] = []
         self._free: dict[int, list[int]] = {}
 
     @property
@@ -91,9 +99,9 @@ class Arena:
         block.used -= 1
         self._free[block.slot_bytes].append(slot)
 
-    def view(self, slot: int) -> npt.NDArray[np.uint8]:
-        """Return a slot's bytes."""
-        return self._views[slot]
+    def memory(self, slot: int) -> SlotMemory:
+        """Return a slot's memory."""
+        return self._slots[slot]
 
     def num_taken(self, slots: range) -> int:
         """Return how many slots of a block are taken."""
@@ -122,7 +130,11 @@ class Arena:
         self._blocks.setdefault(nbytes, []).append(block)
         count = len(block.slots)
         self._places.extend([block] * count)
-        self._views.extend(self._memory[start : start + count * nbytes].reshape(count, nbytes))
+        contents = self._memory[start : start + count * nbytes].reshape(count, nbytes)
+        address = contents.ctypes.data
+        self._slots.extend(
+            SlotMemory(content, address + place * nbytes) for place, content in enumerate(contents)
+        )
         # Fresh memory is taken last.
         self._free.setdefault(nbytes, [])[:0] = reversed(block.slots)
 

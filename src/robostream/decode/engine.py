@@ -197,7 +197,7 @@ class FrameEngine:
             for job, kept in found:
                 for one in kept:
                     out = job.out[job.rows.pop(one.frame)]
-                    renderer.draw_packed(one.content, one.layout, out, file=job.file.name)
+                    renderer.draw_packed(one.memory, one.layout, out, file=job.file.name)
                 meter.store_hits += len(kept)
         finally:
             self._store.unpin([one for _, kept in found for one in kept])

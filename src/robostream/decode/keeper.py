@@ -41,8 +41,8 @@ class Keeper:
             self._slots = self._store.reserve(layout, self._choice.uses[:, 0])
         # A picture of another size than the first is not kept: the slots are cut for the first.
         if place < len(self._slots) and layout is self._layout:
-            slot = self._store.view(self._slots[place])
-            self._renderer.pack(picture, layout, slot, file=self._file)
+            memory = self._store.memory(self._slots[place])
+            self._renderer.pack(picture, layout, memory, file=self._file)
             self._filled.append(place)
         self._meter.copy_s += time.perf_counter() - began
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import av
-import numpy as np
 import numpy.typing as npt
+
+from robostream.decode.arena import SlotMemory
 
 _SWS_BILINEAR = 2  # as PyAV does it; nothing is scaled
 _UNITY = 1 << 16
@@ -109,13 +110,13 @@ class PlaneReader:
         self._packed_lines = _Lines(width, half, half)
         self._packed_at = width * height, width * height + half * (height // 2)
 
-    def write(self, frame: av.VideoFrame | npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
-        """Convert a frame, or the bytes of one, into contiguous uint8 planes (3, height, width)."""
+    def write(self, frame: av.VideoFrame | SlotMemory, out: npt.NDArray[Any]) -> None:
+        """Convert a frame, or a kept one, into contiguous uint8 planes (3, height, width)."""
         if isinstance(frame, av.VideoFrame):
             self._point_at(frame)
             lines = self._from_lines
         else:
-            address, (u, v) = _address(frame), self._packed_at
+            address, (u, v) = frame.address, self._packed_at
             self._from[0], self._from[1], self._from[2] = address, address + u, address + v
             lines = self._packed_lines
         width, height = self._size
@@ -128,16 +129,15 @@ class PlaneReader:
         if done != height:
             raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a picture")
 
-    def pack(self, frame: av.VideoFrame, slot: npt.NDArray[np.uint8]) -> None:
-        """Copy a frame's planes, one after the other and without padding, into bytes."""
+    def pack(self, frame: av.VideoFrame, slot: SlotMemory) -> None:
+        """Copy a frame's planes, one after the other and without padding, into memory."""
         self._point_at(frame)
+        nbytes = slot.content.nbytes
         copied = self._ffmpeg.copy(
-            _address(slot), slot.nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
+            slot.address, nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
         )
         if copied < 0:
-            raise RuntimeError(
-                f"FFmpeg could not copy a picture of {self._size} into {slot.nbytes}"
-            )
+            raise RuntimeError(f"FFmpeg could not copy a picture of {self._size} into {nbytes}")
 
     def _point_at(self, frame: av.VideoFrame) -> None:
         for place, plane in enumerate(frame.planes):

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
+from robostream.decode.arena import SlotMemory
 from robostream.decode.conversion import one_thread
 from robostream.decode.native import Ffmpeg, PlaneReader
 from robostream.errors import VideoFileError
@@ -121,32 +122,32 @@ class Renderer:
             rows = _plane(plane, np.uint8)[:, : 3 * layout.width]
             _write_colours(rows.reshape(layout.height, -1, 3).transpose(2, 0, 1), out)
 
-    def pack(self, frame: av.VideoFrame, layout: Layout, slot: Bytes, *, file: str) -> None:
-        """Write a decoded frame into the bytes that keep it."""
+    def pack(self, frame: av.VideoFrame, layout: Layout, slot: SlotMemory, *, file: str) -> None:
+        """Write a decoded frame into the memory that keeps it."""
         reader = self._reader(layout)
         if reader is not None:
             reader.pack(frame, slot)
         elif layout.kind in _PLANAR_8BIT:
             at = 0
             for plane, (width, height) in zip(frame.planes, layout.plane_sizes, strict=True):
-                kept = slot[at : at + width * height].reshape(height, width)
+                kept = slot.content[at : at + width * height].reshape(height, width)
                 kept[:] = _plane(plane, np.uint8)[:, :width]
                 at += width * height
         else:
-            self.draw(frame, layout, _as_picture(slot, layout), file=file)
+            self.draw(frame, layout, _as_picture(slot.content, layout), file=file)
 
-    def draw_packed(self, slot: Bytes, layout: Layout, out: Picture, *, file: str) -> None:
+    def draw_packed(self, slot: SlotMemory, layout: Layout, out: Picture, *, file: str) -> None:
         """Write a kept frame into one slot of a batch."""
         _check_slot(layout, out, file)
         if layout.kind in _PLANAR_8BIT:
             self._draw_420(slot, layout, out, file)
         elif layout.kind == "depth":
-            out[:] = _as_picture(slot, layout)
+            out[:] = _as_picture(slot.content, layout)
         else:
-            _write_colours(_as_picture(slot, layout), out)
+            _write_colours(_as_picture(slot.content, layout), out)
 
     def _draw_420(
-        self, frame: av.VideoFrame | Bytes, layout: Layout, out: Picture, file: str
+        self, frame: av.VideoFrame | SlotMemory, layout: Layout, out: Picture, file: str
     ) -> None:
         reader = self._reader(layout)
         if reader is None:
@@ -195,15 +196,15 @@ class _WideFrame:
             for plane, (width, _) in zip(self.frame.planes, layout.plane_sizes, strict=True)
         ]
 
-    def fill(self, frame: av.VideoFrame | Bytes) -> None:
-        """Copy a frame, or the bytes of one, to the left."""
+    def fill(self, frame: av.VideoFrame | SlotMemory) -> None:
+        """Copy a frame, or a kept one, to the left."""
         if isinstance(frame, av.VideoFrame):
             for mine, plane in zip(self._planes, frame.planes, strict=True):
                 mine[:] = _plane(plane, np.uint8)[:, : mine.shape[1]]
             return
         at = 0
         for mine in self._planes:
-            mine[:] = frame[at : at + mine.size].reshape(mine.shape)
+            mine[:] = frame.content[at : at + mine.size].reshape(mine.shape)
             at += mine.size
 
 

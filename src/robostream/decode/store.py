@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from robostream.decode.arena import Arena
+from robostream.decode.arena import Arena, SlotMemory
 from robostream.decode.frame_index import Int64s
 from robostream.decode.render import Layout
 from robostream.decode.slot_table import NEVER, NextUses, SlotTable
@@ -27,7 +26,7 @@ class Kept(NamedTuple):
 
     frame: int
     layout: Layout
-    content: npt.NDArray[np.uint8]
+    memory: SlotMemory
     slot: int
 
 
@@ -87,7 +86,7 @@ class FrameStore:
                 slot = known.get(frame)
                 if slot is not None:
                     table.pins[slot] += 1
-                    kept.append(Kept(frame, table.layouts[slot], arena.view(slot), slot))
+                    kept.append(Kept(frame, table.layouts[slot], arena.memory(slot), slot))
             if self.next_uses is None:
                 for one in kept:
                     self._touch(one.slot)
@@ -142,9 +141,9 @@ class FrameStore:
             self._table.grow(self._arena.num_slots)
         return slots
 
-    def view(self, slot: int) -> npt.NDArray[np.uint8]:
-        """Return the bytes of a reserved slot."""
-        return self._arena.view(slot)
+    def memory(self, slot: int) -> SlotMemory:
+        """Return the memory of a reserved slot."""
+        return self._arena.memory(slot)
 
     def publish(
         self, layout: Layout, file: str, frames: list[int], slots: list[int], uses: Int64s
