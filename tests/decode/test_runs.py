@@ -24,7 +24,10 @@ def index(request: pytest.FixtureRequest, clip: Callable[[str], Clip]) -> FrameI
     return build_index(LocalSource(clip(request.param).path))
 
 
-@given(picks=st.sets(st.integers(0, 10**6), min_size=1, max_size=12))
+RANGES = st.tuples(st.integers(0, 60), st.integers(1, 40)).map(lambda r: set(range(r[0], sum(r))))
+
+
+@given(picks=st.one_of(st.sets(st.integers(0, 10**6), min_size=1, max_size=12), RANGES))
 def test_runs_cover_what_is_wanted_and_no_gop_too_many(index: FrameIndex, picks: set[int]) -> None:
     """Every wanted frame is exact in one run; runs ascend, do not touch, and are needed."""
     frames = np.unique(np.array(sorted(picks)) % index.num_frames)

@@ -34,6 +34,9 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
     """
     if len(frames) < 2:
         return [_run_to(index, int(frame)) for frame in frames]
+    if index.packets is None and len(index.configs) == 1 and frames[-1] - frames[0] < len(frames):
+        # Frames without a gap, in the order of packets: what a stretch mostly is.
+        return [_run_to(index, int(frames[-1]), first=int(frames[0]))]
     frames = np.asarray(frames, np.int64)
     gops = index.gops_of(frames)
     stops = index.packets_of(frames) + 1
@@ -56,9 +59,10 @@ def start_earlier(index: FrameIndex, run: Run) -> Run | None:
     return _gop_run(index, gop, run.stop_packet)
 
 
-def _run_to(index: FrameIndex, frame: int) -> Run:
+def _run_to(index: FrameIndex, frame: int, *, first: int | None = None) -> Run:
+    """Return the run that ends with a frame, and begins with its GOP or that of `first`."""
     # Many of these are planned in a row; numpy is slow with single numbers.
-    gop = max(bisect_right(index.start_frames, frame) - 1, 0)
+    gop = max(bisect_right(index.start_frames, frame if first is None else first) - 1, 0)
     packet = frame if index.packets is None else int(index.packets[frame])
     return _gop_run(index, gop, packet + 1)
 

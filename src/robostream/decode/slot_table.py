@@ -62,10 +62,10 @@ class SlotTable:
         for slot in slots:
             self.files[slot] = file
             self.layouts[slot] = layout
-        self.frames[slots] = frames
-        self._nbytes[slots] = layout.nbytes
-        self.set_uses(slots, uses)
-        self._count_left(slots)
+        at = np.array(slots, np.int64)
+        self.frames[at] = frames
+        self._nbytes[at] = layout.nbytes
+        self.set_uses(at, uses)
 
     def leave(self, slot: int) -> None:
         """Note that a slot holds nothing."""
@@ -73,13 +73,22 @@ class SlotTable:
         self.layouts[slot] = _EMPTY
         self.frames[slot] = -1
 
-    def set_uses(self, slots: list[int], uses: Int64s) -> None:
+    def set_uses(self, slots: Int64s, uses: Int64s) -> None:
         """Replace the next uses of slots."""
         kept = uses[:, :_USES_KEPT]
-        self._uses[slots] = NEVER
-        self._uses[slots, : kept.shape[1]] = kept
+        columns = kept.shape[1]
+        self._uses[slots, :columns] = kept
+        self._uses[slots, columns:] = NEVER
         # A row full to its end may go on.
-        self._has_more[slots] = kept[:, -1] != NEVER
+        has_more = kept[:, -1] != NEVER
+        self._has_more[slots] = has_more
+        left = np.where(has_more, NEVER, (kept != NEVER).sum(axis=1))
+        for slot, count in zip(slots.tolist(), left.tolist(), strict=True):
+            self.left[slot] = count
+
+    def set_next_use(self, slot: int, use: int) -> None:
+        """Replace the first of a slot's next uses, which the others must follow."""
+        self._uses[slot, 0] = use
 
     def due(self, slots: Int64s, after: int) -> Int64s:
         """Return the first use of each slot's frame later than `after`, NEVER if none is known."""
@@ -98,11 +107,5 @@ class SlotTable:
         for slot in slots[self._has_more[slots]].tolist():
             by_file.setdefault(self.files[slot], []).append(slot)
         for file, members in by_file.items():
-            self.set_uses(members, next_uses(file, self.frames[members], after))
-            self._count_left(members)
-
-    def _count_left(self, slots: list[int]) -> None:
-        known = np.count_nonzero(self._uses[slots] != NEVER, axis=1)
-        counts = np.where(self._has_more[slots], NEVER, known)
-        for slot, count in zip(slots, counts.tolist(), strict=True):
-            self.left[slot] = count
+            at = np.array(members, np.int64)
+            self.set_uses(at, next_uses(file, self.frames[at], after))

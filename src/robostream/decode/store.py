@@ -154,13 +154,15 @@ class FrameStore:
         with self._lock:
             known = self._slots.setdefault(file, {})
             # A picture at the edge of two stretches may have been decoded with both.
-            new = [place for place, frame in enumerate(frames) if frame not in known]
-            for place in set(range(len(slots))).difference(new):
-                self._arena.give(slots[place])
-            slots = [slots[place] for place in new]
-            frames = [frames[place] for place in new]
+            if not known.keys().isdisjoint(frames):
+                new = [place for place, frame in enumerate(frames) if frame not in known]
+                for place in set(range(len(slots))).difference(new):
+                    self._arena.give(slots[place])
+                slots = [slots[place] for place in new]
+                frames = [frames[place] for place in new]
+                uses = uses[new]
             known.update(zip(frames, slots, strict=True))
-            self._table.enter(slots, file, frames, layout, uses[new])
+            self._table.enter(slots, file, frames, layout, uses)
             self._entered_since_scan[layout.nbytes] += len(slots)
             if self.next_uses is None:
                 for slot in slots:
@@ -184,7 +186,7 @@ class FrameStore:
     def _touch(self, slot: int) -> None:
         # The least recently used counts as used furthest ahead.
         self._clock += 1
-        self._table.set_uses([slot], np.array([[-self._clock]]))
+        self._table.set_next_use(slot, -self._clock)
 
     def _due(self, slots: Int64s) -> Int64s:
         return self._table.due(slots, -NEVER if self.next_uses is None else self.served)
