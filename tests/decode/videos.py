@@ -129,7 +129,7 @@ def join(paths: Sequence[Path], dest: Path, *, in_band: bool = False) -> Path:
                         continue
                     last = max(last, packet.pts + packet.duration)
                     if in_band and path != paths[0] and packet.is_keyframe:
-                        packet = _prefixed(packet, head)
+                        packet = _with_content(packet, head + bytes(packet))
                     packet.pts += shift
                     packet.dts += shift
                     packet.stream = stream
@@ -151,10 +151,10 @@ def _parameter_sets(avcc: bytes) -> bytes:
     return sets
 
 
-def _prefixed(packet: Any, head: bytes) -> Any:
-    changed = av.Packet(head + bytes(packet))
+def _with_content(packet: Any, content: bytes) -> Any:
+    changed = av.Packet(content)
     changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
-    changed.duration, changed.is_keyframe = packet.duration, True
+    changed.duration, changed.is_keyframe = packet.duration, packet.is_keyframe
     return changed
 
 
@@ -205,13 +205,7 @@ def _unsized(folder: Path) -> Path:
         stream = container.add_stream_from_template(source.streams.video[0], opaque=True)
         for packet in source.demux(video=0):
             if packet.size:
-                changed = av.Packet(_without_last_size(bytes(packet)))
-                changed.pts, changed.dts, changed.time_base = (
-                    packet.pts,
-                    packet.dts,
-                    packet.time_base,
-                )
-                changed.duration, changed.is_keyframe = packet.duration, packet.is_keyframe
+                changed = _with_content(packet, _without_last_size(bytes(packet)))
                 changed.stream = stream
                 container.mux(changed)
     return folder / "unsized.mp4"

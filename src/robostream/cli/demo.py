@@ -75,8 +75,8 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
     rounds = []
     for _ in range(_ROUNDS):
         with closing(open_stream()) as stream:
-            threads = stream.workshops.open(_BATCH, depth=1).threads
             first, both = (_stream_epoch(stream, progress=progress) for _ in range(2))
+            threads = stream.workshops.open(_BATCH, depth=1).threads
         images, seconds = decode_floor(files, threads)
         delivered, decoded = (both[key] - first[key] for key in _COUNTS)
         rounds.append(

@@ -23,7 +23,7 @@ _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class SlotMemory(NamedTuple):
-    """The bytes of a slot, and where they begin: asking numpy for that takes longer than a copy."""
+    """The bytes of a slot, and where they begin, worked out once: every picture asks for it."""
 
     content: npt.NDArray[np.uint8]
     address: int

@@ -146,7 +146,7 @@ class FrameEngine:
         meter = Meter()
         delivered = 0
         try:
-            jobs = [begin(w, self.files.get(w.file), meter, is_planned=is_planned) for w in wants]
+            jobs = [begin(w, self.files.get(w.file), is_planned=is_planned) for w in wants]
             self._serve(jobs, meter)
             delivered = sum(len(job.out) for job in jobs)
         finally:
@@ -155,22 +155,22 @@ class FrameEngine:
     def _serve(self, jobs: list[Job], meter: Meter) -> None:
         if self._store.budget_bytes:
             self._serve_kept(jobs, meter)
-            self._serve_missing(jobs)
+            self._serve_missing(jobs, meter)
         else:
             self._decode([(job, choose_wanted(job.file.index, job.rows)) for job in jobs], meter)
         for job in jobs:
             job.fill_repeats()
 
-    def _serve_missing(self, jobs: list[Job]) -> None:
+    def _serve_missing(self, jobs: list[Job], meter: Meter) -> None:
         """Decode the frames that are not kept, stretch by stretch."""
         while jobs := [job for job in jobs if job.rows]:
-            landings = [landing for job in jobs if (landing := self._serve_stretch(job))]
+            landings = [landing for job in jobs if (landing := self._serve_stretch(job, meter))]
             # What other threads are decoding comes last, and is waited for only when nothing else
             # is left to do.
             if len(landings) == len(jobs):
                 landings[0].wait()
 
-    def _serve_stretch(self, job: Job) -> threading.Event | None:
+    def _serve_stretch(self, job: Job, meter: Meter) -> threading.Event | None:
         """Decode the stretch of the first missing frame, unless another thread is at it."""
         edges = job.file.stretches
         stretch = int(edges.searchsorted(min(job.rows), "right")) - 1
@@ -179,11 +179,11 @@ class FrameEngine:
             return landing
         try:
             # Whoever decoded the stretch before may have kept what is wanted here.
-            self._serve_kept([job], job.meter)
+            self._serve_kept([job], meter)
             bounds = int(edges[stretch]), int(edges[stretch + 1])
             wanted = sorted(frame for frame in job.rows if frame < bounds[1])
             if wanted:
-                self._decode([(job, self._choose(job, wanted, bounds))], job.meter)
+                self._decode([(job, self._choose(job, wanted, bounds))], meter)
         finally:
             self._flights.land(flight)
         return None
@@ -235,7 +235,7 @@ class FrameEngine:
                 job, keeper = owners[place]
                 meter.images_decoded += 1
                 if frame in job.rows:
-                    self._deliver(job, frame, picture)
+                    self._deliver(job, frame, picture, meter)
                 keeper.keep(frame, picture)
         except BaseException:
             for keeper in keepers:
@@ -248,11 +248,11 @@ class FrameEngine:
         for job, choice in choices:
             check_served(job, choice.wanted)
 
-    def _deliver(self, job: Job, frame: int, picture: av.VideoFrame) -> None:
+    def _deliver(self, job: Job, frame: int, picture: av.VideoFrame, meter: Meter) -> None:
         began = time.perf_counter()
         out = job.out[job.rows.pop(frame)]
         self._renderer().draw(picture, layout_of(picture), out, file=job.file.name)
-        job.meter.convert_s += time.perf_counter() - began
+        meter.convert_s += time.perf_counter() - began
 
     def _renderer(self) -> Renderer:
         if not hasattr(self._local, "renderer"):

@@ -16,7 +16,7 @@ from typing import Any
 
 import av
 
-from robostream.decode.av1 import can_be_joined, stands_alone
+from robostream.decode.av1 import can_be_joined
 from robostream.decode.backend import Piece
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.runs import Run
@@ -51,8 +51,6 @@ def feed_chain(
     context: av.VideoCodecContext, chain: Chain, packets: list[list[memoryview]]
 ) -> list[tuple[int, int, av.VideoFrame]] | None:
     """Return (place, number, frame) for all packets of a chain, or None if they do not add up."""
-    if not all(map(stands_alone, packets)):
-        return None
     frames = context.decode(av.Packet(b"".join(itertools.chain.from_iterable(packets))))
     frames += context.decode(None)
     numbers = [

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import av
 
+from robostream.decode.av1 import stands_alone
 from robostream.decode.backend import Piece
 from robostream.decode.feeding import Chain, chain_up, feed, feed_chain
 from robostream.decode.frame_index import CodecConfig
@@ -45,6 +46,8 @@ class PyavBackend:
 
         What is odd is found out run by run, and then said with the right file's name.
         """
+        if not all(map(stands_alone, packets)):
+            return None
         config = chain[0][1].config
         context = self._take(config)
         try:

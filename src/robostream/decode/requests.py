@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.frame_index import FrameIndex, Int64s
-from robostream.decode.metering import Meter
 from robostream.decode.render import Layout
 from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource
@@ -75,7 +74,6 @@ class Job:
     position: int
     bounds: tuple[int, int]
     is_in_order: bool
-    meter: Meter
 
     def fill_repeats(self) -> None:
         """Copy the frames that are wanted more than once."""
@@ -83,14 +81,14 @@ class Job:
             self.out[rows] = self.out[first]
 
 
-def begin(want: Want, file: HeldFile, meter: Meter, *, is_planned: bool) -> Job:
+def begin(want: Want, file: HeldFile, *, is_planned: bool) -> Job:
     """Check a want and return the job it makes; with no plan, note whether reads come in order."""
     numbers = np.asarray(want.frames, np.int64).tolist()
     _check_request(file.index, numbers, want.out)
     rows, repeats = _first_rows(numbers)
     bounds = want.within or (0, file.index.num_frames)
     is_in_order = not is_planned and file.follows(numbers)
-    return Job(file, rows, repeats, want.out, want.position or 0, bounds, is_in_order, meter)
+    return Job(file, rows, repeats, want.out, want.position or 0, bounds, is_in_order)
 
 
 def check_served(job: Job, wanted: list[int]) -> None:

@@ -32,11 +32,13 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
 
     A GOP is decoded from its start to its last wanted packet; GOPs that touch become one run.
     """
-    if len(frames) < 2:
-        return [_run_to(index, int(frame)) for frame in frames]
-    if index.packets is None and len(index.configs) == 1 and frames[-1] - frames[0] < len(frames):
-        # Frames without a gap, in the order of packets: what a stretch mostly is.
-        return [_run_to(index, int(frames[-1]), first=int(frames[0]))]
+    if not len(frames):
+        return []
+    in_order = index.packets is None and len(index.configs) == 1
+    if len(frames) == 1 or (in_order and frames[-1] - frames[0] < len(frames)):
+        # One frame, or frames without a gap in the order of packets: most of what is asked for, and
+        # numpy is slow with single numbers.
+        return [_run_through(index, int(frames[0]), int(frames[-1]))]
     frames = np.asarray(frames, np.int64)
     gops = index.gops_of(frames)
     stops = index.packets_of(frames) + 1
@@ -59,11 +61,9 @@ def start_earlier(index: FrameIndex, run: Run) -> Run | None:
     return _gop_run(index, gop, run.stop_packet)
 
 
-def _run_to(index: FrameIndex, frame: int, *, first: int | None = None) -> Run:
-    """Return the run that ends with a frame, and begins with its GOP or that of `first`."""
-    # Many of these are planned in a row; numpy is slow with single numbers.
-    gop = max(bisect_right(index.start_frames, frame if first is None else first) - 1, 0)
-    packet = frame if index.packets is None else int(index.packets[frame])
+def _run_through(index: FrameIndex, first: int, last: int) -> Run:
+    gop = max(bisect_right(index.start_frames, first) - 1, 0)
+    packet = last if index.packets is None else int(index.packets[last])
     return _gop_run(index, gop, packet + 1)
 
 
