@@ -18,6 +18,8 @@ FLOW = [
     "fetch",
     "decode",
     "assemble",
+    "stream",
+    "crew",
     "loader",
     "write",
     "dataset",

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+from numbers import Integral
 from pathlib import Path
+from typing import Any
+
+from robostream.errors import SelectionError
 
 CODEBASE_VERSION = "v3.0"
 
@@ -21,30 +25,31 @@ TASKS_PATH = "meta/tasks.parquet"
 
 # Episodes mixed at a time, over all ranks together; LeRobot's number.
 EPISODE_POOL_SIZE = 64
-# Divided by 1, 2, 3, 4, 6, 8, 12, 16 and 24 ranks, and no more than the pool has episodes.
-LANES = 48
+# Seed of the order; the reference system's number.
+SEED = 42
 
 # LeRobot's default: any frame further than this from the wanted time is an error.
 TOLERANCE_S = 1e-4
 
-# RAM for decoded frames, per rank; its workers share it.
-FRAME_CACHE_BYTES = 2 * 1024**3
-# RAM for the rows of recently used episodes of a map-style dataset, per process.
+# RAM for the rows of episodes at hand: per process of a map-style dataset, per rank of a stream.
 ROW_CACHE_BYTES = 512 * 1024**2
 # RAM for decoded frames of a map-style dataset, per process: there is no plan to foresee with.
 MAP_FRAME_CACHE_BYTES = 256 * 1024**2
-# Video files whose index is kept at hand, per process.
+# Video files whose index is kept at hand, per process; fewer where fewer files may be open.
 VIDEO_DECODER_CACHE_SIZE = 1024
-# Frames decoded in one go when one of them is missing and the others are wanted later; whole GOPs.
+# Frames decoded in one go when frames are read in order; whole GOPs.
 STRETCH_FRAMES = 32
-# By how many positions threads may serve samples out of order before a frame is decoded twice.
-REORDER_POSITIONS = 64
-# Pictures a thread reads in one go: more are no quicker, fewer and threads wait for each other.
-PICTURES_PER_READ = 24
-# Batches built ahead of the one being consumed, per process.
+# Batches, and samples, built ahead of the one being consumed.
 PREFETCH_BATCHES = 4
-# Memory kept to build batches in, per process.
+PREFETCH_SAMPLES = 128
+# Batches a consumer may hold before it is given copies.
+HELD_BATCHES = 3
+# Memory to build batches ahead in; large batches are built fewer ahead, but at least two.
 BATCH_MEMORY_BYTES = 1024**3
+# Iterators of one loader that may be alive at a time.
+LIVE_ITERATORS = 4
+# Decoders per process that may wait in the middle of a long GOP.
+WAITING_DECODERS = 128
 
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
@@ -83,6 +88,14 @@ _UNITS = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgt", start=1)
     for suffix, base in (("", 1024), ("ib", 1024), ("i", 1024), ("b", 1000))
 }
+
+
+def whole_number(value: Any, name: str, *, least: int) -> int:
+    """Return an argument that is to be a whole number of `least` or more, or raise ValueError."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_whole or value < least:
+        raise SelectionError(f"{name} must be a whole number of {least} or more, got {value!r}")
+    return int(value)
 
 
 def parse_bytes(size: int | str) -> int:

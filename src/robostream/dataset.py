@@ -15,12 +15,12 @@ from robostream.assemble import (
     EpisodeFilter,
     FrameSelection,
     ImageTransforms,
-    MapReader,
     localise,
     make_spec,
     select_episodes,
 )
 from robostream.errors import ModeError
+from robostream.loader import MapReader
 from robostream.meta import Features, LeRobotDatasetMetadata
 from robostream.write import (
     DatasetWriter,

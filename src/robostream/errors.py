@@ -16,6 +16,7 @@ RobostreamError
 │   └── EncoderStalledError             a video encoder stopped answering
 ├── StateError                          a state of another dataset, selection or plan
 ├── ModeError                           reading while writing, or the reverse
+├── WorkerError                         a loader's worker process died
 └── MissingExtraError                   an optional dependency is not installed
 
 Most are also the built-in error people catch (ValueError, OSError, ImportError).
@@ -83,6 +84,10 @@ class StateError(RobostreamError, ValueError):
 
 class ModeError(RobostreamError, RuntimeError):
     """A dataset being written was read, or one opened to read was written."""
+
+
+class WorkerError(RobostreamError, RuntimeError):
+    """A worker process of a loader died."""
 
 
 class MissingExtraError(RobostreamError, ImportError):

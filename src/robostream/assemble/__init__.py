@@ -1,38 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples: rows, windows, pads and pictures put together."""
+"""Samples: rows, windows, pads and pictures put together. Imports no torch.
 
-from robostream.assemble.batch import BatchWriter, Sample
+spec.py        what a sample holds
+selection.py   which episodes and frames
+windows.py     which neighbouring frames a sample takes
+layout.py      how samples lie in a batch
+rows.py        rows of an episode, from Parquet
+columns.py     from Arrow columns to arrays
+pictures.py    pictures stored in Parquet
+episode.py     where an episode's pictures lie in the video files
+sample.py      one sample written to its place
+download.py    the files of chosen episodes of a Hub dataset
+"""
+
 from robostream.assemble.download import localise
-from robostream.assemble.episode import Episode, VideoSpan, index_folder, load_episode
-from robostream.assemble.layout import SampleLayout
-from robostream.assemble.map_style import MapReader
-from robostream.assemble.rows import RowReader
+from robostream.assemble.episode import index_folder, picture_numbers
+from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
+from robostream.assemble.rows import EpisodeRows, RowReader
+from robostream.assemble.sample import Arrays, draw_stored, fill_row, finish_depth, sample_texts
 from robostream.assemble.selection import (
     AbsoluteToRelative,
     EpisodeFilter,
     FrameSelection,
     select_episodes,
 )
-from robostream.assemble.spec import ImageTransforms, SampleSpec, make_spec
-from robostream.assemble.windows import window_targets
+from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms, make_spec
+from robostream.assemble.windows import Offsets, window_targets
 
 __all__ = [
     "AbsoluteToRelative",
-    "BatchWriter",
-    "Episode",
+    "ArrayLayout",
+    "Arrays",
+    "CameraLayout",
     "EpisodeFilter",
+    "EpisodeRows",
     "FrameSelection",
     "ImageTransforms",
-    "MapReader",
+    "Offsets",
     "RowReader",
-    "Sample",
     "SampleLayout",
     "SampleSpec",
-    "VideoSpan",
+    "check_transforms",
+    "draw_stored",
+    "fill_row",
+    "finish_depth",
     "index_folder",
-    "load_episode",
     "localise",
     "make_spec",
+    "picture_numbers",
+    "sample_texts",
     "select_episodes",
     "window_targets",
 ]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,11 +42,21 @@ class CameraLayout:
 
 
 class SampleLayout:
-    """How the samples of one recipe lie in a batch."""
+    """How the samples of one recipe lie in a batch.
 
-    def __init__(self, meta: LeRobotDatasetMetadata, spec: SampleSpec) -> None:
+    What the user's transform makes of a camera is `transformed`: its shape and dtype by key.
+    """
+
+    def __init__(
+        self,
+        meta: LeRobotDatasetMetadata,
+        spec: SampleSpec,
+        *,
+        transformed: Mapping[str, ArrayLayout] | None = None,
+    ) -> None:
         self.meta = meta
         self.spec = spec
+        self._transformed = dict(transformed or {})
 
     @cached_property
     def cameras(self) -> list[CameraLayout]:
@@ -88,8 +99,8 @@ class SampleLayout:
             dtype = {"b": np.bool_, "f": np.float32}.get(kind, np.int64)
             layout[key] = ((*window, *inner), dtype)
         for camera in self.cameras:
-            if not camera.is_transformed:
-                layout[camera.key] = (camera.shape, camera.dtype)
+            own: ArrayLayout = (camera.shape, camera.dtype)
+            layout[camera.key] = self._transformed.get(camera.key, own)
         pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
         return layout | pads
 

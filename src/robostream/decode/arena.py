@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import mmap
-import os
 import sys
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -45,13 +42,13 @@ class _Block:
 
 
 class Arena:
-    """At most `budget_bytes` of slots, in RAM or in a file on a fast disk.
+    """At most `budget_bytes` of slots in RAM.
 
     For one thread at a time. A slot is a number; memory is touched when a slot is first used.
     """
 
-    def __init__(self, budget_bytes: int, folder: Path | None) -> None:
-        self._memory = _map(budget_bytes, folder)
+    def __init__(self, budget_bytes: int) -> None:
+        self._memory = _map(budget_bytes)
         self._cut_bytes = 0
         self._blocks: dict[int, list[_Block]] = {}
         self._places: list[_Block] = []
@@ -139,19 +136,12 @@ class Arena:
         self._free.setdefault(nbytes, [])[:0] = reversed(block.slots)
 
 
-def _map(budget_bytes: int, folder: Path | None) -> npt.NDArray[np.uint8]:
+def _map(budget_bytes: int) -> npt.NDArray[np.uint8]:
     if not budget_bytes:
         return np.empty(0, np.uint8)
-    if folder is None:
-        # Not reserved: only touched pages count, also when a process with a large budget forks.
-        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
-        # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
-        memory.madvise(mmap.MADV_HUGEPAGE)
-        return np.frombuffer(memory, np.uint8, budget_bytes)
-    # The file has no name, so that nothing is left behind however the process ends; its space is
-    # reserved now, because a full disk would otherwise kill the process at some later write.
-    with tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, budget_bytes + _MARGIN_BYTES)
-        memory = mmap.mmap(file.fileno(), budget_bytes + _MARGIN_BYTES)
-        return np.frombuffer(memory, np.uint8, budget_bytes)
+    # Not reserved: only touched pages count, also when a process with a large budget forks.
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
+    # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8, budget_bytes)

@@ -29,7 +29,7 @@ class Piece:
 
 
 class Backend(Protocol):
-    """Decodes runs of packets. Called by many threads at once."""
+    """Decodes runs of packets. For one thread."""
 
     def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place in `pieces`, number, frame) for their frames, in no promised order.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of one read goes."""
+"""What was decoded and delivered, and where the time went."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from robostream.fetch import ByteSource
 
 @dataclass(slots=True)
 class Meter:
-    """Counts and seconds of one read, added up by the one thread that does it."""
+    """Counts and seconds since they were last taken, added up by one thread."""
 
+    images_delivered: int = 0
     images_decoded: int = 0
     store_hits: int = 0
     fetch_s: float = 0.0
@@ -24,6 +25,28 @@ class Meter:
     def elsewhere_s(self) -> float:
         """Seconds spent on anything but decoding."""
         return self.fetch_s + self.convert_s + self.copy_s
+
+
+    def take(
+        self, *, store_evictions: int, file_hits: int, file_misses: int, file_evictions: int
+    ) -> tuple[float, ...]:
+        """Return everything in the order of `COUNTERS`, and begin anew."""
+        taken = (
+            self.images_delivered,
+            self.images_decoded,
+            self.store_hits,
+            store_evictions,
+            self.fetch_s,
+            self.decode_s,
+            self.convert_s,
+            self.copy_s,
+            file_hits,
+            file_misses,
+            file_evictions,
+        )
+        self.images_delivered = self.images_decoded = self.store_hits = 0
+        self.fetch_s = self.decode_s = self.convert_s = self.copy_s = 0.0
+        return taken
 
 
 class MeteredSource:

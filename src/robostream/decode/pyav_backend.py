@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
@@ -17,15 +16,18 @@ from robostream.decode.packets import begins_afresh, carries_parameters, read_pa
 from robostream.decode.runs import start_earlier
 from robostream.errors import VideoFileError
 
-# A thread meets as many set-ups as there are cameras with encoders of their own.
-_CONTEXTS_PER_THREAD = 8
+# There are as many set-ups as cameras with encoders of their own.
+_IDLE_CONTEXTS = 8
 
 
 class PyavBackend:
-    """Feeds packets to codec contexts, one per thread and codec set-up, reused across files."""
+    """Feeds packets to codec contexts, one per codec set-up, reused across files. For one thread.
+
+    A run that is decoded only in part keeps its context until its iterator is closed.
+    """
 
     def __init__(self) -> None:
-        self._local = threading.local()
+        self._idle: OrderedDict[CodecConfig, av.VideoCodecContext] = OrderedDict()
 
     def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs."""
@@ -79,23 +81,15 @@ class PyavBackend:
             self._give_back(config, context)
 
     def _take(self, config: CodecConfig) -> av.VideoCodecContext:
-        idle: OrderedDict[CodecConfig, av.VideoCodecContext] = self._idle()
         # Taken out while in use: a run that fails or is abandoned leaves its context behind.
-        context = idle.pop(config, None)
+        context = self._idle.pop(config, None)
         return _open(config) if context is None else context
 
     def _give_back(self, config: CodecConfig, context: av.VideoCodecContext) -> None:
         context.flush_buffers()
-        idle = self._idle()
-        idle[config] = context
-        if len(idle) > _CONTEXTS_PER_THREAD:
-            idle.popitem(last=False)
-
-    def _idle(self) -> OrderedDict[CodecConfig, av.VideoCodecContext]:
-        if not hasattr(self._local, "idle"):
-            self._local.idle = OrderedDict()
-        idle: OrderedDict[CodecConfig, av.VideoCodecContext] = self._local.idle
-        return idle
+        self._idle[config] = context
+        if len(self._idle) > _IDLE_CONTEXTS:
+            self._idle.popitem(last=False)
 
 
 def _open(config: CodecConfig) -> av.VideoCodecContext:

@@ -10,6 +10,7 @@ rounding, so they go through rgb24.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +22,7 @@ from av.video.reformatter import VideoReformatter
 
 from robostream.decode.arena import SlotMemory
 from robostream.decode.conversion import one_thread
-from robostream.decode.native import Ffmpeg, PlaneReader
+from robostream.decode.native import Ffmpeg, PlaneReader, load_ffmpeg
 from robostream.errors import VideoFileError
 
 Bytes = npt.NDArray[np.uint8]
@@ -77,29 +78,36 @@ class Layout:
 def layout_of(frame: av.VideoFrame) -> Layout:
     """Return how a decoded frame is kept."""
     key = (frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range)
-    layout = _LAYOUTS.get(key)
-    # Of two threads that meet a layout first, both get the same object.
-    return _LAYOUTS.setdefault(key, _layout(*key)) if layout is None else layout
+    layout = _LAYOUTS_BY_FORMAT.get(key)
+    if layout is None:
+        layout = _LAYOUTS_BY_FORMAT[key] = _layout(*key)
+    return layout
 
 
-_LAYOUTS: dict[tuple[str, int, int, int, int], Layout] = {}
+@functools.lru_cache(maxsize=None)
+def kept_layout(kind: str, width: int, height: int, colorspace: int, color_range: int) -> Layout:
+    """Return the one layout with these properties."""
+    return Layout(kind, width, height, colorspace, color_range)
+
+
+_LAYOUTS_BY_FORMAT: dict[tuple[str, int, int, int, int], Layout] = {}
 
 
 def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> Layout:
     if name in _PLANAR_8BIT and height % 2 == 0:
         # Half the bytes of RGB, and as quick to turn into a picture as RGB is to copy.
-        return Layout(name, width, height, colorspace, color_range)
-    return Layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
+        return kept_layout(name, width, height, colorspace, color_range)
+    return kept_layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
 
 
 class Renderer:
     """Turns frames into pictures. For one thread: it reuses its scratch memory.
 
-    With `ffmpeg` None, numpy does the copying; the pictures are the same.
+    With `direct` False, numpy does the copying; the pictures are the same.
     """
 
-    def __init__(self, ffmpeg: Ffmpeg | None) -> None:
-        self._ffmpeg = ffmpeg
+    def __init__(self, *, direct: bool = True) -> None:
+        self._ffmpeg = load_ffmpeg() if direct else None
         self._reformatter = VideoReformatter()
         self._readers: dict[Layout, PlaneReader | None] = {}
         self._wide: dict[Layout, _WideFrame] = {}

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoding through torchcodec, where it and the system's FFmpeg are installed.
 
-It opens a container per file and thread and seeks in it, and gives 8-bit RGB, so kept frames take
+It opens a container per file and seeks in it, and gives 8-bit RGB, so kept frames take
 twice the room and depth videos are not for it. Its frames are checked against the index by time.
 """
 
 from __future__ import annotations
 
 import json
-import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,20 +16,19 @@ import av
 import numpy as np
 
 from robostream.decode.backend import Piece
-from robostream.decode.file_cache import VideoDecoderCache
 from robostream.decode.frame_index import FrameIndex
 from robostream.decode.runs import Run
 from robostream.decode.source_file import SourceFile
 from robostream.errors import MissingExtraError, VideoFileError
 from robostream.fetch import ByteSource
 
-_DECODERS_PER_THREAD = 16
+_OPEN_DECODERS = 16
 # A long GOP is fetched in pieces, so that its RGB does not lie in memory all at once.
 _FRAMES_PER_CALL = 32
 
 
 class TorchcodecBackend:
-    """Feeds runs to torchcodec decoders, one per thread and file."""
+    """Feeds runs to torchcodec decoders, one per file. For one thread."""
 
     def __init__(self) -> None:
         try:
@@ -39,7 +38,7 @@ class TorchcodecBackend:
                 "torchcodec", "torchcodec", "decoding with torchcodec"
             ) from error
         self._decoder_type: Any = VideoDecoder
-        self._local = threading.local()
+        self._decoders: OrderedDict[str, Any] = OrderedDict()
 
     def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs."""
@@ -75,20 +74,22 @@ class TorchcodecBackend:
                 yield number, _as_frame(picture)
 
     def _decoder(self, source: ByteSource, index: FrameIndex) -> Any:
-        if not hasattr(self._local, "decoders"):
-            self._local.decoders = VideoDecoderCache(self._open, _DECODERS_PER_THREAD)
-        self._local.opening = (source, index)
-        return self._local.decoders.get(index.file)
+        decoder = self._decoders.pop(index.file, None)
+        if decoder is None:
+            decoder = self._open(source, index)
+        self._decoders[index.file] = decoder
+        if len(self._decoders) > _OPEN_DECODERS:
+            self._decoders.popitem(last=False)
+        return decoder
 
-    def _open(self, name: str) -> Any:
-        source, index = self._local.opening
+    def _open(self, source: ByteSource, index: FrameIndex) -> Any:
         try:
             return self._decoder_type(
                 SourceFile(source), custom_frame_mappings=_frame_mappings(index)
             )
         except (RuntimeError, ValueError) as error:
             raise VideoFileError(
-                f"{name}: torchcodec cannot open this ({error}). Use the PyAV backend for it."
+                f"{index.file}: torchcodec cannot open this ({error}). Use the PyAV backend for it."
             ) from error
 
 

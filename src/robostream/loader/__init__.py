@@ -2,6 +2,7 @@
 """Torch: samplers, datasets, loaders, ranks and state."""
 
 from robostream.loader.dataloader import StreamingDataLoader
+from robostream.loader.map_style import MapReader
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.training_step import (
@@ -10,16 +11,15 @@ from robostream.loader.training_step import (
     resume_sampler,
     save_training_step,
 )
-from robostream.loader.uses import frame_uses
 
 __all__ = [
     "EpisodeAwareSampler",
+    "MapReader",
     "SamplerState",
     "StreamingDataLoader",
     "StreamingLeRobotDataset",
     "TrainingStep",
     "compute_sampler_state",
-    "frame_uses",
     "load_training_step",
     "resume_sampler",
     "save_training_step",

@@ -1,37 +1,184 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole batches in order, built where the DataLoader runs the dataset: here or in its workers."""
+"""An iterator over the batches of one epoch, from where it began to the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-from torch.utils.data import IterableDataset
+import torch
 
-from robostream.loader.delivery import Share, deliver
-from robostream.loader.options import worker_place
-from robostream.loader.streaming import StreamingLeRobotDataset
-from robostream.plan import Cut, steps_left, walk, worker_steps
+from robostream.crew import Failed, Texts
+from robostream.errors import WorkerError
+from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.batch_slots import BatchSlots
+from robostream.loader.tally import Tally
+from robostream.plan import Cursor, advance
+from robostream.stream import Tour
 
-Payload = tuple[dict[str, Any], dict[int, str]]
+Batch = dict[str, Any]
 
 
-class BatchStream(IterableDataset[Payload]):
-    """Yields (batch, episodes set aside so far): batch k of a rank is built by worker k mod N."""
+class Builders(Protocol):
+    """Who builds batches: worker processes, or this process itself."""
 
-    def __init__(self, dataset: StreamingLeRobotDataset, cut: Cut, *, depth: int) -> None:
-        self.dataset = dataset
-        self.cut = cut
-        self.depth = depth
+    def begin(self, tour: Tour) -> int:
+        """Tell of a new iterator; return its number."""
 
-    def __iter__(self) -> Iterator[Payload]:
-        worker, num_workers = worker_place()
-        begin = self.dataset.epochs.begin(worker)
-        plan = self.dataset.plan(begin.epoch)
-        shop = self.dataset.workshops.open(self.cut.batch_size, self.depth)
-        left = steps_left(self.cut, plan.num_frames, begin.position)
-        steps = worker_steps(left, worker, num_workers)
-        share = Share(plan, self.cut, begin.position, worker, num_workers)
-        batches = walk(plan, self.cut, begin.position, steps)
-        for _, writer in deliver(batches, share, shop, depth=self.depth):
-            yield writer.result(), shop.quarantine.reasons()
+    def assign(self, tour: int, step: int, slot: int) -> None:
+        """Let a batch be built in a slot."""
+
+    def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
+        """Return a batch's texts, what went wrong, or None if the time is over."""
+
+    def end(self, tour: int, on_idle: Callable[[], None]) -> None:
+        """Tell that an iterator is closed; `on_idle` is called once its slots are free."""
+
+    def settle(self) -> None:
+        """Wait until the slots of all closed iterators are free."""
+
+
+class BatchIterator(Iterator[Batch]):
+    """Delivers the batches of a tour in order. For one thread.
+
+    Args:
+        tour: What is delivered.
+        builders: Who builds it.
+        slots: Where it is built.
+        bad_episodes: The episodes set aside, and what to do with one more.
+        texts: The keys of texts in a batch.
+        depth: How many batches are built ahead.
+        timeout_s: How long to wait for a batch; 0 for ever.
+        pin_memory: Whether batches are copied to page-locked memory.
+        on_deliver: Told the place after each batch.
+        tally: Counts what is delivered.
+    """
+
+    def __init__(
+        self,
+        tour: Tour,
+        builders: Builders,
+        slots: BatchSlots,
+        bad_episodes: BadEpisodes,
+        *,
+        texts: list[str],
+        depth: int,
+        timeout_s: float,
+        pin_memory: bool,
+        on_deliver: Callable[[Cursor, int], None],
+        tally: Tally,
+    ) -> None:
+        self._tour = tour
+        self._builders = builders
+        self._slots = slots
+        self._bad_episodes = bad_episodes
+        self._texts = texts
+        self._depth = depth
+        self._timeout_s = timeout_s
+        self._pin_memory = pin_memory
+        self._on_deliver = on_deliver
+        self._tally = tally
+        self._step = 0
+        self._assigned: deque[int] = deque()
+        self._number: int | None = None
+        self._is_closed = False
+        self._begin()
+
+    def __len__(self) -> int:
+        return self._tour.num_steps - self._step
+
+    def __next__(self) -> Batch:
+        if self._is_closed or self._step >= self._tour.num_steps:
+            self.close()
+            raise StopIteration
+        try:
+            with self._tally.waiting():
+                texts = self._wait()
+            batch = self._deliver(texts)
+        except BaseException:
+            self.close()
+            raise
+        return batch
+
+    def close(self) -> None:
+        """Let go of everything; nothing more is delivered."""
+        self._is_closed = True
+        self._end()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        self._number = self._builders.begin(self._tour)
+        self._first = self._step
+        self._assign()
+
+    def _end(self) -> None:
+        number, self._number = self._number, None
+        if number is not None:
+            slots, given = self._slots, list(self._assigned)
+            self._assigned.clear()
+            self._builders.end(number, lambda: [slots.give(slot) for slot in given] and None)
+
+    def _assign(self) -> None:
+        """Let batches be built as far ahead as is asked for and slots are free."""
+        assert self._number is not None
+        while len(self._assigned) < self._depth:
+            step = self._step + len(self._assigned)
+            if step >= self._tour.num_steps:
+                return
+            slot = self._slots.take()
+            if slot is None and not self._assigned:
+                self._builders.settle()
+                slot = self._slots.take()
+            if slot is None:
+                return
+            self._builders.assign(self._number, step, slot)
+            self._assigned.append(slot)
+
+    def _wait(self) -> Texts:
+        while True:
+            self._assign()
+            if not self._assigned:
+                raise WorkerError(
+                    "all memory for batches is in use by iterators that are still alive; close or "
+                    "drop them, or make a loader for each"
+                )
+            assert self._number is not None
+            done = self._builders.wait(self._number, self._step, self._timeout_s)
+            if done is None:
+                raise WorkerError(
+                    f"no batch came within timeout={self._timeout_s} s; raise it, or look for what "
+                    "keeps the workers"
+                )
+            if not isinstance(done, Failed):
+                return done
+            self._go_on_without(done)
+
+    def _go_on_without(self, failed: Failed) -> None:
+        """Set a bad episode aside and begin anew where the consumer stands, or raise."""
+        self._bad_episodes.set_aside(failed)
+        self._end()
+        plan = self._bad_episodes.plan_of(self._tour.plan)
+        start = self._tour.start + self._step * self._tour.cut.step_size
+        self._tour = Tour(plan, self._tour.cut, start)
+        self._step = 0
+        self._begin()
+
+    def _deliver(self, texts: Texts) -> Batch:
+        size = len(self._tour.positions(self._step))
+        arrays = self._slots.deliver(self._assigned.popleft(), size)
+        self._step += 1
+        self._assign()
+        batch: Batch = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        del arrays
+        if self._pin_memory:
+            batch = {key: tensor.pin_memory() for key, tensor in batch.items()}
+        for key in self._texts:
+            values = texts.get(key, {})
+            batch[key] = [values[place] for place in range(size)]
+        start = Cursor(self._tour.plan.epoch, self._tour.start)
+        cursor = advance(self._tour.cut, self._tour.plan.num_frames, start, self._step)
+        self._on_deliver(cursor, size)
+        return batch

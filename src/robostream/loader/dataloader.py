@@ -4,16 +4,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping
-from multiprocessing.connection import wait
+import os
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from robostream import config
+from robostream.crew import (
+    Crew,
+    Hello,
+    HomeCrew,
+    Recipe,
+    Station,
+    create_memory,
+    format_batch,
+    map_memory,
+    pack,
+)
+from robostream.decode import COUNTERS, summarise
 from robostream.errors import SelectionError
-from robostream.loader.batches import BatchStream, Payload
-from robostream.loader.options import batches_of, choose_depth
+from robostream.loader.batch_slots import BatchSlots
+from robostream.loader.batches import BatchIterator
+from robostream.loader.machine import local_ranks, share_of_cores
+from robostream.loader.options import choose_depth, warn_of_ignored
+from robostream.loader.place import Place
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Tally
 from robostream.plan import (
@@ -25,35 +43,33 @@ from robostream.plan import (
     dropped_frames,
     steps_left,
 )
+from robostream.stream import Tour
 
 logger = logging.getLogger(__name__)
-
-# A process closes its connections a moment before it counts as ended.
-_DYING_S = 1.0
 
 
 class StreamingDataLoader(DataLoader[Any]):
     """Delivers the batches of a StreamingLeRobotDataset in the one order, resumable at any batch.
 
-    The loader counts what it has delivered, not what is prefetched, so `state_dict()` is exact at
-    any moment, with any number of workers. Threads in one process share decoded frames, so
-    `num_workers=0` (all work in threads of this process) or 1 is the fastest; more are exact too.
+    `num_workers` processes decode, each with one thread, and write their parts of every batch
+    straight into memory this process sees. They start with the first iterator and stay.
 
-    An iterator that runs to its end is followed by the next epoch, and so is one that is left
-    early: `load_state_dict` continues in the middle.
+    docs/loading.md has a table of what `iter`, leaving early, `state_dict`, `load_state_dict` and
+    `set_epoch` do.
 
     Args:
         dataset: The stream.
         batch_size: Samples per batch of this rank.
-        num_workers: Worker processes; 0 for none.
+        num_workers: Worker processes; None for this rank's share of the cores, 0 to build batches
+            in this process when they are asked for.
         drop_last: Whether to drop the frames at the end that do not fill a global batch; otherwise
             the last batches are shorter, and completed so that all ranks deliver equally many.
         pin_memory: Copy batches to page-locked memory.
-        prefetch_factor: Batches built ahead, per worker.
-        persistent_workers: Keep workers from epoch to epoch.
-        multiprocessing_context: "fork", "spawn" or "forkserver".
-        timeout: Seconds to wait for a worker's batch; 0 waits for ever.
+        prefetch_factor: Batches built ahead, by all workers together.
+        timeout: Seconds to wait for a batch; 0 waits for ever.
         progress: Show a progress bar (on a terminal only).
+        persistent_workers: Ignored: workers always stay over epochs.
+        multiprocessing_context: Ignored: workers are fresh interpreters.
     """
 
     def __init__(
@@ -61,57 +77,81 @@ class StreamingDataLoader(DataLoader[Any]):
         dataset: StreamingLeRobotDataset,
         batch_size: int = 1,
         *,
-        num_workers: int = 0,
+        num_workers: int | None = None,
         drop_last: bool = False,
         pin_memory: bool = False,
         prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        multiprocessing_context: Any = None,
         timeout: float = 0,
         progress: bool = False,
+        persistent_workers: bool | None = None,
+        multiprocessing_context: Any = None,
     ) -> None:
         if not isinstance(dataset, StreamingLeRobotDataset):
             raise SelectionError(
                 f"want a StreamingLeRobotDataset, got {type(dataset).__name__}; a map-style "
                 "dataset goes with torch's DataLoader and EpisodeAwareSampler"
             )
-        if not isinstance(batch_size, int) or batch_size < 1:
-            raise SelectionError(f"batch_size must be a whole number above 0, got {batch_size!r}")
-        self.stream = dataset
-        self.cut = Cut(dataset.rank.rank, dataset.rank.world_size, batch_size, drop_last)
+        batch_size = config.whole_number(batch_size, "batch_size", least=1)
+        warn_of_ignored(multiprocessing_context=multiprocessing_context)
+        del persistent_workers  # true or false, it says nothing new
+        rank = dataset.rank
+        self.cut = Cut(rank.rank, rank.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self.cut, dataset.num_frames, Cursor(0, 0), 0)
-        depth = choose_depth(prefetch_factor, batch_size * dataset.sample_bytes)
-        super().__init__(
-            BatchStream(dataset, self.cut, depth=depth),
-            batch_size=None,
-            collate_fn=_as_it_is,
-            num_workers=num_workers,
-            pin_memory=pin_memory,
-            prefetch_factor=depth if num_workers else None,
-            persistent_workers=persistent_workers,
-            multiprocessing_context=multiprocessing_context,
-            timeout=timeout,
-        )
+        super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
+        self.pin_memory = pin_memory
+        if num_workers is None:
+            num_workers = share_of_cores(local_ranks(rank.world_size))
+        self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
+        batch_bytes = batch_size * dataset.sample_bytes
+        depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
+        self.prefetch_factor = config.whole_number(depth, "prefetch_factor", least=1)
         self.progress = progress
-        self.tally = Tally(dataset.workshops.stats)
-        self._cursor = Cursor(*dataset.epochs.peek())
-        self._staged = True
+        self._place = Place()
+        self._adopted = 0
+        self._crew: Crew | HomeCrew | None = None
+        self._slots: BatchSlots | None = None
+        self._counters = np.zeros((max(self.num_workers, 1), len(COUNTERS)))
+        self._tally = Tally(self._decoder_stats)
         self._said_dropped = False
-        self._current: Generator[dict[str, Any], None, None] | None = None
+
+    @property
+    def stream(self) -> StreamingLeRobotDataset:
+        """The dataset it delivers."""
+        stream = self.dataset
+        assert isinstance(stream, StreamingLeRobotDataset)
+        return stream
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
         return steps_left(self.cut, self.stream.num_frames, 0)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
-        if self._current is not None:
-            self._current.close()
-        if not self._staged:
-            self._cursor = Cursor(self._cursor.epoch + bool(self._cursor.position), 0)
-        self._staged = False
-        self._current = self._epoch()
-        return self._current
+        """Return an iterator over the epoch, from where the consumer stands."""
+        self._adopt()
+        start, staged = self._place.next_start(), self._place.staged
+        self._say_what_is_dropped(start)
+        plan = self.stream.bad_episodes.plan_of(self.stream.plan(start.epoch))
+        crew, slots = self._open()
+
+        def on_deliver(cursor: Cursor, size: int) -> None:
+            self._place.deliver(cursor, staged)
+            self._tally.add(size)
+
+        self._tally.begin()
+        batches = BatchIterator(
+            Tour(plan, self.cut, start.position),
+            crew,
+            slots,
+            self.stream.bad_episodes,
+            texts=self.stream.layout.texts,
+            depth=self.prefetch_factor,
+            timeout_s=self.timeout,
+            pin_memory=self.pin_memory,
+            on_deliver=on_deliver,
+            tally=self._tally,
+        )
+        return self._with_progress(batches, start.epoch) if self.progress else batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run stands after the batches delivered so far.
@@ -119,10 +159,10 @@ class StreamingDataLoader(DataLoader[Any]):
         Plain JSON values, the same on every rank; any world size, batch size and number of workers
         can go on from it. It holds the order's receipt and the episodes set aside.
         """
-        stream = self.stream
-        plan = stream.quarantine.plan_of(stream.plan(self._cursor.epoch))
-        state = capture_state(plan, self._cursor.position, fingerprint=stream.meta.fingerprint)
-        return state.to_dict()
+        self._adopt()
+        stream, cursor = self.stream, self._place.cursor
+        plan = stream.bad_episodes.plan_of(stream.plan(cursor.epoch))
+        return capture_state(plan, cursor.position, fingerprint=stream.meta.fingerprint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iterator go on where a state stands.
@@ -130,55 +170,96 @@ class StreamingDataLoader(DataLoader[Any]):
         Also takes {"batches_consumed", "batch_size"}: the batches each rank of this world size has
         taken since epoch 0.
         """
-        self._stop()
         if "batches_consumed" in state:
-            batches_of(state)
-            self._cursor = cursor_from_batches(state, self.cut, self.stream.num_frames)
+            cursor = cursor_from_batches(state, self.cut, self.stream.num_frames)
         else:
-            self.stream.load_state_dict(state)
-            self._cursor = Cursor(*self.stream.epochs.peek())
-        self._staged = True
+            cursor = self.stream.check_state(state)
+        self._adopted = self.stream.place.version
+        self._place.stage(cursor)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin `epoch`, unless a loaded state stands in that epoch."""
-        if not (self._staged and self._cursor.epoch == epoch):
-            self._cursor = Cursor(epoch, 0)
-            self._staged = True
+        self._adopt()
+        self._place.set_epoch(config.whole_number(epoch, "epoch", least=0))
 
     def stats(self) -> dict[str, float]:
         """Return a flat dict of counters and rates, ready for a logger."""
-        return self.tally.stats()
+        return self._tally.stats()
 
-    def _stop(self) -> None:
-        """End the running iterator, and kept workers too: they hold the settings of before."""
-        if self._current is not None:
-            self._current.close()
-        self._iterator = None
+    def close(self) -> None:
+        """End the workers; the next iterator starts new ones."""
+        if self._crew is not None:
+            self._crew.close()
+        self._crew = None
 
-    def _epoch(self) -> Generator[dict[str, Any], None, None]:
-        start = self._cursor
-        self._say_what_is_dropped(start)
-        self.stream.epochs.set(start.epoch, start.position)
-        total = steps_left(self.cut, self.stream.num_frames, start.position)
-        # Without workers torch's own iterator would only add its book-keeping to every batch.
-        is_plain = self.num_workers == 0 and not self.pin_memory
-        payloads = iter(self.dataset) if is_plain else super().__iter__()
-        bar = tqdm(total=total, unit="batch", disable=None if self.progress else True)
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy has workers, memory and counts of its own.
+        return self.__dict__ | {"_crew": None, "_slots": None}
+
+    def _adopt(self) -> None:
+        """Take over a place that was set on the stream since it was last looked at."""
+        if self.stream.place.version != self._adopted:
+            self._adopted = self.stream.place.version
+            assert self.stream.place.last_staged is not None
+            self._place.stage(self.stream.place.last_staged)
+
+    def _open(self) -> tuple[Crew | HomeCrew, BatchSlots]:
+        """Return the workers and the memory for batches, made anew where they are missing."""
+        if self._crew is None or self._slots is None or not self._crew.is_usable:
+            self.close()
+            self._crew, self._slots = self._start()
+        return self._crew, self._slots
+
+    def _start(self) -> tuple[Crew | HomeCrew, BatchSlots]:
+        outfit = self.stream.fit_out(max(self.num_workers, 1))
+        batches = format_batch(outfit.layout.arrays, self.cut.batch_size)
+        most = config.LIVE_ITERATORS * self.prefetch_factor + config.HELD_BATCHES
+        slots = BatchSlots(batches, most, config.HELD_BATCHES)
+        recipe = Recipe(outfit.layout, batches, outfit.budgets, outfit.shared)
+        board = create_memory(self._counters.nbytes)
+        kept = None if outfit.shared is None else create_memory(outfit.shared.nbytes)
+        counters = map_memory(board)[: self._counters.nbytes].view(np.float64)
+        counters = counters.reshape(-1, len(COUNTERS))
+        counters[:] = self._counters
+        self._counters = counters
         try:
-            with self.tally.epoch(), bar:
-                for step in range(1, total + 1):
-                    with self.tally.waiting():
-                        batch, bad = _next(payloads)
-                    self.stream.quarantine.merge(bad)
-                    self._cursor = advance(self.cut, self.stream.num_frames, start, step)
-                    self.tally.add(len(batch["index"]))
-                    if not bar.disable:
-                        bar.set_postfix_str(self.tally.line(), refresh=False)
-                        bar.update()
-                    yield batch
+            return self._hire(recipe, slots, board, kept), slots
         finally:
-            _close(payloads)
-        self._report(start.epoch)
+            for fd in (board, kept):
+                if fd is not None:
+                    os.close(fd)
+
+    def _hire(
+        self, recipe: Recipe, slots: BatchSlots, board: int, kept: int | None
+    ) -> Crew | HomeCrew:
+        if self.num_workers == 0:
+            station = Station(
+                recipe,
+                Hello(0, 1),
+                batches=slots.memory,
+                counters=self._counters[0],
+                kept=None if kept is None else map_memory(kept),
+            )
+            return HomeCrew(station)
+        packed = pack(recipe)
+        try:
+            fds = [packed, slots.fd, board]
+            return Crew(self.num_workers, fds if kept is None else [*fds, kept])
+        finally:
+            os.close(packed)
+
+    def _decoder_stats(self) -> dict[str, float]:
+        return summarise(self._counters.sum(axis=0))
+
+    def _with_progress(self, batches: BatchIterator, epoch: int) -> Iterator[dict[str, Any]]:
+        with tqdm(total=len(batches), unit="batch", disable=None) as bar:
+            for batch in batches:
+                if not bar.disable:
+                    bar.set_postfix_str(self._tally.line(), refresh=False)
+                    bar.update()
+                yield batch
+                del batch
+        logger.info("epoch %d: %s", epoch, self._tally.line())
 
     def _say_what_is_dropped(self, start: Cursor) -> None:
         dropped = dropped_frames(self.cut, self.stream.num_frames, start.position)
@@ -191,40 +272,3 @@ class StreamingDataLoader(DataLoader[Any]):
                 self.cut.step_size,
             )
             self._said_dropped = True
-
-    def _report(self, epoch: int) -> None:
-        logger.info("epoch %d: %s", epoch, self.tally.line())
-        bad = self.stream.quarantine.reasons()
-        if bad:
-            listed = "; ".join(f"episode {number}: {reason}" for number, reason in bad.items())
-            logger.warning("epoch %d: %d episodes were set aside: %s", epoch, len(bad), listed)
-
-
-def _as_it_is(payload: Any) -> Any:
-    # Batches are built of tensors and texts; torch would look at each of them again.
-    return payload
-
-
-def _next(payloads: Iterator[Payload]) -> Payload:
-    try:
-        return next(payloads)
-    except (OSError, EOFError) as error:
-        # A batch on its way from a worker that is gone cannot be opened; torch says that it was
-        # killed only where it was waiting for the next one.
-        workers = {w.sentinel: w.pid for w in getattr(payloads, "_workers", [])}
-        dead = [workers[sentinel] for sentinel in wait(list(workers), timeout=_DYING_S)]
-        if not dead:
-            raise
-        raise RuntimeError(
-            f"loader worker (pid {', '.join(map(str, dead))}) exited unexpectedly, before its "
-            "batch was taken over. Was it killed, or out of memory?"
-        ) from error
-
-
-def _close(payloads: Any) -> None:
-    # Our generator holds threads; asking it to close ends them now rather than when garbage is
-    # collected. Torch's iterator of a loader without workers holds it inside.
-    fetcher = getattr(payloads, "_dataset_fetcher", None)
-    inner = getattr(fetcher, "dataset_iter", payloads)
-    if isinstance(inner, Generator):
-        inner.close()

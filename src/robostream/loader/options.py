@@ -1,37 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking what a user asked the stream for: refuse, warn, or fill in a default."""
+"""Checking what a user asked the stream or the loader for: refuse, warn, or fill in a default."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 from torch.utils.data import get_worker_info
 
 from robostream import config
-from robostream.errors import SelectionError, StateError
+from robostream.errors import SelectionError
+from robostream.plan import default_lanes
 
 logger = logging.getLogger(__name__)
 
-_DEPRECATED = {
+_IGNORED = {
     "buffer_size": "frames are mixed over episode_pool_size episodes, with no buffer of samples",
     "rng": "the order is a function of seed and epoch",
     "max_num_shards": "the stream is not made of shards",
-    "video_prefetch_workers": "decode_threads says how many threads fetch and decode",
+    "video_prefetch_workers": "num_workers of StreamingDataLoader says how many processes decode",
+    "prefetch_videos": "worker processes always work ahead, by prefetch_factor batches",
+    "decode_threads": "num_workers of StreamingDataLoader says how many processes decode, each "
+    "with one thread",
+    "multiprocessing_context": "workers are fresh interpreters, whatever the context",
+    "persistent_workers": "workers always stay over epochs",
 }
 
 
-def warn_of_deprecated(**values: Any) -> None:
-    """Warn of each argument of the reference system that means nothing here and was given."""
+def warn_of_ignored(**values: Any) -> None:
+    """Warn of each argument that means nothing here and was given."""
     for name, value in values.items():
         if value is not None:
-            warnings.warn(
-                f"{name} is ignored: {_DEPRECATED[name]}", DeprecationWarning, stacklevel=3
-            )
+            warnings.warn(f"{name} is ignored: {_IGNORED[name]}", DeprecationWarning, stacklevel=3)
 
 
 def check_options(*, streaming: bool, video_decode_device: str) -> None:
@@ -48,8 +50,8 @@ def check_options(*, streaming: bool, video_decode_device: str) -> None:
         )
 
 
-def choose_lanes(lanes: int | None, world_size: int, *, shuffle: bool) -> int:
-    """Return the number of lanes: the given one, else one that this world size divides.
+def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
+    """Return the number of lanes: the given one, else the plan's default.
 
     Without a shuffle there is one lane per rank, so that each rank reads a contiguous share.
     """
@@ -58,7 +60,7 @@ def choose_lanes(lanes: int | None, world_size: int, *, shuffle: bool) -> int:
     if not shuffle:
         return lanes or world_size
     if lanes is None:
-        return math.lcm(config.LANES, world_size)
+        return default_lanes(num_episodes, world_size)
     if lanes % world_size:
         logger.warning(
             "%d ranks do not divide %d lanes: the order is exact, but each rank reads and decodes "
@@ -71,41 +73,19 @@ def choose_lanes(lanes: int | None, world_size: int, *, shuffle: bool) -> int:
     return lanes
 
 
-def choose_depth(prefetch_factor: int | None, batch_bytes: int) -> int:
+def choose_depth(prefetch_factor: int | None, batch_size: int, batch_bytes: int) -> int:
     """Return how many batches to build ahead: as given, else fewer where batches are large. Pure.
 
-    With too few the threads wait for the slowest part of a batch; two always keep them busy.
+    With too few, workers wait for the slowest of them; two always keep them busy.
     """
+    if prefetch_factor is not None:
+        return prefetch_factor
     room = config.BATCH_MEMORY_BYTES // max(batch_bytes, 1) - 1
-    return prefetch_factor or min(max(room, 2), config.PREFETCH_BATCHES)
+    wanted = max(config.PREFETCH_BATCHES, -(-config.PREFETCH_SAMPLES // batch_size))
+    return min(max(room, 2), wanted)
 
 
 def worker_place() -> tuple[int, int]:
     """Return this DataLoader worker's number and how many there are; (0, 1) outside of one."""
     info = get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)
-
-
-def default_threads(num_workers: int) -> int:
-    """Return this process's share of the cores it may run on."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        cores = os.cpu_count() or 1
-    return max(1, cores // num_workers)
-
-
-def batches_of(state: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the numbers of {"batches_consumed", "batch_size"}, or raise StateError."""
-    batches, batch_size = state.get("batches_consumed"), state.get("batch_size")
-    if (
-        not isinstance(batches, int)
-        or not isinstance(batch_size, int)
-        or batches < 0
-        or batch_size < 1
-    ):
-        raise StateError(
-            'want {"batches_consumed": int >= 0, "batch_size": int >= 1}, got '
-            f"batches_consumed={batches!r}, batch_size={batch_size!r}"
-        )
-    return batches, batch_size

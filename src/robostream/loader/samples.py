@@ -1,74 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single samples in order, for plain loaders: a rank's samples dealt out to its workers in turn."""
+"""Single samples, built in this process: for direct iteration and for plain loaders' workers.
+
+A worker of a plain DataLoader takes whole samples of lanes of its own, so that no two decode the
+same pictures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from robostream.loader.delivery import Share, deliver
-from robostream.loader.ranks import Rank
-from robostream.loader.workshop import Workshop
-from robostream.plan import Batch, Cut, EpochPlan, chunk_positions, frames_at
+import numpy as np
+import torch
+
+from robostream.crew import Failed
+from robostream.loader.bad_episodes import BadEpisodes
+from robostream.plan import Cursor, Cut, EpochPlan, rank_lanes
+from robostream.stream import BadSampleError, Delivery, Tour, Worker
 
 
-def rank_positions(num_frames: int, rank: int, world_size: int, start: int) -> range:
-    """Return the positions a rank delivers from `start` on. Pure.
+@dataclass(frozen=True, slots=True)
+class SampleShare:
+    """The samples of a rank from `start` on that one of several processes delivers, in order.
 
-    The epoch is completed to a multiple of the world size, with the frames of its first positions,
-    so that all ranks deliver equally many.
+    Attributes:
+        plan: The order of the epoch.
+        cut: The rank, with a batch of one sample.
+        start: The position at which the rank begins.
+        worker: Which of the processes.
+        num_workers: How many there are; lanes are dealt out to them.
     """
-    stop = start + -(-(num_frames - start) // world_size) * world_size
-    return range(start + (rank - start) % world_size, stop, world_size)
 
+    plan: EpochPlan
+    cut: Cut
+    start: int
+    worker: int
+    num_workers: int
 
-def single_batches(plan: EpochPlan, positions: range) -> Iterator[Batch]:
-    """Yield batches of one sample for each position, computing the order a chunk at a time."""
-    chunk = max(1, chunk_positions(plan) // positions.step)
-    for first in range(0, len(positions), chunk):
-        own = positions[first : first + chunk]
-        episodes, frames = frames_at(plan, own)
-        for place in range(len(own)):
-            at = slice(place, place + 1)
-            yield Batch(first + place, own[at], episodes[at], frames[at])
+    @property
+    def lanes(self) -> list[int]:
+        """The lanes that are ours."""
+        return list(rank_lanes(self.cut, self.plan.lanes))[self.worker :: self.num_workers]
+
+    def __len__(self) -> int:
+        total = Tour(self.plan, self.cut, self.start).num_steps
+        turns, rest = divmod(total, self._period)
+        return turns * len(self._own) + sum(step < rest for step in self._own)
+
+    def step(self, sample: int) -> int:
+        """Return the rank's step, from `start` on, that is our sample number `sample`. Pure."""
+        turns, place = divmod(sample, len(self._own))
+        return turns * self._period + self._own[place]
+
+    @property
+    def _period(self) -> int:
+        # The rank's positions meet each of its lanes once in so many steps.
+        return len(rank_lanes(self.cut, self.plan.lanes))
+
+    @property
+    def _own(self) -> list[int]:
+        tour, ours = Tour(self.plan, self.cut, self.start), set(self.lanes)
+        first = tour.start + (self.cut.rank - tour.start) % self.cut.world_size
+        steps = range(self._period)
+        return [s for s in steps if (first + s * self.cut.world_size) % self.plan.lanes in ours]
 
 
 class SampleIterator:
-    """Yields one worker's samples of an epoch; its state says where, so that it can go on there.
+    """Yields one process's samples of an epoch; its state says where, so that it can go on there.
 
     torchdata's StatefulDataLoader saves and restores that state worker by worker.
 
     Args:
-        plan: The order of the epoch.
-        rank: Which process of the training run this is.
-        role: Which of the workers' shares this is, and how many there are: (n, N).
-        start: The global position at which the iteration begins.
-        skipped: Samples of the share to leave out from there.
-        shop: What this process keeps open.
-        depth: How many samples to work ahead.
-        on_load: Told the epoch of a loaded state.
+        share: Which samples.
+        skipped: How many of them to leave out.
+        worker: What this process holds open.
+        bad_episodes: The episodes set aside, and what to do with one more.
+        on_deliver: Told how many samples of the share are behind us.
     """
 
     def __init__(
         self,
-        plan: EpochPlan,
+        share: SampleShare,
         *,
-        rank: Rank,
-        role: tuple[int, int],
-        start: int,
         skipped: int,
-        shop: Workshop,
-        depth: int,
-        on_load: Callable[[int], None],
+        worker: Worker,
+        bad_episodes: BadEpisodes,
+        on_deliver: Callable[[SampleIterator], None],
     ) -> None:
-        self._plan = plan
-        self._rank = rank
-        self._role = role
-        self._start = start
-        self._yielded = skipped
-        self._shop = shop
-        self._depth = depth
-        self._on_load = on_load
+        self.share = share
+        self.delivered = skipped
+        self._worker = worker
+        self._bad_episodes = bad_episodes
+        self._on_deliver = on_deliver
         self._samples: Iterator[dict[str, Any]] | None = None
 
     def __iter__(self) -> SampleIterator:
@@ -76,54 +100,73 @@ class SampleIterator:
 
     def __next__(self) -> dict[str, Any]:
         if self._samples is None:
-            self._samples = self._deliver()
+            self._samples = self._build()
         sample = next(self._samples)
-        self._yielded += 1
+        self.delivered += 1
+        self._on_deliver(self)
         return sample
 
-    def cursor(self) -> tuple[int, int]:
-        """Return the epoch and the next position of all ranks, where this is the only worker."""
-        if self._yielded >= len(self._positions()):
-            return self._plan.epoch + 1, 0
-        return self._plan.epoch, self._start + self._yielded * self._rank.world_size
+    def cursor(self) -> Cursor:
+        """Return the epoch and the next position of all ranks, where this is the only process."""
+        share = self.share
+        if self.delivered >= len(share):
+            return Cursor(share.plan.epoch + 1, 0)
+        position = share.start + self.delivered * share.cut.world_size
+        return Cursor(share.plan.epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the epoch, where in it the iteration began, and the samples left behind since."""
+        share = self.share
         return {
-            "epoch": self._plan.epoch,
-            "start": self._start,
-            "role": list(self._role),
-            "yielded": self._yielded,
+            "epoch": share.plan.epoch,
+            "start": share.start,
+            "worker": [share.worker, share.num_workers],
+            "delivered": self.delivered,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a state stands."""
-        self._plan = self._plan.replace(epoch=state["epoch"])
-        self._start = state["start"]
-        self._role = (state["role"][0], state["role"][1])
-        self._yielded = state["yielded"]
+        worker, num_workers = state["worker"]
+        plan = self.share.plan.replace(epoch=state["epoch"])
+        self.share = SampleShare(plan, self.share.cut, state["start"], worker, num_workers)
+        self.delivered = state["delivered"]
         self._samples = None
-        self._on_load(state["epoch"])
 
     def close(self) -> None:
-        """Stop the threads that work ahead."""
+        """Let go of what is held for the samples to come."""
         if self._samples is not None:
-            self._samples.close()  # type: ignore[attr-defined]
+            self._samples.close()  # type: ignore[attr-defined]  # a generator
+            self._samples = None
 
-    def _positions(self) -> range:
-        rank = self._rank
-        whole = rank_positions(self._plan.num_frames, rank.rank, rank.world_size, self._start)
-        return whole[self._role[0] :: self._role[1]]
+    def _build(self) -> Iterator[dict[str, Any]]:
+        while self.delivered < len(self.share):
+            share = self.share
+            begin = share.step(self.delivered)
+            start = share.start + begin * share.cut.world_size
+            plan = self._bad_episodes.plan_of(share.plan)
+            tour = Tour(plan, share.cut, start)
+            try:
+                yield from self._deliver(tour, share, begin)
+            except BadSampleError as bad:
+                cause = bad.__cause__
+                assert isinstance(cause, Exception)
+                self._bad_episodes.set_aside(
+                    Failed(0, 0, bad.episode, bad.frame, bad.position, cause, "")
+                )
 
-    def _deliver(self) -> Iterator[dict[str, Any]]:
-        positions = self._positions()[self._yielded :]
-        if not positions:
-            return
-        # Samples are dealt to workers in turn, as positions are to ranks: a worker is a rank of a
-        # world that many times as large.
-        world_size = positions.step
-        cut = Cut(positions.start % world_size, world_size, batch_size=1, drop_last=False)
-        share = Share(self._plan, cut, positions.start, worker=0, num_workers=1)
-        batches = single_batches(self._plan, positions)
-        for _, writer in deliver(batches, share, self._shop, depth=self._depth):
-            yield writer.item()
+    def _deliver(self, tour: Tour, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
+        delivery = Delivery(self._worker, tour, share.lanes)
+        ours = {step: None for step in share._own}
+        try:
+            while (part := delivery.next_share()) is not None:
+                if (begin + part.step) % share._period in ours:
+                    yield self._sample(delivery, part)
+        finally:
+            delivery.close()
+
+    def _sample(self, delivery: Delivery, part: Any) -> dict[str, Any]:
+        layout = self._worker.layout
+        arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
+        filled = delivery.fill(part, arrays)
+        sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
+        return sample | {key: filled.texts[key][0] for key in layout.texts}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,23 +21,31 @@ from robostream.assemble import (
     select_episodes,
 )
 from robostream.errors import StateError
-from robostream.loader.epochs import EpochCounter, plain_loader_progress
+from robostream.loader.agreement import EpochAgreement
+from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.options import (
-    batches_of,
     check_options,
     choose_lanes,
-    warn_of_deprecated,
+    warn_of_ignored,
     worker_place,
 )
-from robostream.loader.quarantine import Quarantine
+from robostream.loader.outfit import Limits, Outfit, fit_out, probe_transform
+from robostream.loader.place import Place
+from robostream.loader.plain import plain_progress
 from robostream.loader.ranks import discover_rank
-from robostream.loader.samples import SampleIterator
-from robostream.loader.workshop import Budgets, WorkshopKeeper
+from robostream.loader.samples import SampleIterator, SampleShare
 from robostream.meta import Features, LeRobotDatasetMetadata, as_location
-from robostream.plan import EpochPlan, capture_state, check_state, parse_state
+from robostream.plan import (
+    Cursor,
+    Cut,
+    EpochPlan,
+    capture_state,
+    check_batches,
+    check_state,
+    parse_state,
+)
+from robostream.stream import Duties, Worker
 
-# Single samples built ahead of the consumer: about two usual batches.
-_SAMPLES_AHEAD = 64
 _IN_WORKER = "kept by the iterator of a worker"
 _WORK = ("fetch", "decode", "convert", "copy")
 
@@ -58,10 +68,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         force_cache_sync: Download metadata again.
         streaming: Must be True; LeRobotDataset is the map-style reader.
         episode_pool_size: About how many episodes are mixed at a time, over all ranks.
-        buffer_size: Deprecated and ignored.
-        max_num_shards: Deprecated and ignored: the stream is not made of shards.
         seed: Seed of the order.
-        rng: Deprecated and ignored.
         shuffle: False for dataset order.
         return_uint8: Cameras as uint8 instead of float32 in [0, 1].
         rank: This process's number, with `world_size`; by default found out from the launcher.
@@ -69,17 +76,17 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         video_decoder_cache_size: How many video files' indexes are kept at hand.
         data_files_root: Where data/ and videos/ lie, if not beside meta/.
         video_decode_device: "cpu".
-        prefetch_videos: Whether to work ahead of the consumer.
-        video_prefetch_workers: Deprecated and ignored; see `decode_threads`.
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
         lanes: Into how many lanes the order is cut; world sizes that divide it read least.
-        decode_threads: Threads per process; by default its share of the cores.
-        frame_cache_bytes: RAM for decoded frames per rank, a number or a text such as "2GiB".
+        frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
+            "auto" for what the order needs, at most a quarter of the memory this process may use.
         depth_output_unit: "mm" or "m".
         on_bad_episode: "raise", or "quarantine" to go on without it.
         token: Hub token.
         storage_options: Passed to the fsspec filesystem of a URL.
+        buffer_size, max_num_shards, rng, prefetch_videos, video_prefetch_workers, decode_threads:
+            Ignored, with a warning that says why; other loaders have them.
     """
 
     def __init__(
@@ -96,7 +103,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         episode_pool_size: int = config.EPISODE_POOL_SIZE,
         buffer_size: int | None = None,
         max_num_shards: int | None = None,
-        seed: int = 42,
+        seed: int = config.SEED,
         rng: Any = None,
         shuffle: bool = True,
         return_uint8: bool = False,
@@ -105,26 +112,30 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         video_decoder_cache_size: int | None = None,
         data_files_root: str | Path | None = None,
         video_decode_device: str = "cpu",
-        prefetch_videos: bool = True,
+        prefetch_videos: bool | None = None,
         video_prefetch_workers: int | None = None,
         *,
         episode_filter: EpisodeFilter | None = None,
         camera_keys: Sequence[str] | None = None,
         lanes: int | None = None,
         decode_threads: int | None = None,
-        frame_cache_bytes: int | str = config.FRAME_CACHE_BYTES,
+        frame_cache_bytes: int | str = "auto",
         depth_output_unit: str = "mm",
         on_bad_episode: str = "raise",
         token: str | None = None,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        warn_of_deprecated(
+        warn_of_ignored(
             buffer_size=buffer_size,
             rng=rng,
             max_num_shards=max_num_shards,
+            prefetch_videos=prefetch_videos,
             video_prefetch_workers=video_prefetch_workers,
+            decode_threads=decode_threads,
         )
         check_options(streaming=streaming, video_decode_device=video_decode_device)
+        if frame_cache_bytes != "auto":
+            config.parse_bytes(frame_cache_bytes)
         self.repo_id = repo_id
         self.meta = LeRobotDatasetMetadata(
             repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
@@ -145,22 +156,22 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             image_transforms=image_transforms,
         )
         self.rank = discover_rank(rank, world_size)
-        self.seed = seed
+        self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
-        self.lanes = choose_lanes(lanes, self.rank.world_size, shuffle=shuffle)
+        self.lanes = choose_lanes(
+            lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle
+        )
         self._lanes_are_given = lanes is not None
-        self.quarantine = Quarantine(on_bad_episode)
-        self.prefetch_videos = prefetch_videos
-        max_files = video_decoder_cache_size or config.VIDEO_DECODER_CACHE_SIZE
-        budgets = Budgets(decode_threads, config.parse_bytes(frame_cache_bytes), max_files)
-        self.workshops = self._open_workshops(budgets)
-        self.epochs = EpochCounter()
+        self._limits = Limits(frame_cache_bytes, video_decoder_cache_size)
         self._plan: EpochPlan | None = None
-        self._iterating: SampleIterator | None = None
-
-    def _open_workshops(self, budgets: Budgets) -> WorkshopKeeper:
-        return WorkshopKeeper(self.meta, self._spec, self.quarantine, budgets, self.num_frames)
+        self._worker: tuple[int, Worker] | None = None
+        self._agreement = EpochAgreement()
+        self._laps = 0
+        self._skip: tuple[int, int] | None = None
+        self._last: SampleIterator | None = None
+        self.bad_episodes = BadEpisodes(on_bad_episode)
+        self.place = Place()
 
     @property
     def root(self) -> Path | str:
@@ -201,10 +212,26 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """Return how many samples this rank delivers in an epoch."""
         return -(-self.num_frames // self.rank.world_size)
 
+    @functools.cached_property
+    def layout(self) -> SampleLayout:
+        """How samples lie in a batch; a transform is tried once to see what it makes."""
+        return probe_transform(SampleLayout(self.meta, self._spec))
+
     @property
     def sample_bytes(self) -> int:
         """Bytes of the arrays of one sample."""
-        return SampleLayout(self.meta, self._spec).nbytes
+        return self.layout.nbytes
+
+    def fit_out(self, num_workers: int) -> Outfit:
+        """Return what each of this rank's workers is given."""
+        return fit_out(
+            self.layout,
+            self._selection,
+            self.plan(self.place.cursor.epoch),
+            Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False),
+            self._limits,
+            num_workers=num_workers,
+        )
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""
@@ -224,88 +251,114 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin `epoch`; without it epochs follow each other."""
-        self.epochs.set(epoch)
+        self.place.set_epoch(config.whole_number(epoch, "epoch", least=0))
 
     def __iter__(self) -> SampleIterator:
         worker, num_workers = worker_place()
-        begin = self.epochs.begin(worker)
-        progress = plain_loader_progress(
-            begin.batches,
-            begin.batch_size,
-            samples=len(self),
-            worker=worker,
-            num_workers=num_workers,
+        info = get_worker_info()
+        began_from = self.place.staged
+        start = self.place.next_start()
+        if info is not None:
+            # A copy of the dataset in a plain loader's worker: it must agree with the others.
+            seed = info.seed - info.id
+            epoch = self._agreement.epoch_of(self.place.version, seed, self._laps, start.epoch)
+            self._laps += 1
+            start = start if epoch == start.epoch else Cursor(epoch, 0)
+        cut = Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False)
+        share = SampleShare(self.plan(start.epoch), cut, start.position, worker, num_workers)
+        skipped = 0
+        if self._skip is not None and began_from is not None and start == began_from:
+            role = plain_progress(share, *self._skip)
+            share, skipped = role.share, role.samples
+
+        def on_deliver(iterator: SampleIterator) -> None:
+            self._last = iterator
+            self._skip = None
+            self.place.deliver(iterator.cursor(), began_from)
+
+        return SampleIterator(
+            share,
+            skipped=skipped,
+            worker=self._open_worker(num_workers),
+            bad_episodes=self.bad_episodes,
+            on_deliver=on_deliver,
         )
-        first = begin.lap == 0
-        self._iterating = SampleIterator(
-            self.plan(begin.epoch + progress.epochs),
-            rank=self.rank,
-            role=(progress.role if first else worker, num_workers),
-            start=begin.position,
-            skipped=progress.samples if first else 0,
-            shop=self.workshops.open(1, _SAMPLES_AHEAD),
-            depth=_SAMPLES_AHEAD if self.prefetch_videos else 1,
-            on_load=lambda epoch: self.epochs.rebase(epoch, begin.lap),
-        )
-        return self._iterating
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this process's own iteration stands; StreamingDataLoader has its own state.
+        """Return where the iteration over this very object stands.
 
-        Exact when the dataset is iterated in this process. Worker processes of a plain DataLoader
-        cannot be seen from here, so after they have begun this raises StateError.
+        A loader has a state of its own, and so do the workers of a plain DataLoader, which cannot
+        be seen from here.
         """
         if get_worker_info() is not None:
             return {_IN_WORKER: True}  # a worker's place is in the state of its iterator
-        epoch, position = self.epochs.peek()
-        if self._iterating is not None:
-            epoch, position = self._iterating.cursor()
-        elif self.epochs.started():
-            raise StateError(
-                "the samples were delivered by worker processes of a plain DataLoader, whose "
-                "progress the dataset cannot see. Use StreamingDataLoader, or torchdata's "
-                "StatefulDataLoader, and save its state; or save {'batches_consumed': n, "
-                "'batch_size': b} and load that."
-            )
-        plan = self.quarantine.plan_of(self.plan(epoch))
-        return capture_state(plan, position, fingerprint=self.meta.fingerprint).to_dict()
+        cursor = self.place.cursor
+        plan = self.bad_episodes.plan_of(self.plan(cursor.epoch))
+        return capture_state(plan, cursor.position, fingerprint=self.meta.fingerprint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a state stands, on any number of ranks and workers.
 
         Takes a state of this class or of StreamingDataLoader, or {"batches_consumed",
         "batch_size"}, the batches each rank has taken from a plain DataLoader with as many workers.
+        Loaders over this stream go on there too with their next iterator.
         """
         if _IN_WORKER in state:
             return
-        self._iterating = None
         if "batches_consumed" in state:
-            batches, batch_size = batches_of(state)
-            self.epochs.skip_batches(batches, batch_size)
-            return
+            self._skip = check_batches(state)
+            self.place.stage(Cursor(0, 0))
+        else:
+            self.place.stage(self.check_state(state))
+
+    def check_state(self, state: Mapping[str, Any]) -> Cursor:
+        """Return where a state stands, or raise StateError if it is of another order.
+
+        The episodes it has set aside are set aside here too.
+        """
         parsed = parse_state(state)
         if not self._lanes_are_given and parsed.lanes != self.lanes:
             # The default follows the world size, which may have changed since the state was saved.
-            self.lanes = choose_lanes(parsed.lanes, self.rank.world_size, shuffle=self.shuffle)
+            self.lanes = choose_lanes(
+                parsed.lanes, self.num_episodes, self.rank.world_size, shuffle=self.shuffle
+            )
             self._plan = None
         check_state(parsed, self.plan(parsed.epoch), fingerprint=self.meta.fingerprint)
-        self.quarantine.merge(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
-        self.epochs.set(parsed.epoch, parsed.position)
+        self.bad_episodes.add(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
+        return parsed.cursor
 
     def video_decoder_cache_stats(self) -> dict[str, float]:
-        """Return hits, misses, evictions and hit rate of the open video files, over all workers."""
-        stats = self.workshops.stats()
+        """Return hits, misses, evictions and hit rate of the open video files in this process."""
+        stats = self._stats()
         counts = {name: stats[f"file_{name}"] for name in ("hits", "misses", "evictions")}
         return counts | {"hit_rate": round(stats["file_hit_rate"], 4)}
 
     def timing_stats(self) -> dict[str, float]:
-        """Return the seconds all workers' threads spent in each kind of work."""
-        stats = self.workshops.stats()
+        """Return the seconds spent in each kind of work by iterating over this very object."""
+        stats = self._stats()
         return {f"{kind}_s_total": stats[f"{kind}_s"] for kind in _WORK}
 
     def close(self) -> None:
         """Close what this process keeps open; the next iterator opens it again."""
-        self.workshops.close()
+        if self._worker is not None and self._worker[0] == os.getpid():
+            self._worker[1].close()
+        self._worker = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_plan": None, "_iterating": None}
+        # A copy stands where this one does and opens its own files.
+        own = {"_plan": None, "_worker": None, "_last": None, "_laps": 0}
+        return self.__dict__ | own
+
+    def _open_worker(self, num_workers: int) -> Worker:
+        """Return what this process builds samples with; a fork opens its own."""
+        if self._worker is None or self._worker[0] != os.getpid():
+            outfit = self.fit_out(num_workers)
+            budgets = outfit.budgets
+            duties = Duties(0, 1, len(outfit.layout.cameras))
+            self._worker = os.getpid(), Worker(outfit.layout, duties, budgets)
+        return self._worker[1]
+
+    def _stats(self) -> dict[str, float]:
+        worker = self._open_worker(1)
+        worker.count()
+        return worker.statistics.summary()

@@ -27,18 +27,12 @@ class Tally:
         self.batches = 0
         self.wait_s = 0.0
         self.first_batch_s = 0.0
-        self._began = time.perf_counter()
-        self._ended: float | None = None
+        self._began = self._last = time.perf_counter()
         self._images_before = self._decoder_stats().get("images_delivered", 0.0)
 
-    @contextmanager
-    def epoch(self) -> Iterator[None]:
-        """Count anew; the clock stops when the block ends."""
+    def begin(self) -> None:
+        """Count the epoch anew."""
         self._reset()
-        try:
-            yield
-        finally:
-            self._ended = time.perf_counter()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -55,12 +49,13 @@ class Tally:
         """Count one delivered batch."""
         self.samples += samples
         self.batches += 1
+        self._last = time.perf_counter()
         self.total_samples += samples
         self.total_batches += 1
 
     def stats(self) -> dict[str, float]:
         """Return all counters and rates as one flat dict."""
-        seconds = max((self._ended or time.perf_counter()) - self._began, 1e-9)
+        seconds = max(self._last - self._began, 1e-9)
         decoder = self._decoder_stats()
         images = decoder.get("images_delivered", 0.0) - self._images_before
         return {

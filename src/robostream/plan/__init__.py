@@ -6,6 +6,7 @@ permute.py     permutations from a key
 line.py        the episodes of an epoch laid end to end
 lane.py        one lane of the line: a circular shuffle with random delays
 lanes.py       how the line is cut into lanes
+lane_count.py  how many lanes, where nobody says
 quarantine.py  what stands in for the frames of quarantined episodes
 receipt.py     digests of sets of frames that add up
 epoch.py       EpochPlan: the order of an epoch, made of the above
@@ -29,15 +30,18 @@ from robostream.plan.cut import (
     worker_steps,
 )
 from robostream.plan.epoch import EpochPlan
+from robostream.plan.lane import Lane, head_of_lane, turns_in_lane, unroll_lane
+from robostream.plan.lane_count import default_lanes
 from robostream.plan.ledger import StepReceipt, step_receipts
 from robostream.plan.line import Line
-from robostream.plan.mix import stream
+from robostream.plan.mix import Ints, stream
 from robostream.plan.permute import permute
 from robostream.plan.receipt import digest, format_receipt, pair_digests
 from robostream.plan.state import (
     STATE_VERSION,
     PlanState,
     capture_state,
+    check_batches,
     check_state,
     cursor_from_batches,
     parse_state,
@@ -49,19 +53,24 @@ __all__ = [
     "Cursor",
     "Cut",
     "EpochPlan",
+    "Ints",
+    "Lane",
     "Line",
     "PlanState",
     "STATE_VERSION",
     "StepReceipt",
     "advance",
     "capture_state",
+    "check_batches",
     "check_state",
     "chunk_positions",
     "cursor_from_batches",
+    "default_lanes",
     "digest",
     "dropped_frames",
     "format_receipt",
     "frames_at",
+    "head_of_lane",
     "pair_digests",
     "parse_state",
     "permute",
@@ -70,6 +79,8 @@ __all__ = [
     "step_receipts",
     "steps_left",
     "stream",
+    "turns_in_lane",
+    "unroll_lane",
     "walk",
     "worker_steps",
 ]

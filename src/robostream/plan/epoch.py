@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from robostream.plan.lane import (
     MAX_WINDOW,
+    Lane,
     estimate_error,
     exchanged_at,
     places_in_lane,
@@ -124,6 +125,10 @@ class EpochPlan:
         numbers = self._lanes.by_place[self._lanes.lengths[self._lanes.by_place] > 0]
         starts = self._lanes.starts[numbers]
         return numbers, starts, starts + self._lanes.lengths[numbers]
+
+    def lane(self, number: int) -> tuple[Lane, int]:
+        """Return a lane that has frames, and where on the line it starts. Pure."""
+        return self._lanes.lane(number), int(self._lanes.starts[number])
 
     @property
     def emission_error(self) -> int:

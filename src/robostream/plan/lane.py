@@ -61,23 +61,44 @@ def slice_lane(lane: Lane, start: int, stop: int) -> Ints:
 
     Costs O(window + stop - start), wherever start is.
     """
+    return unroll_lane(lane, start, stop) % lane.length
+
+
+def unroll_lane(lane: Lane, start: int, stop: int) -> Ints:
+    """Return what `slice_lane` does, with the round: frame x of round r is x + r * length. Pure.
+
+    On this endless line a frame leaves less than a window before or after its own number.
+    """
     pieces = [np.empty(0, dtype=np.int64)]
     for first, last in _stretches(lane, start + lane.entry, stop + lane.entry):
         frames = _leaving(lane, first, last + lane.window)
         backlog = np.count_nonzero(frames < first)
         pieces.append(frames[backlog : backlog + last - first])
-    return np.concatenate(pieces) % lane.length
+    return np.concatenate(pieces)
+
+
+def head_of_lane(lane: Lane, place: int) -> int:
+    """Return the first frame of the endless line that no place before `place` reaches. Pure."""
+    turn = place + lane.entry
+    frames = _leaving(lane, turn, turn + lane.window)
+    early = frames[: np.count_nonzero(frames < turn)]
+    return max(turn, int(early.max(initial=turn - 1)) + 1)
 
 
 def places_in_lane(lane: Lane, start: int, stop: int) -> Ints:
     """Return the place of each frame of [start, stop); the inverse of `slice_lane`. Pure."""
+    return (turns_in_lane(lane, start, stop) - lane.entry) % lane.length
+
+
+def turns_in_lane(lane: Lane, start: int, stop: int) -> Ints:
+    """Return the turn of each frame of [start, stop) of the endless line. Pure."""
     pieces = [np.empty(0, dtype=np.int64)]
     for first, last in _stretches(lane, start, stop):
         frames = _leaving(lane, first, last + lane.window)
         turns = np.arange(first, first + frames.size) - np.count_nonzero(frames < first)
         wanted = (frames >= first) & (frames < last)
         piece = np.empty(last - first, dtype=np.int64)
-        piece[frames[wanted] - first] = (turns[wanted] - lane.entry) % lane.length
+        piece[frames[wanted] - first] = turns[wanted]
         pieces.append(piece)
     return np.concatenate(pieces)
 

@@ -144,11 +144,17 @@ def cursor_from_batches(values: Mapping[str, Any], cut: Cut, num_frames: int) ->
 
     Every rank of `cut.world_size` has delivered that many batches of that size since epoch 0.
     """
+    batches, batch_size = check_batches(values)
+    saved = Cut(rank=0, world_size=cut.world_size, batch_size=batch_size, drop_last=cut.drop_last)
+    return advance(saved, num_frames, Cursor(epoch=0, position=0), batches)
+
+
+def check_batches(values: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the numbers of {"batches_consumed", "batch_size"}, or raise StateError. Pure."""
     batches, batch_size = values.get("batches_consumed", -1), values.get("batch_size", 0)
     whole = isinstance(batches, int) and isinstance(batch_size, int)
     if not (whole and batches >= 0 and batch_size >= 1):
         raise StateError(
             f'want {{"batches_consumed": int >= 0, "batch_size": int >= 1}}, got {dict(values)}'
         )
-    saved = Cut(rank=0, world_size=cut.world_size, batch_size=batch_size, drop_last=cut.drop_last)
-    return advance(saved, num_frames, Cursor(epoch=0, position=0), batches)
+    return batches, batch_size

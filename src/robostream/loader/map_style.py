@@ -6,25 +6,42 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections import OrderedDict
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from robostream import config
-from robostream.assemble.batch import BatchWriter, Sample
-from robostream.assemble.episode import Episode, index_folder, load_episode
-from robostream.assemble.layout import SampleLayout
-from robostream.assemble.rows import EpisodeRows, RowReader
-from robostream.assemble.selection import FrameSelection
-from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms
+from robostream.assemble import (
+    CameraLayout,
+    EpisodeRows,
+    FrameSelection,
+    ImageTransforms,
+    RowReader,
+    SampleLayout,
+    SampleSpec,
+    check_transforms,
+    draw_stored,
+    fill_row,
+    finish_depth,
+    index_folder,
+    picture_numbers,
+    sample_texts,
+    window_targets,
+)
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
 from robostream.errors import SelectionError
 from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.stream import RowShelf
+
+_NOW = np.zeros(1, np.int64)
+# Episodes and cameras whose pictures' numbers are kept at hand.
+_SPANS = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +70,7 @@ class MapReader:
         self._frame_cache_bytes = frame_cache_bytes
         self._video_backend = _check_backend(video_backend)
         self._open: _Open | None = None
+        self._lock = threading.Lock()
 
     @property
     def spec(self) -> SampleSpec:
@@ -60,11 +78,41 @@ class MapReader:
         return self._layout.spec
 
     def item(self, number: int) -> dict[str, Any]:
-        """Return the sample of an item."""
-        episode, frame = self.selection.locate(number)
-        writer = BatchWriter(1, self._layout, allocate=np.empty)
-        writer.fill([Sample(0, self.episode(episode), frame, position=0)], self.engine)
-        return writer.item()
+        """Return the sample of an item. Thread-safe: one thread at a time."""
+        with self._lock:
+            episode, frame = self.selection.locate(number)
+            return self._item(episode, frame)
+
+    def _item(self, episode: int, frame: int) -> dict[str, Any]:
+        layout, rows = self._layout, self._rows(episode)
+        arrays = {key: np.empty((1, *shape), dtype) for key, (shape, dtype) in layout.arrays.items()}
+        fill_row(layout, arrays, 0, rows, frame)
+        for camera in layout.cameras:
+            self._fill_camera(camera, rows, frame, arrays[camera.key][0])
+        item: dict[str, Any] = {key: torch.from_numpy(array)[0] for key, array in arrays.items()}
+        for camera in layout.cameras:
+            if camera.is_transformed:
+                assert self.spec.image_transforms is not None
+                item[camera.key] = self.spec.image_transforms(item[camera.key])
+        return item | sample_texts(layout, rows, frame)
+
+    def _fill_camera(
+        self, camera: CameraLayout, rows: EpisodeRows, frame: int, out: npt.NDArray[Any]
+    ) -> None:
+        offsets = self.spec.windows.get(camera.key, _NOW)
+        frames, _ = window_targets(offsets, frame, rows.length)
+        stack = out.reshape(camera.stack)
+        if camera.key not in self.spec.videos:
+            draw_stored(self._layout, camera, rows, frames.tolist(), stack)
+            return
+        span = self._span(rows.episode, camera.key)
+        numbers, within = span.numbers[frames], (int(span.numbers[0]), int(span.numbers[-1]) + 1)
+        if camera.coding is None:
+            self.engine.read(span.file, numbers, stack, within=within)
+        else:
+            codes = np.empty(camera.stack, np.uint16)
+            self.engine.read(span.file, numbers, codes, within=within)
+            finish_depth(self._layout, camera, codes, stack)
 
     def row(self, number: int) -> dict[str, Any]:
         """Return the row of an item alone: tensors and texts, no videos, no windows."""
@@ -90,21 +138,6 @@ class MapReader:
         spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
         self._layout = SampleLayout(self.meta, spec)
 
-    def episode(self, episode: int) -> Episode:
-        """Return an episode at hand, from the cache or from its files."""
-        opened = self._opened()
-        if episode in opened.episodes:
-            opened.episodes.move_to_end(episode)
-            return opened.episodes[episode]
-        loaded = load_episode(
-            episode, meta=self.meta, reader=opened.reader, engine=opened.engine, spec=self.spec
-        )
-        opened.episodes[episode] = loaded
-        opened.nbytes += loaded.nbytes
-        while opened.nbytes > self._row_cache_bytes and len(opened.episodes) > 1:
-            opened.nbytes -= opened.episodes.popitem(last=False)[1].nbytes
-        return loaded
-
     @property
     def engine(self) -> FrameEngine:
         """The frame engine of this process."""
@@ -114,16 +147,29 @@ class MapReader:
         """Close what this process holds open; the next access opens it again."""
         if self._open is not None and self._open.process == os.getpid():
             self._open.engine.close()
-            self._open.reader.close()
+            self._open.rows.close()
         self._open = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_open": None}
+        return self.__dict__ | {"_open": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
 
     def _rows(self, episode: int) -> EpisodeRows:
-        opened = self._opened()
-        held = opened.episodes.get(episode)
-        return held.rows if held is not None else opened.reader.read(episode)
+        return self._opened().rows.get(episode)
+
+    def _span(self, episode: int, key: str) -> _Span:
+        spans = self._opened().spans
+        if (episode, key) not in spans:
+            if len(spans) >= _SPANS:
+                spans.clear()
+            file = self.meta.get_video_file_path(episode, key).as_posix()
+            index = self.engine.index(file)
+            tolerance_s = self.spec.tolerance_s
+            numbers = picture_numbers(self.meta, index, episode, key, tolerance_s=tolerance_s)
+            spans[episode, key] = _Span(file, numbers)
+        return spans[episode, key]
 
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():
@@ -137,7 +183,7 @@ class MapReader:
                     backend=_open_backend(self._video_backend),
                     index_folder=index_folder(self.meta),
                 ),
-                reader=RowReader(self.meta, self.spec.columns),
+                rows=RowShelf(RowReader(self.meta, self.spec.columns), self._row_cache_bytes),
             )
         return self._open
 
@@ -157,12 +203,18 @@ def _open_backend(name: str) -> Backend | None:
     return TorchcodecBackend() if name == "torchcodec" else None
 
 
+class _Span(NamedTuple):
+    """The file of a camera's pictures of an episode, and each frame's number in it."""
+
+    file: str
+    numbers: npt.NDArray[np.int64]
+
+
 @dataclass(slots=True)
 class _Open:
     """What one process holds open."""
 
     process: int
     engine: FrameEngine
-    reader: RowReader
-    episodes: OrderedDict[int, Episode] = field(default_factory=OrderedDict)
-    nbytes: int = 0
+    rows: RowShelf
+    spans: dict[tuple[int, str], _Span] = field(default_factory=dict)

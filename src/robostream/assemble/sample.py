@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One sample written to its place: rows, masks, texts, and pictures stored in Parquet.
+
+Map-style items and streamed batches are written by the same functions, so their values agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble.columns import language_value
+from robostream.assemble.layout import CameraLayout, SampleLayout
+from robostream.assemble.pictures import decode_picture
+from robostream.assemble.rows import EpisodeRows
+from robostream.assemble.windows import Offsets, window_targets
+from robostream.errors import MetadataError
+from robostream.meta import LeRobotDatasetMetadata, decode_depth
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+_MM_PER_M = np.float32(1000)
+
+
+def fill_row(
+    layout: SampleLayout, arrays: Arrays, place: int, rows: EpisodeRows, frame: int
+) -> None:
+    """Write the numbers and pad masks of one sample to a place of a batch."""
+    targets: dict[str, Offsets] = {}
+    for offsets, keys in layout.windows:
+        frames, is_pad = window_targets(offsets, frame, rows.length)
+        for key in keys:
+            targets[key] = frames
+            arrays[f"{key}_is_pad"][place] = is_pad
+    for key, column in rows.numbers.items():
+        arrays[key][place] = column[targets.get(key, frame)]
+
+
+def sample_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str, Any]:
+    """Return the texts of one sample, its task among them."""
+    meta = layout.meta
+    found: dict[str, Any] = {}
+    for key in layout.texts:
+        if key == "task":
+            found[key] = task_text(meta, int(rows.numbers["task_index"][frame]))
+        else:
+            value = rows.object_at(key, frame)
+            is_language = meta.features[key]["dtype"] == "language"
+            found[key] = language_value(value) if is_language else value
+    return found
+
+
+def draw_stored(
+    layout: SampleLayout,
+    camera: CameraLayout,
+    rows: EpisodeRows,
+    frames: list[int],
+    out: npt.NDArray[Any],
+) -> None:
+    """Decode the pictures a camera has in Parquet into (steps, channels, height, width)."""
+    recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
+    for slot, frame in enumerate(frames):
+        where = f"{layout.meta.location.url}: {camera.key}, episode {rows.episode}, frame {frame}"
+        picture = decode_picture(rows.object_at(camera.key, frame), where=where)
+        if recorded not in (None, wanted):
+            picture = picture * _MM_PER_M if recorded == "m" else picture / _MM_PER_M
+        out[slot] = picture
+
+
+def finish_depth(
+    layout: SampleLayout, camera: CameraLayout, codes: npt.NDArray[Any], out: npt.NDArray[Any]
+) -> None:
+    """Turn the codes of a depth video into distances."""
+    assert camera.coding is not None
+    out[:] = decode_depth(codes, camera.coding, layout.spec.depth_output_unit)
+
+
+def task_text(meta: LeRobotDatasetMetadata, task_index: int) -> str:
+    """Return the text of a task, or raise MetadataError if tasks.parquet has no such row."""
+    if not 0 <= task_index < len(meta.tasks):
+        raise MetadataError(
+            f"{meta.meta_location.describe('meta/tasks.parquet')}: a frame has task_index "
+            f"{task_index}, but there are only {len(meta.tasks)} tasks. Copy meta/ again."
+        )
+    return meta.tasks[task_index]

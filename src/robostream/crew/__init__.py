@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes: workers that build batches in memory they share with their consumer. No torch.
+
+channel.py        messages and file descriptors between two processes
+shared_memory.py  memory several processes map, and objects whose arrays lie in it
+batch_memory.py   how batches lie in shared memory
+messages.py       what the consumer and its workers say to each other
+station.py        one worker's work for all live iterators
+program.py        the program of a worker process
+crew.py           the worker processes of one loader, seen from their consumer
+home.py           the same work done in the consumer's own process
+"""
+
+from robostream.crew.batch_memory import BatchFormat, format_batch
+from robostream.crew.crew import Crew, Texts
+from robostream.crew.home import HomeCrew
+from robostream.crew.messages import Failed, Hello, Recipe
+from robostream.crew.shared_memory import create_memory, map_memory, pack
+from robostream.crew.station import Station
+
+__all__ = [
+    "BatchFormat",
+    "Crew",
+    "Failed",
+    "Hello",
+    "HomeCrew",
+    "Recipe",
+    "Station",
+    "Texts",
+    "create_memory",
+    "format_batch",
+    "map_memory",
+    "pack",
+]

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches in shared memory: slots of one size, each holding every array of one batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble import ArrayLayout
+
+# Vector instructions like arrays to begin at multiples of this, and copies to whole pages.
+_ALIGN_BYTES = 4096
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFormat:
+    """Where the arrays of a batch lie in a slot.
+
+    Attributes:
+        batch_size: Samples a slot has room for.
+        arrays: Offset, shape of one sample and dtype, by key.
+        slot_bytes: Bytes of a slot.
+    """
+
+    batch_size: int
+    arrays: dict[str, tuple[int, tuple[int, ...], str]]
+    slot_bytes: int
+
+    def view(self, memory: ByteArray, slot: int, size: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a batch of `size` samples in a slot of the memory."""
+        begin = slot * self.slot_bytes
+        return self.view_slot(memory[begin : begin + self.slot_bytes], size)
+
+    def view_slot(self, content: ByteArray, size: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a batch of `size` samples in the bytes of one slot."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for key, (at, shape, name) in self.arrays.items():
+            dtype = np.dtype(name)
+            nbytes = size * math.prod(shape) * dtype.itemsize
+            found[key] = content[at : at + nbytes].view(dtype).reshape(size, *shape)
+        return found
+
+
+def format_batch(arrays: Mapping[str, ArrayLayout], batch_size: int) -> BatchFormat:
+    """Return how batches of `batch_size` samples with these arrays lie in slots. Pure."""
+    places: dict[str, tuple[int, tuple[int, ...], str]] = {}
+    at = 0
+    for key, (shape, kind) in arrays.items():
+        dtype = np.dtype(kind)
+        places[key] = (at, tuple(shape), dtype.str)
+        nbytes = batch_size * math.prod(shape) * dtype.itemsize
+        at += -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
+    return BatchFormat(batch_size, places, max(at, _ALIGN_BYTES))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that several processes map, and objects whose arrays lie in it.
+
+The memory has no name: it is handed on as a file descriptor and gone with the last process that has
+it, however that one ends. It is not in /dev/shm, which is small in containers.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import struct
+import tempfile
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+
+_LENGTH = struct.Struct("<Q")
+_ALIGN = 64
+
+
+def create_memory(nbytes: int) -> int:
+    """Return a descriptor of `nbytes` of zeros; pages count when they are first written."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("robostream", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, max(nbytes, 1))
+    return fd
+
+
+def map_memory(fd: int) -> npt.NDArray[np.uint8]:
+    """Return the memory behind a descriptor, which may be closed afterwards."""
+    return np.frombuffer(mmap.mmap(fd, os.fstat(fd).st_size), np.uint8)
+
+
+def pack(content: object) -> int:
+    """Return the descriptor of a copy of an object, whose arrays all who unpack it share.
+
+    Functions and classes of a script or a notebook travel whole; others by name.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    head = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    sizes = struct.pack(f"<{len(parts)}Q", *(part.nbytes for part in parts))
+    fd = create_memory(_LENGTH.size + len(sizes) + sum(_padded(part.nbytes) for part in parts))
+    memory = map_memory(fd)
+    at = _write(memory, 0, _LENGTH.pack(len(parts)))
+    at = _write(memory, at, sizes)
+    for part in parts:
+        _write(memory, at, part)
+        at += _padded(part.nbytes)
+    return fd
+
+
+def unpack(fd: int) -> Any:
+    """Return the object; its arrays are the shared memory and must not be written to."""
+    memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ))
+    (count,) = _LENGTH.unpack_from(memory, 0)
+    sizes = struct.unpack_from(f"<{count}Q", memory, _LENGTH.size)
+    at = _LENGTH.size + 8 * count
+    parts = []
+    for size in sizes:
+        parts.append(memory[at : at + size])
+        at += _padded(size)
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _write(memory: npt.NDArray[np.uint8], at: int, content: bytes | memoryview) -> int:
+    part = np.frombuffer(content, np.uint8)
+    memory[at : at + len(part)] = part
+    return at + len(part)
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN) * _ALIGN

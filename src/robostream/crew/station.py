@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One worker's work for all live iterators: batches are assigned, built and reported."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.crew.batch_memory import ByteArray
+from robostream.crew.messages import Assign, Begin, Built, Failed, Hello, Recipe
+from robostream.plan import EpochPlan, rank_lanes
+from robostream.stream import (
+    BadSampleError,
+    Delivery,
+    Duties,
+    SharedFrames,
+    StepShare,
+    Tour,
+    Worker,
+)
+
+
+@dataclass(slots=True)
+class _Live:
+    """An iterator that is being served."""
+
+    delivery: Delivery
+    slots: dict[int, int] = field(default_factory=dict)
+    share: StepShare | None = None
+
+
+class Station:
+    """Builds the parts of batches that are one worker's. For one thread.
+
+    Args:
+        recipe: What all workers are told.
+        hello: Which of them this is.
+        batches: The memory batches are built in.
+        counters: A row of `decode.COUNTERS` to add to.
+        kept: The memory of pictures that are kept for all, if they are.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        hello: Hello,
+        *,
+        batches: ByteArray,
+        counters: npt.NDArray[np.float64],
+        kept: ByteArray | None,
+    ) -> None:
+        cameras = len(recipe.layout.cameras)
+        store = None
+        if kept is not None and recipe.shared is not None:
+            store = SharedFrames(kept, recipe.shared)
+        self._format = recipe.batches
+        self._batches = batches
+        self._worker = Worker(
+            recipe.layout,
+            Duties(hello.worker, hello.num_workers, cameras),
+            recipe.budgets,
+            counters=counters,
+            store=store,
+        )
+        self._live: OrderedDict[int, _Live] = OrderedDict()
+
+    def begin(self, message: Begin, plan: EpochPlan) -> None:
+        """Serve a new iterator."""
+        tour = Tour(plan, message.cut, message.start)
+        lanes = rank_lanes(message.cut, plan.lanes)
+        live = self._live[message.tour] = _Live(Delivery(self._worker, tour, lanes))
+        live.share = live.delivery.next_share()
+
+    def assign(self, message: Assign) -> None:
+        """Note where a batch is to be built."""
+        live = self._live.get(message.tour)
+        if live is not None:
+            live.slots[message.step] = message.slot
+
+    def end(self, tour: int) -> None:
+        """Let go of an iterator."""
+        live = self._live.pop(tour, None)
+        if live is not None:
+            live.delivery.close()
+
+    def has_work(self) -> bool:
+        """Return whether a batch is waiting to be built."""
+        return any(
+            live.share is not None and live.share.step in live.slots for live in self._live.values()
+        )
+
+    def work(self) -> Built | Failed | None:
+        """Build this worker's parts of the next batch of the iterator served longest ago."""
+        for tour, live in self._live.items():
+            if live.share is not None and live.share.step in live.slots:
+                self._live.move_to_end(tour)
+                return self._build(tour, live, live.share)
+        return None
+
+    def build(self, tour: int) -> Built | Failed:
+        """Build this worker's parts of the next batch of one iterator."""
+        live = self._live[tour]
+        assert live.share is not None, "an iterator is not asked beyond its end"
+        return self._build(tour, live, live.share)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for tour in list(self._live):
+            self.end(tour)
+        self._worker.close()
+
+    def _build(self, tour: int, live: _Live, share: StepShare) -> Built | Failed:
+        arrays = self._format.view(self._batches, live.slots.pop(share.step), share.size)
+        try:
+            filled = live.delivery.fill(share, arrays)
+            live.share = live.delivery.next_share()
+        except BadSampleError as bad:
+            self.end(tour)
+            cause = bad.__cause__
+            assert isinstance(cause, Exception)
+            trace = "".join(traceback.format_exception(cause))
+            place = (bad.episode, bad.frame, bad.position)
+            return Failed(tour, share.step, *place, error=_portable(cause), trace=trace)
+        return Built(tour, share.step, filled.texts)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that survives the way to another process: itself, or its text."""
+    error.__cause__ = error.__context__ = error.__traceback__ = None
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        is_whole = type(copy) is type(error) and copy.args == error.args
+    except Exception:  # a user's class may do anything here
+        is_whole = False
+    return error if is_whole else RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Video files held open: their byte source and frame index, the least recently used let go."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from robostream.decode.frame_index import FrameIndex
+from robostream.decode.index_cache import load_index, save_index
+from robostream.decode.indexing import build_index
+from robostream.fetch import ByteSource
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VideoFile:
+    """What is held for one file."""
+
+    name: str
+    source: ByteSource
+    index: FrameIndex
+
+
+class VideoFiles:
+    """At most `max_files` files open at a time; for one thread.
+
+    A file that was let go stays open while somebody still reads it.
+
+    Args:
+        open_source: Opens a file's bytes by its name.
+        max_files: How many files are held open at most.
+        index_folder: Keeps the indices of files here; it is to belong to one version of a dataset.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[str], ByteSource],
+        *,
+        max_files: int,
+        index_folder: Path | None = None,
+    ) -> None:
+        if max_files < 1:
+            raise ValueError(f"want room for at least one open file, got max_files={max_files}")
+        self.hits = 0
+        self.misses = 0
+        self.evictions = 0
+        self._open_source = open_source
+        self._max_files = max_files
+        self._index_folder = index_folder
+        self._files: OrderedDict[str, VideoFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, name: str) -> VideoFile:
+        """Return a file, opened and indexed if need be."""
+        held = self._files.get(name)
+        if held is not None:
+            self.hits += 1
+            self._files.move_to_end(name)
+            return held
+        self.misses += 1
+        source = self._open_source(name)
+        held = self._files[name] = VideoFile(name, source, self._index(source))
+        if len(self._files) > self._max_files:
+            self._files.popitem(last=False)
+            self.evictions += 1
+        return held
+
+    def clear(self) -> None:
+        """Let go of all files."""
+        self._files.clear()
+
+    def _index(self, source: ByteSource) -> FrameIndex:
+        folder = self._index_folder
+        if folder is None:
+            return build_index(source)
+        index = load_index(folder, source.name, source.size())
+        if index is None:
+            index = build_index(source)
+            try:
+                save_index(folder, index)
+            except OSError as error:
+                # Without it things go on as well, only slower the next time: said once.
+                logger.warning("frame indices cannot be kept in %s: %s", folder, error)
+                self._index_folder = None
+        return index

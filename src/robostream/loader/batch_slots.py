@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slots batches are built and delivered in, and who holds them.
+
+A delivered batch is the memory it was built in. Its slot is used again once the last tensor on it
+is gone. If a consumer holds on to more batches than `max_held`, the next ones are private copies,
+so that workers never wait for memory the consumer does not let go of.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.crew import BatchFormat, create_memory, map_memory
+
+logger = logging.getLogger(__name__)
+
+
+class BatchSlots:
+    """Slots in memory that workers share. For one thread; batches may be dropped by any.
+
+    Args:
+        batches: How batches lie in slots.
+        num_slots: How many slots there are at most; memory counts when it is first written.
+        max_held: How many slots may be with the consumer at a time.
+    """
+
+    def __init__(self, batches: BatchFormat, num_slots: int, max_held: int) -> None:
+        self.format = batches
+        self.fd = create_memory(batches.slot_bytes * num_slots)
+        self.memory = map_memory(self.fd)
+        self._address = self.memory.ctypes.data
+        # The slot freed last is taken first: its memory has been touched.
+        self._free = deque(reversed(range(num_slots)))
+        self._num_slots = num_slots
+        self._max_held = max_held
+        self._held: set[int] = set()
+        self._said = False
+
+    def take(self) -> int | None:
+        """Return a free slot, or None if all are in use."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+    def give(self, slot: int) -> None:
+        """Take a slot back. Thread-safe."""
+        self._held.discard(slot)
+        self._free.append(slot)
+
+    def deliver(self, slot: int, size: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the batch in a slot; the slot comes back when the arrays are gone."""
+        if len(self._held) >= self._max_held:
+            self._say_once()
+            arrays = self.format.view(self.memory, slot, size)
+            copies = {key: array.copy() for key, array in arrays.items()}
+            self.give(slot)
+            return copies
+        self._held.add(slot)
+        begin = slot * self.format.slot_bytes
+        lease = _Lease(self.memory, self._address + begin, self.format.slot_bytes)
+        weakref.finalize(lease, self.give, slot).atexit = False
+        return self.format.view_slot(np.asarray(lease), size)
+
+    def _say_once(self) -> None:
+        if not self._said:
+            self._said = True
+            logger.warning(
+                "%d batches are held by the consumer; those delivered while so many are held are "
+                "copied into memory of their own, which is slower",
+                self._max_held,
+            )
+
+
+class _Lease:
+    """A slot's memory as numpy asks for it; lives as long as any array made from it."""
+
+    def __init__(self, memory: npt.NDArray[np.uint8], address: int, nbytes: int) -> None:
+        self._memory = memory
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }

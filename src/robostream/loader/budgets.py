@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory decoded pictures get, and whether a whole selection is kept. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from robostream import config
+from robostream.assemble import FrameSelection, SampleLayout
+from robostream.meta import decoded_bytes, image_shape
+from robostream.plan import EpochPlan
+from robostream.stream import STEP_FRAMES, SharedShape
+
+# Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
+_SHARE_OF_MEMORY = 4
+# Pictures on a conveyor leave at random: this much more than their mean number.
+_SLACK = 1.25
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBudget:
+    """Memory for the decoded pictures of a rank.
+
+    Attributes:
+        nbytes: How much.
+        keeps_all: Whether that holds all pictures of the selection, which then stay.
+        reason: Why so much, for the log.
+    """
+
+    nbytes: int
+    keeps_all: bool
+    reason: str
+
+
+def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape:
+    """Return where the pictures of a whole selection would lie. Pure."""
+    features = layout.meta.features
+    videos = layout.spec.videos
+    keys = [camera.key for camera in layout.cameras]
+    shapes = [image_shape(features[key]) for key in keys]
+    return SharedShape(
+        episodes=selection.episodes,
+        starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
+        sizes=tuple((width, height) for _, height, width in shapes),
+        slot_bytes=tuple(
+            -(-decoded_bytes(features[key]) // 64) * 64 if key in videos else 0 for key in keys
+        ),
+    )
+
+
+def choose_frame_budget(
+    asked: int | str, shape: SharedShape, needed: int, *, memory: int, ranks: int
+) -> FrameBudget:
+    """Return how much memory decoded pictures get. Pure.
+
+    Args:
+        asked: Bytes, a text such as "2GiB", or "auto".
+        shape: Where the pictures of the whole selection would lie.
+        needed: Bytes with which a conveyor decodes every picture once.
+        memory: Bytes this process may use.
+        ranks: How many ranks share them.
+    """
+    whole = shape.nbytes if any(shape.slot_bytes) else 0
+    if asked != "auto":
+        nbytes = config.parse_bytes(asked)
+        return FrameBudget(nbytes, 0 < whole <= nbytes, "as asked for")
+    most = memory // _SHARE_OF_MEMORY // ranks
+    if whole <= most:
+        return FrameBudget(whole, whole > 0, "all decoded pictures of the selection fit")
+    if needed <= most:
+        return FrameBudget(needed, False, "what the lanes need")
+    reason = f"a quarter of the memory left to {ranks} ranks; the lanes would need "
+    return FrameBudget(most, False, reason + config.format_bytes(needed))
+
+
+def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
+    """Return the memory with which a rank's conveyors decode every picture once. Pure.
+
+    Half of a window's pictures are decoded and not yet delivered, on the average; a camera's own
+    window keeps them for as many frames longer as it is wide. A lane that is hardly longer than its
+    window has partners waiting all over it.
+    """
+    lane_frames = plan.num_frames / plan.lanes
+    total = 0.0
+    for key in layout.spec.videos:
+        offsets = layout.spec.windows.get(key)
+        width = 0 if offsets is None else int(offsets.max() - offsets.min())
+        frames = min(plan.window / 2 * _SLACK + width + 2 * STEP_FRAMES, lane_frames)
+        total += lanes * frames * decoded_bytes(layout.meta.features[key])
+    return round(total)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this process may use of its machine: cores, memory, open files."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+from collections.abc import Mapping
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+# How many processes of the training run are on this machine, as launchers say it.
+_LOCAL_RANKS = (
+    "LOCAL_WORLD_SIZE",
+    "SLURM_NTASKS_PER_NODE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+)
+
+
+def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
+    """Return how many ranks share this machine; at most the world size."""
+    variables = os.environ if environment is None else environment
+    for name in _LOCAL_RANKS:
+        text = variables.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return min(int(text), world_size)
+    return 1
+
+
+def share_of_cores(ranks: int) -> int:
+    """Return how many cores are this rank's, where `ranks` of them share the machine."""
+    cores = _affinity(os.getpid())
+    allowed = len(cores) if cores else os.cpu_count() or 1
+    quota = _cpu_quota()
+    if quota is not None:
+        allowed = min(allowed, max(1, math.ceil(quota)))
+    if cores and _is_split(cores):
+        return allowed
+    return max(1, allowed // ranks)
+
+
+def usable_memory() -> int:
+    """Return how many bytes of memory are left to this process: the machine's, or its group's."""
+    available = _available_memory()
+    limit, used = _read_number("memory.max"), _read_number("memory.current")
+    if limit is not None:
+        available = min(available, max(0, limit - (used or 0)))
+    return available
+
+
+def open_files_share() -> int:
+    """Return how many files one process may hold open, leaving most for others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(8, soft // 4)
+
+
+def _affinity(process: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(process)
+    except (AttributeError, OSError):  # not on macOS; not for a process that is gone
+        return set()
+
+
+def _is_split(cores: set[int]) -> bool:
+    """Return whether the launcher has given this process cores of its own.
+
+    So it is if the process that started it may use more, or if Slurm says how many each task has.
+    """
+    per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if per_task.isdigit() and len(cores) <= int(per_task):
+        return True
+    return cores < _affinity(os.getppid())
+
+
+def _cpu_quota() -> float | None:
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _available_memory() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _read_number(name: str) -> int | None:
+    try:
+        text = (_CGROUP / name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

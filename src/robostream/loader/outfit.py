@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a stream and its machine to what workers are given: layout, budgets, memory."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+
+from robostream import config
+from robostream.assemble import ArrayLayout, FrameSelection, ImageTransforms, SampleLayout
+from robostream.errors import SelectionError
+from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
+from robostream.loader.machine import local_ranks, open_files_share, usable_memory
+from robostream.plan import Cut, EpochPlan, rank_lanes
+from robostream.stream import Budgets, SharedShape, transform_pictures
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a user allows a rank.
+
+    Attributes:
+        frame_cache_bytes: Memory for decoded pictures: bytes, a text such as "2GiB", or "auto".
+        max_files: Video files held open per process; None for a default.
+    """
+
+    frame_cache_bytes: int | str
+    max_files: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outfit:
+    """What the workers of a rank are given.
+
+    Attributes:
+        layout: How samples lie in a batch, after the user's transform.
+        budgets: What each worker may use.
+        shared: Where all decoded pictures of the selection are kept; None if they are not.
+        frames: The memory for decoded pictures of the rank, and why.
+    """
+
+    layout: SampleLayout
+    budgets: Budgets
+    shared: SharedShape | None
+    frames: FrameBudget
+
+
+def fit_out(
+    layout: SampleLayout,
+    selection: FrameSelection,
+    plan: EpochPlan,
+    cut: Cut,
+    limits: Limits,
+    *,
+    num_workers: int,
+) -> Outfit:
+    """Return what each of the rank's `num_workers` workers is given."""
+    ranks = local_ranks(cut.world_size)
+    shape = shared_shape(layout, selection)
+    frames = choose_frame_budget(
+        limits.frame_cache_bytes,
+        shape,
+        needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes))),
+        memory=usable_memory(),
+        ranks=ranks,
+    )
+    logger.info(
+        "decoded pictures may take %s on this rank (%s), shared by %d workers",
+        config.format_bytes(frames.nbytes),
+        frames.reason,
+        num_workers,
+    )
+    max_files = limits.max_files or config.VIDEO_DECODER_CACHE_SIZE
+    budgets = Budgets(
+        frame_bytes=0 if frames.keeps_all else frames.nbytes // num_workers,
+        row_bytes=config.ROW_CACHE_BYTES // num_workers,
+        max_files=min(max_files, open_files_share()),
+        max_decodings=config.WAITING_DECODERS,
+    )
+    return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
+
+
+def probe_transform(layout: SampleLayout) -> SampleLayout:
+    """Return the layout with the shapes the user's transform makes, tried on black pictures."""
+    transform = layout.spec.image_transforms
+    if transform is None:
+        return layout
+    found: dict[str, ArrayLayout] = {}
+    for number, camera in enumerate(layout.cameras):
+        if camera.is_transformed:
+            found[camera.key] = _probe(transform, camera.shape, camera.dtype, number, camera.key)
+    return SampleLayout(layout.meta, layout.spec, transformed=found)
+
+
+def _probe(
+    transform: ImageTransforms,
+    shape: tuple[int, ...],
+    dtype: np.typing.DTypeLike,
+    number: int,
+    key: str,
+) -> ArrayLayout:
+    try:
+        result = transform_pictures(transform, np.zeros(shape, dtype), key=(0, 0, 0, number))
+    except SelectionError:
+        raise
+    except Exception as error:
+        raise SelectionError(
+            f"image_transforms failed on a black picture of {key}, shape {shape}, type "
+            f"{np.dtype(dtype)}: {type(error).__name__}: {error}"
+        ) from error
+    return result.shape, result.dtype

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agenda of an iterator: which frame of which lane goes where in each batch. Pure.
+
+It covers the lanes one process works on, from the position where the iterator began to the end of
+its epoch, and is computed a chunk of steps at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from robostream.plan import (
+    Cut,
+    EpochPlan,
+    Ints,
+    chunk_positions,
+    frames_at,
+    head_of_lane,
+    step_positions,
+    steps_left,
+    unroll_lane,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """One pass over an epoch, from `start` on: what an iterator delivers.
+
+    Attributes:
+        plan: The order of the epoch, with the places of quarantined episodes filled.
+        cut: The rank's share of it, the batch size and the tail rule.
+        start: The position at which it begins.
+    """
+
+    plan: EpochPlan
+    cut: Cut
+    start: int
+
+    @property
+    def num_steps(self) -> int:
+        """How many batches the rank delivers."""
+        return steps_left(self.cut, self.plan.num_frames, self.start)
+
+    @property
+    def stop(self) -> int:
+        """The position after the last one delivered, the tail's completion left out."""
+        return min(self.start + self.num_steps * self.cut.step_size, self.plan.num_frames)
+
+    def positions(self, step: int) -> range:
+        """Return the rank's positions in a step; those beyond the epoch complete the tail."""
+        return step_positions(self.cut, self.plan.num_frames, self.start, step)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepShare:
+    """What a process does for one batch; lists have an entry for each sample of its lanes.
+
+    Attributes:
+        step: The number of the batch, from 0.
+        size: Samples in the whole batch.
+        places: Where in the batch each sample goes.
+        lanes: The number of its lane among those of the agenda.
+        frames: Its frame on the endless line of the lane.
+        heads: One past the furthest frame the lane has reached with it.
+        extras: (place, position) of the samples that belong to no lane.
+    """
+
+    step: int
+    size: int
+    places: list[int]
+    lanes: list[int]
+    frames: list[int]
+    heads: list[int]
+    extras: list[tuple[int, int]] = field(default_factory=list)
+
+
+def walk_agenda(tour: Tour, lanes: list[int]) -> Iterator[StepShare]:
+    """Yield the share of every step of a tour for a process that works on `lanes`.
+
+    Args:
+        tour: What is delivered.
+        lanes: Lane numbers of the plan, ascending.
+    """
+    heads = _first_heads(tour, lanes)
+    extras = _quarantined_places(tour)
+    per_chunk = max(1, chunk_positions(tour.plan) // tour.cut.step_size)
+    for begin in range(0, tour.num_steps, per_chunk):
+        steps = range(begin, min(begin + per_chunk, tour.num_steps))
+        yield from _chunk(tour, lanes, steps, heads, extras)
+
+
+def extra_frame(tour: Tour, position: int) -> tuple[int, int]:
+    """Return the (episode, frame) of a sample that belongs to no lane. Pure."""
+    episodes, frames = frames_at(tour.plan, range(position, position + 1))
+    return int(episodes[0]), int(frames[0])
+
+
+def _chunk(
+    tour: Tour,
+    lanes: list[int],
+    steps: range,
+    heads: list[int],
+    extras: dict[int, list[tuple[int, int]]],
+) -> Iterator[StepShare]:
+    size, world = tour.cut.step_size, tour.cut.world_size
+    first = tour.start + steps.start * size
+    last = min(tour.start + steps.stop * size, tour.plan.num_frames)
+    found = [_lane_part(tour, number, first, last, heads, at) for at, number in enumerate(lanes)]
+    positions, frames, reached = (np.concatenate(part) for part in zip(*found, strict=True))
+    owners = np.repeat(np.arange(len(lanes)), [len(part[0]) for part in found])
+    order = np.argsort(positions)
+    positions = positions[order]
+    edges = np.searchsorted(positions, tour.start + np.arange(steps.start, steps.stop + 1) * size)
+    starts = tour.start + (positions - tour.start) // size * size
+    places = (positions - starts - (tour.cut.rank - starts) % world) // world
+    bad = set() if not extras else {p for s in steps for _, p in extras.get(s, ())}
+    for at, step in enumerate(steps):
+        own = order[edges[at] : edges[at + 1]]
+        here = slice(edges[at], edges[at + 1])
+        columns = [places[here], owners[own], frames[own], reached[own]]
+        if bad:
+            healthy = ~np.isin(positions[here], list(bad))
+            columns = [column[healthy] for column in columns]
+        spots = tour.positions(step)
+        beyond = [(n, p) for n, p in enumerate(spots) if p >= tour.plan.num_frames]
+        more = [*extras.get(step, ()), *beyond]
+        yield StepShare(step, len(spots), *(column.tolist() for column in columns), extras=more)
+
+
+def _lane_part(
+    tour: Tour, number: int, first: int, last: int, heads: list[int], at: int
+) -> tuple[Ints, Ints, Ints]:
+    """Return position, frame and head of a lane's samples at the rank's positions [first, last)."""
+    plan, cut = tour.plan, tour.cut
+    places = np.arange(-(-(first - number) // plan.lanes), -(-(last - number) // plan.lanes))
+    if not len(places):
+        return places, places, places
+    lane, _ = plan.lane(number)
+    frames = unroll_lane(lane, int(places[0]), int(places[-1]) + 1)
+    positions = places * plan.lanes + number
+    if cut.world_size > 1:
+        mine = positions % cut.world_size == cut.rank
+        positions, frames = positions[mine], frames[mine]
+    reached = np.maximum(np.maximum.accumulate(frames) + 1, heads[at])
+    if len(reached):
+        heads[at] = int(reached[-1])
+    return positions, frames, reached
+
+
+def first_place(tour: Tour, number: int) -> int:
+    """Return the first place of a lane at or after the tour's start. Pure."""
+    return max(0, -(-(tour.start - number) // tour.plan.lanes))
+
+
+def _first_heads(tour: Tour, lanes: list[int]) -> list[int]:
+    return [head_of_lane(tour.plan.lane(n)[0], first_place(tour, n)) for n in lanes]
+
+
+def _quarantined_places(tour: Tour) -> dict[int, list[tuple[int, int]]]:
+    """Return, by step, (place in the batch, position) of the rank's quarantined places."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for episode in tour.plan.quarantined:
+        positions = tour.plan.positions(episode)
+        mine = (positions % tour.cut.world_size == tour.cut.rank) & (positions >= tour.start)
+        for position in positions[mine & (positions < tour.stop)].tolist():
+            step = (position - tour.start) // tour.cut.step_size
+            place = tour.positions(step).index(position)
+            found.setdefault(step, []).append((place, position))
+    return found

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's image transform, drawing the same random numbers for a sample wherever it runs.
+
+Torch is imported only where there is a transform: it would take most of a worker's memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.errors import SelectionError
+from robostream.plan import stream
+
+_AUGMENTATION = 0x41554731
+
+Transform = Callable[[Any], Any]
+
+
+def transform_pictures(
+    transform: Transform, pictures: npt.NDArray[Any], *, key: tuple[int, int, int, int]
+) -> npt.NDArray[Any]:
+    """Return what the transform makes of one camera's pictures of one sample.
+
+    Args:
+        transform: Takes and returns a tensor.
+        pictures: uint8, or float32 in [0, 1]; not changed.
+        key: Seed, epoch, position and camera: they decide all random draws.
+    """
+    import torch
+
+    with _seeded(stream(_AUGMENTATION, *key)):
+        result = transform(torch.from_numpy(pictures))
+    if not isinstance(result, torch.Tensor):
+        raise SelectionError(
+            f"image_transforms must return a tensor, got {type(result).__name__}"
+        )
+    array: npt.NDArray[Any] = result.detach().cpu().numpy()
+    return array
+
+
+def write_transformed(
+    result: npt.NDArray[Any], out: npt.NDArray[Any], camera: str
+) -> None:
+    """Write a transformed picture to its place, which was made for the first one's shape."""
+    if result.shape != out.shape or result.dtype != out.dtype:
+        raise SelectionError(
+            f"image_transforms made {camera} of shape {result.shape} and type {result.dtype}, but "
+            f"{out.shape} and {out.dtype} of a first picture. Samples of one batch must be alike: "
+            "end the transform with a resize or a crop to one size."
+        )
+    out[...] = result
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from this seed in the block; the process's own generators go on as before after it."""
+    import torch
+
+    kept = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
+    torch.random.default_generator.manual_seed(seed % (1 << 63))
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        torch.random.set_rng_state(kept[2])

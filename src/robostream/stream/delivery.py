@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One iterator's batches, as far as one process builds them: decode ahead, draw, fill in rows."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sample_texts
+from robostream.errors import DatasetError
+from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
+from robostream.stream.augment import transform_pictures, write_transformed
+from robostream.stream.lane_work import LaneWork, Piece, Share
+from robostream.stream.projector import is_long
+from robostream.stream.reel import Clock, Reel
+from robostream.stream.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+
+class BadSampleError(Exception):
+    """A sample could not be built; the cause says why.
+
+    Attributes:
+        episode: The episode of the sample.
+        frame: The frame of the sample.
+        position: Its position in the epoch.
+    """
+
+    def __init__(self, episode: int, frame: int, position: int) -> None:
+        super().__init__(episode, frame, position)
+        self.episode, self.frame, self.position = episode, frame, position
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What was built of a batch: its number, its samples, and texts by key and place."""
+
+    step: int
+    size: int
+    texts: dict[str, dict[int, Any]] = field(default_factory=dict)
+
+
+class _Sample(NamedTuple):
+    place: int
+    episode: int
+    frame: int
+    rows: bool
+    stored: list[int]
+
+
+class _Want(NamedTuple):
+    """Pictures of one camera for one sample."""
+
+    sample: _Sample
+    reel: Reel
+    pictures: list[int]
+
+
+class Delivery:
+    """Builds one process's parts of the batches of a tour, one after the other.
+
+    Args:
+        worker: What the process holds open.
+        tour: What is delivered.
+        lanes: The rank's lanes to take samples from, ascending; all that are given are shared out
+            by the worker's duties.
+    """
+
+    def __init__(self, worker: Worker, tour: Tour, lanes: Sequence[int]) -> None:
+        self._worker = worker
+        self._tour = tour
+        self._clock = Clock()
+        self._lanes: list[LaneWork] = []
+        numbers: list[int] = []
+        for at, number in enumerate(lanes):
+            is_ours = not tour.plan.shuffle or any(self._share(at))
+            if number < tour.plan.num_frames and is_ours:
+                numbers.append(number)
+                self._lanes.append(self._open_lane(number, at))
+        self._agenda = walk_agenda(tour, numbers)
+
+    def next_share(self) -> StepShare | None:
+        """Return what is to be done for the next step, or None after the last."""
+        return next(self._agenda, None)
+
+    def fill(self, share: StepShare, arrays: Arrays) -> Filled:
+        """Write this process's parts of a batch; raises BadSampleError."""
+        self._clock.step = share.step
+        filled = Filled(share.step, share.size)
+        samples, wants, pieces, extras = [], [], [], []
+        ahead: dict[Reel, list[int]] = {}
+        for place, at, frame, head in zip(
+            share.places, share.lanes, share.frames, share.heads, strict=True
+        ):
+            lane = self._lanes[at]
+            ours = lane.share(frame)
+            episode, own = lane.locate(frame)
+            sample = _Sample(place, episode, own, ours.rows, ours.stored)
+            samples.append(sample)
+            if ours.videos:
+                self._run_ahead(lane, head, ahead)
+                piece = self._guard(sample, lane.piece_at, frame)
+                pieces.append((lane, piece))
+                wants += [self._want(sample, reel, own) for reel in piece.reels]
+        for place, position in share.extras:
+            sample, reels = self._open_extra(place, position)
+            samples.append(sample)
+            extras += reels
+            wants += [self._want(sample, reel, sample.frame) for reel in reels]
+        self._decode(wants, ahead)
+        for want in wants:
+            self._guard(want.sample, self._draw, want, arrays)
+        for sample in samples:
+            self._guard(sample, self._fill_sample, sample, arrays, filled)
+        self._finish(wants, pieces, extras)
+        return filled
+
+    def close(self) -> None:
+        """Let go of all pictures and decoders."""
+        for lane in self._lanes:
+            for reel in lane.reels():
+                self._worker.projector.close(reel)
+        self._lanes.clear()
+
+    def _open_lane(self, number: int, at: int) -> LaneWork:
+        """Return lane `number` of the plan, the at-th of the rank."""
+        lane = self._share(at)
+        share_of = (lambda block: lane) if self._tour.plan.shuffle else self._share
+        return LaneWork(
+            self._tour,
+            number,
+            share_of,
+            [(int(offsets.min()), int(offsets.max())) for offsets in self._worker.offsets],
+            functools.partial(self._worker.open_reel, self._clock),
+            stagger=len(self._lanes),
+        )
+
+    def _share(self, number: int) -> Share:
+        """Return what is ours of a lane, or of a block where nothing is shuffled."""
+        duties, is_video = self._worker.duties, self._worker.is_video
+        cameras = duties.cameras(number)
+        return Share(
+            rows=duties.owns_rows(number),
+            videos=[camera for camera in cameras if is_video[camera]],
+            stored=[camera for camera in cameras if not is_video[camera]],
+        )
+
+    def _run_ahead(self, work: LaneWork, head: int, ahead: dict[Reel, list[int]]) -> None:
+        try:
+            ranges = work.run_ahead(head)
+        except DatasetError:
+            return  # said when a sample needs it
+        for reel, stop in ranges:
+            stop = whole_gops(reel, stop)
+            if stop > reel.ahead:
+                ahead.setdefault(reel, []).extend(reel.missing(reel.ahead, stop))
+                reel.ahead = stop
+
+    def _want(self, sample: _Sample, reel: Reel, frame: int) -> _Want:
+        last = len(reel) - 1
+        at = frame - reel.first
+        pictures = [min(max(at + o, 0), last) for o in self._worker.offset_lists[reel.camera]]
+        for picture in pictures:
+            reel.now[picture] = reel.now.get(picture, 0) + 1
+        return _Want(sample, reel, pictures)
+
+    def _open_extra(self, place: int, position: int) -> tuple[_Sample, list[Reel]]:
+        duties, worker = self._worker.duties, self._worker
+        episode, frame = extra_frame(self._tour, position)
+        cameras = duties.extra_cameras(place)
+        stored = [camera for camera in cameras if not worker.is_video[camera]]
+        sample = _Sample(place, episode, frame, duties.owns_extra_rows(place), stored)
+        here, step = np.array([frame]), np.array([self._clock.step])
+        reels = [
+            self._guard(sample, worker.open_reel, self._clock, camera, episode, here, step)
+            for camera in cameras
+            if worker.is_video[camera]
+        ]
+        return sample, reels
+
+    def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> None:
+        for want in wants:
+            reel = want.reel
+            missing = [p for p in want.pictures if reel.slots[p] < 0]
+            if missing:
+                ahead.setdefault(reel, []).extend(missing)
+        requests = [(reel, sorted(set(pictures))) for reel, pictures in ahead.items() if pictures]
+        try:
+            self._worker.projector.decode(requests)
+        except DatasetError as error:
+            # One by one, to find the sample that cannot be built.
+            for want in wants:
+                missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})
+                self._guard(want.sample, self._worker.projector.decode, [(want.reel, missing)])
+            logger.warning("decoding failed once and then did not: %s", error)
+
+    def _draw(self, want: _Want, arrays: Arrays) -> None:
+        worker, reel = self._worker, want.reel
+        camera = worker.layout.cameras[reel.camera]
+        out = self._place_of(reel.camera, want.sample.place, arrays)
+        if camera.coding is None:
+            worker.projector.draw(reel, want.pictures, out)
+        else:
+            codes = np.empty(camera.stack, np.uint16)
+            worker.projector.draw(reel, want.pictures, codes)
+            finish_depth(worker.layout, camera, codes, out)
+        if camera.is_transformed:
+            self._transform(reel.camera, want.sample.place, out, arrays)
+
+    def _place_of(self, camera: int, place: int, arrays: Arrays) -> npt.NDArray[Any]:
+        layout = self._worker.layout.cameras[camera]
+        if layout.is_transformed:
+            return np.empty(layout.stack, layout.dtype)
+        return arrays[layout.key][place].reshape(layout.stack)
+
+    def _transform(
+        self, camera: int, place: int, pictures: npt.NDArray[Any], arrays: Arrays
+    ) -> None:
+        layout, plan = self._worker.layout, self._tour.plan
+        transform, own = layout.spec.image_transforms, layout.cameras[camera]
+        assert transform is not None
+        position = self._tour.positions(self._clock.step)[place]
+        key = (plan.seed, plan.epoch, position, camera)
+        result = transform_pictures(transform, pictures.reshape(own.shape), key=key)
+        write_transformed(result, arrays[own.key][place], own.key)
+
+    def _fill_sample(self, sample: _Sample, arrays: Arrays, filled: Filled) -> None:
+        worker, layout = self._worker, self._worker.layout
+        if sample.rows:
+            rows = worker.rows(sample.episode)
+            fill_row(layout, arrays, sample.place, rows, sample.frame)
+            for key, text in sample_texts(layout, rows, sample.frame).items():
+                filled.texts.setdefault(key, {})[sample.place] = text
+        for camera in sample.stored:
+            rows = worker.stored_pictures(camera, sample.episode)
+            at = sample.frame + worker.offsets[camera]
+            frames = np.clip(at, 0, rows.length - 1).tolist()
+            out = self._place_of(camera, sample.place, arrays)
+            draw_stored(layout, layout.cameras[camera], rows, frames, out)
+            worker.count_stored(len(frames))
+            if layout.cameras[camera].is_transformed:
+                self._transform(camera, sample.place, out, arrays)
+
+    def _finish(
+        self, wants: list[_Want], pieces: list[tuple[LaneWork, Piece]], extras: list[Reel]
+    ) -> None:
+        projector = self._worker.projector
+        for want in wants:
+            want.reel.now.clear()
+        for work, piece in pieces:
+            if not any(reel.waiting for reel in piece.reels):
+                for reel in piece.reels:
+                    projector.close(reel)
+                work.retire(piece)
+        for reel in extras:
+            projector.close(reel)
+        projector.end_batch()
+        self._worker.count()
+
+    def _guard(self, sample: _Sample, work: Any, *args: Any) -> Any:
+        """Do a piece of work; an error says which sample it happened on."""
+        try:
+            return work(*args)
+        except Exception as error:
+            position = self._tour.positions(self._clock.step)[sample.place]
+            raise BadSampleError(sample.episode, sample.frame, position) from error
+
+
+def whole_gops(reel: Reel, stop: int) -> int:
+    """Return the picture after the GOP of the picture before `stop`, or `stop` in a long GOP."""
+    if not 0 < stop < len(reel) or is_long(reel):
+        return stop
+    starts = reel.file.index.start_frames
+    at = int(np.searchsorted(starts, int(reel.numbers[stop - 1]), "right"))
+    following = int(starts[at]) if at < len(starts) else reel.file.index.num_frames
+    return max(stop, int(np.searchsorted(reel.numbers, following)))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded pictures kept from decoding to their last delivery, within a byte budget."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+
+from robostream.decode import Arena, Layout, SlotMemory
+from robostream.stream.reel import Reel
+
+# A scan of all kept pictures lists this many to give up, and serves as many new ones or a sixteenth
+# of those kept, whichever is less: scans stay rare in a large store and exact in a small one.
+_VICTIMS_PER_SCAN = 256
+
+
+class FrameStore(Protocol):
+    """Where pictures of reels are kept. For one thread."""
+
+    evictions: int
+    keeps_used: bool  # whether pictures stay after their last delivery
+
+    def open(self, reel: Reel) -> None:
+        """Note in a new reel which of its pictures are kept already."""
+
+    def take(self, reel: Reel, picture: int, layout: Layout) -> int | None:
+        """Return a slot for a picture, or None if others deserve the room."""
+
+    def publish(self, slot: int, layout: Layout) -> None:
+        """Note that a taken slot has been filled."""
+
+    def memory(self, slot: int) -> SlotMemory:
+        """Return the memory of a slot."""
+
+    def release(self, slot: int) -> None:
+        """Note that the picture in a slot is not needed again."""
+
+
+class PrivateStore:
+    """Pictures of one process; each goes with its last delivery.
+
+    When the budget is full, the picture delivered furthest in the future gives way to one that is
+    delivered sooner.
+    """
+
+    keeps_used = False
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.evictions = 0
+        self._arena = Arena(budget_bytes)
+        self._owners: list[tuple[Reel, int] | None] = []
+        self._victims: dict[int, deque[tuple[int, int]]] = {}
+        self._taken_since_scan = 0
+
+    def open(self, reel: Reel) -> None:
+        """Do nothing: a new reel has no pictures here."""
+
+    def take(self, reel: Reel, picture: int, layout: Layout) -> int | None:
+        """Return a slot for a picture, or None if others deserve the room."""
+        slot = self._arena.take(layout.nbytes)
+        if slot is None:
+            due = int(reel.due(np.array([picture]))[0])
+            slot = self._take_from_furthest(layout.nbytes, due)
+            if slot is None:
+                return None
+        while len(self._owners) <= slot:
+            self._owners.append(None)
+        self._owners[slot] = reel, picture
+        self._taken_since_scan += 1
+        return slot
+
+    def publish(self, slot: int, layout: Layout) -> None:
+        """Do nothing: nobody else looks."""
+
+    def memory(self, slot: int) -> SlotMemory:
+        """Return the memory of a slot."""
+        return self._arena.memory(slot)
+
+    def release(self, slot: int) -> None:
+        """Give a slot back."""
+        self._owners[slot] = None
+        self._arena.give(slot)
+
+    def _take_from_furthest(self, nbytes: int, due: int) -> int | None:
+        victims = self._victims.get(nbytes)
+        if not victims or self._taken_since_scan >= min(
+            _VICTIMS_PER_SCAN, self._arena.num_slots // 16
+        ):
+            victims = self._victims[nbytes] = self._find_victims(nbytes)
+            self._taken_since_scan = 0
+        while victims and victims[0][0] > due:
+            _, slot = victims.popleft()
+            if self._may_go(slot, nbytes, due):
+                self._drop(slot)
+                return self._arena.take(nbytes)
+        return self._arena.take(nbytes)
+
+    def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
+        """Return (due, slot) of the kept pictures of a size delivered furthest ahead."""
+        by_reel: dict[Reel, tuple[list[int], list[int]]] = {}
+        for slot, owner in enumerate(self._owners):
+            if owner is not None and self._arena.slot_bytes(slot) == nbytes:
+                pictures, slots = by_reel.setdefault(owner[0], ([], []))
+                pictures.append(owner[1])
+                slots.append(slot)
+        if not by_reel:
+            self._clear_other_sizes(nbytes)
+            return deque()
+        due = np.concatenate([r.due(np.array(p)) for r, (p, _) in by_reel.items()])
+        slots = np.concatenate([np.array(s) for _, s in by_reel.values()])
+        if len(slots) > _VICTIMS_PER_SCAN:
+            furthest = np.argpartition(due, -_VICTIMS_PER_SCAN)[-_VICTIMS_PER_SCAN:]
+            slots, due = slots[furthest], due[furthest]
+        order = np.argsort(-due, kind="stable")
+        return deque(zip(due[order].tolist(), slots[order].tolist(), strict=True))
+
+    def _may_go(self, slot: int, nbytes: int, due: int) -> bool:
+        # The list is some time old: the slot may be free, or hold another picture by now.
+        owner = self._owners[slot]
+        if owner is None or self._arena.slot_bytes(slot) != nbytes:
+            return False
+        return int(owner[0].due(np.array([owner[1]]))[0]) > due
+
+    def _clear_other_sizes(self, nbytes: int) -> None:
+        """Let pictures of a size that has no slot yet in, at the cost of a block of others.
+
+        Only if nobody in that block is delivered by the batch being built.
+        """
+        slots = self._arena.slots_in_the_way(nbytes)
+        owners = [self._owners[slot] for slot in slots if slot < len(self._owners)]
+        held = [owner for owner in owners if owner is not None]
+        if not len(slots) or any(picture in reel.now for reel, picture in held):
+            return
+        for slot in slots:
+            if slot < len(self._owners) and self._owners[slot] is not None:
+                self._drop(slot)
+        self._arena.recut(slots, nbytes)
+
+    def _drop(self, slot: int) -> None:
+        owner = self._owners[slot]
+        assert owner is not None
+        reel, picture = owner
+        reel.slots[picture] = -1
+        self.evictions += 1
+        self.release(slot)

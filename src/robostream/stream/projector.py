@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes the pictures of reels and draws them into batches."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from robostream.decode import (
+    Backend,
+    Meter,
+    MeteredSource,
+    Piece,
+    Renderer,
+    layout_of,
+    plan_runs,
+)
+from robostream.errors import VideoFileError
+from robostream.stream.frame_store import FrameStore
+from robostream.stream.reel import Reel
+
+# A decoder in the middle of a GOP longer than this is kept to go on later; shorter GOPs are decoded
+# whole.
+LONG_GOP_FRAMES = 16
+# A kept decoder is given at least so many frames to work on, and never part of a GOP.
+_FRAMES_PER_DECODING = 64
+
+
+class Projector:
+    """One process's decoder. For one thread.
+
+    Args:
+        backend: What decodes.
+        store: Where decoded pictures wait for their delivery.
+        meter: What was done, and how long it took.
+        max_decodings: How many decoders may wait in the middle of a GOP.
+    """
+
+    def __init__(
+        self, backend: Backend, store: FrameStore, meter: Meter, *, max_decodings: int
+    ) -> None:
+        self._backend = backend
+        self._store = store
+        self._meter = meter
+        self._max_decodings = max_decodings
+        self._renderer = Renderer()
+        self._waiting: OrderedDict[Reel, None] = OrderedDict()
+        # Pictures of the batch being built that are not kept: used up at once, or without a slot.
+        self._loose: dict[tuple[Reel, int], av.VideoFrame] = {}
+
+    def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
+        """Decode pictures (ascending, each reel once); keep what is delivered later."""
+        began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
+        pieces: list[Piece] = []
+        owners: list[Reel] = []
+        try:
+            for reel, pictures in wanted:
+                if is_long(reel):
+                    self._go_on(reel, pictures)
+                    continue
+                source = MeteredSource(reel.file.source, self._meter)
+                runs = plan_runs(reel.file.index, reel.numbers[pictures])
+                pieces += [Piece(source, reel.file.index, run) for run in runs]
+                owners += [reel] * len(runs)
+            for place, number, picture in self._backend.decode(pieces):
+                self._keep(owners[place], number, picture)
+        finally:
+            elsewhere = self._meter.elsewhere_s - elsewhere
+            self._meter.decode_s += time.perf_counter() - began - elsewhere
+
+    def draw(self, reel: Reel, pictures: list[int], out: npt.NDArray[Any]) -> None:
+        """Write pictures into the slots of a sample and count them as delivered."""
+        began = time.perf_counter()
+        before = -1
+        for place, picture in enumerate(pictures):
+            if picture == before:
+                # A window that reaches beyond its episode repeats the picture at its end.
+                out[place] = out[place - 1]
+            else:
+                self._draw_one(reel, picture, out[place])
+            before = picture
+        for picture in pictures:
+            reel.left[picture] -= 1
+            if not reel.left[picture] and reel.slots[picture] >= 0:
+                self._store.release(reel.slots[picture])
+                reel.slots[picture] = -1
+        reel.waiting -= len(pictures)
+        self._meter.images_delivered += len(pictures)
+        self._meter.convert_s += time.perf_counter() - began
+
+    def end_batch(self) -> None:
+        """Forget what was decoded for the batch alone."""
+        self._loose.clear()
+
+    def close(self, reel: Reel) -> None:
+        """Let go of all that is held for a reel."""
+        for picture, slot in enumerate(reel.slots):
+            if slot >= 0:
+                self._store.release(slot)
+                reel.slots[picture] = -1
+        self._stop(reel)
+
+    def _draw_one(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
+        slot = reel.slots[picture]
+        if slot >= 0:
+            assert reel.layout is not None
+            memory = self._store.memory(slot)
+            self._renderer.draw_packed(memory, reel.layout, out, file=reel.file.name)
+            self._meter.store_hits += 1
+            return
+        frame = self._loose.get((reel, picture))
+        if frame is None:
+            raise VideoFileError(
+                f"{reel.file.source.name}: the decoder gave no picture for frame "
+                f"{int(reel.numbers[picture])}. The file is damaged; download or copy it again."
+            )
+        self._renderer.draw(frame, layout_of(frame), out, file=reel.file.name)
+
+    def _keep(self, reel: Reel, number: int, frame: av.VideoFrame) -> None:
+        self._meter.images_decoded += 1
+        picture = reel.picture_of(number)
+        if picture < 0 or reel.slots[picture] >= 0:
+            return
+        now = reel.now.get(picture, 0)
+        slot = None
+        # What this batch uses up need not be copied.
+        if now < reel.left[picture] or self._store.keeps_used:
+            slot = self._put_away(reel, picture, frame)
+        if now and slot is None:
+            self._loose[reel, picture] = frame
+
+    def _put_away(self, reel: Reel, picture: int, frame: av.VideoFrame) -> int | None:
+        began = time.perf_counter()
+        layout = layout_of(frame)
+        if reel.layout is None:
+            reel.layout = layout
+        # A picture of another size than the first is not kept: the slots are cut for the first.
+        slot = self._store.take(reel, picture, layout) if layout is reel.layout else None
+        if slot is not None:
+            memory = self._store.memory(slot)
+            self._renderer.pack(frame, layout, memory, file=reel.file.name)
+            self._store.publish(slot, layout)
+            reel.slots[picture] = slot
+        self._meter.copy_s += time.perf_counter() - began
+        return slot
+
+    def _go_on(self, reel: Reel, pictures: list[int]) -> None:
+        """Decode pictures in long GOPs: go on where the reel's decoder stands if that helps."""
+        for picture in pictures:
+            if reel.slots[picture] >= 0 or (reel, picture) in self._loose:
+                continue
+            if reel.decoding is None or not self._is_on_the_way(reel, picture):
+                self._start(reel, picture)
+            self._run_to(reel, picture)
+
+    def _is_on_the_way(self, reel: Reel, picture: int) -> bool:
+        """Return whether a reel's decoder comes by a picture, and no GOP begins nearer to it."""
+        if picture <= reel.decoding_at:
+            return picture == reel.decoding_at
+        number = int(reel.numbers[picture])
+        start = reel.file.index.start_frames
+        gop = max(int(np.searchsorted(start, number, "right")) - 1, 0)
+        return int(start[gop]) <= int(reel.numbers[reel.decoding_at])
+
+    def _start(self, reel: Reel, picture: int) -> None:
+        index = reel.file.index
+        first = int(reel.numbers[picture])
+        starts = index.start_frames
+        at = int(np.searchsorted(starts, first + _FRAMES_PER_DECODING))
+        stop = int(starts[at]) if at < len(starts) else index.num_frames
+        numbers = reel.numbers[picture:]
+        run = plan_runs(index, numbers[numbers < stop])[0]
+        source = MeteredSource(reel.file.source, self._meter)
+        reel.decoding = iter(self._backend.decode([Piece(source, index, run)]))
+        reel.decoding_at = 0
+        self._waiting[reel] = None
+        self._waiting.move_to_end(reel)
+        while len(self._waiting) > self._max_decodings:
+            self._stop(next(iter(self._waiting)))
+
+    def _run_to(self, reel: Reel, picture: int) -> None:
+        assert reel.decoding is not None
+        for _, number, frame in reel.decoding:
+            self._keep(reel, number, frame)
+            reached = reel.picture_of(number)
+            if reached >= 0:
+                reel.decoding_at = reached + 1
+            if reached == picture:
+                return
+        self._stop(reel)
+
+    def _stop(self, reel: Reel) -> None:
+        self._waiting.pop(reel, None)
+        decoding, reel.decoding = reel.decoding, None
+        if decoding is not None:
+            decoding.close()  # type: ignore[attr-defined]  # a generator gives its decoder back
+
+
+def is_long(reel: Reel) -> bool:
+    """Return whether the GOPs of a reel's file are so long that decoders are kept in them."""
+    index = reel.file.index
+    return index.num_frames > LONG_GOP_FRAMES * len(index.starts)

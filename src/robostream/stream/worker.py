@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one process holds open to build its parts of batches: files, decoders, pictures, rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble import (
+    EpisodeRows,
+    RowReader,
+    SampleLayout,
+    index_folder,
+    picture_numbers,
+)
+from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
+from robostream.fetch import open_source
+from robostream.plan import Ints
+from robostream.stream.duties import Duties
+from robostream.stream.frame_store import FrameStore, PrivateStore
+from robostream.stream.projector import Projector
+from robostream.stream.reel import Clock, Reel
+from robostream.stream.row_shelf import RowShelf
+
+_NOW = np.zeros(1, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What one process may use.
+
+    Attributes:
+        frame_bytes: Memory for decoded pictures; 0 decodes each when it is delivered.
+        row_bytes: Memory for the rows of episodes at hand, pictures stored in them included.
+        max_files: Video files held open.
+        max_decodings: Decoders that wait in the middle of a long GOP.
+    """
+
+    frame_bytes: int
+    row_bytes: int
+    max_files: int
+    max_decodings: int
+
+
+class Worker:
+    """Builds its parts of batches. For one thread of the process that made it.
+
+    Args:
+        layout: How samples lie in a batch.
+        duties: Which parts are its own.
+        budgets: What it may use.
+        counters: A row of `decode.COUNTERS` to add to.
+        store: Where decoded pictures are kept, if not in memory of its own.
+    """
+
+    def __init__(
+        self,
+        layout: SampleLayout,
+        duties: Duties,
+        budgets: Budgets,
+        *,
+        counters: npt.NDArray[np.float64] | None = None,
+        store: FrameStore | None = None,
+    ) -> None:
+        meta, spec = layout.meta, layout.spec
+        self.layout = layout
+        self.duties = duties
+        self.store = store or PrivateStore(budgets.frame_bytes)
+        self.statistics = DecodeStatistics(counters)
+        self._meter = Meter()
+        self._files = VideoFiles(
+            lambda file: open_source(meta.location, file),
+            max_files=budgets.max_files,
+            index_folder=index_folder(meta),
+        )
+        self.projector = Projector(
+            PyavBackend(), self.store, self._meter, max_decodings=budgets.max_decodings
+        )
+        self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
+        self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
+        self.is_video = [camera.key in spec.videos for camera in layout.cameras]
+        # Pictures in Parquet are read apart: another process may own the rest of their rows.
+        plain = [key for key in spec.columns if key not in spec.pictures]
+        shelves = 1 + len(spec.pictures)
+        self._rows = RowShelf(
+            RowReader(meta, plain), budgets.row_bytes // shelves
+        )
+        self._pictures = {
+            key: RowShelf(RowReader(meta, [key]), budgets.row_bytes // shelves)
+            for key in spec.pictures
+        }
+
+    def rows(self, episode: int) -> EpisodeRows:
+        """Return the rows of an episode, without pictures."""
+        return self._rows.get(episode)
+
+    def stored_pictures(self, camera: int, episode: int) -> EpisodeRows:
+        """Return the rows of an episode with one camera's pictures."""
+        return self._pictures[self.layout.cameras[camera].key].get(episode)
+
+    def open_reel(
+        self, clock: Clock, camera: int, episode: int, samples: Ints, steps: Ints
+    ) -> Reel:
+        """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
+        meta, spec, key = self.layout.meta, self.layout.spec, self.layout.cameras[camera].key
+        file = self._files.get(meta.get_video_file_path(episode, key).as_posix())
+        numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
+        reel = Reel(
+            clock,
+            camera,
+            episode,
+            file,
+            numbers,
+            samples=samples,
+            steps=steps,
+            offsets=self.offsets[camera],
+        )
+        self.store.open(reel)
+        return reel
+
+    def count_stored(self, pictures: int) -> None:
+        """Count pictures that came from Parquet."""
+        self._meter.images_delivered += pictures
+        self._meter.images_decoded += pictures
+
+    def count(self) -> None:
+        """Add what was done since the last call to the counters."""
+        files = self._files
+        self.statistics.add(
+            self._meter.take(
+                store_evictions=self.store.evictions,
+                file_hits=files.hits,
+                file_misses=files.misses,
+                file_evictions=files.evictions,
+            )
+        )
+        self.store.evictions = files.hits = files.misses = files.evictions = 0
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._files.clear()
+        for shelf in (self._rows, *self._pictures.values()):
+            shelf.close()
