@@ -26,6 +26,13 @@ def blind_stream(root: Path = AV1, **options: Any) -> StreamingLeRobotDataset:
     return open_stream(root, camera_keys=[], **options)
 
 
+def open_loader(
+    stream: StreamingLeRobotDataset, batch_size: int = 1, **options: Any
+) -> StreamingDataLoader:
+    """A loader that builds batches in this process, unless asked otherwise."""
+    return StreamingDataLoader(stream, batch_size, **({"num_workers": 0} | options))
+
+
 def indices(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
     """The dataset-wide frame indices of each batch."""
     return [batch["index"].tolist() for batch in batches]

@@ -47,8 +47,8 @@ def worker_processes() -> list[int]:
 @pytest.mark.slow
 def test_ten_thousand_starts_and_stops_leak_nothing() -> None:
     """Iterators begun and dropped at once leave no thread, file or memory behind."""
-    stream = blind_stream(decode_threads=1, lanes=1, episodes=[1])
-    loader = StreamingDataLoader(stream, 4)
+    stream = blind_stream(lanes=1, episodes=[1])
+    loader = open_loader(stream, 4)
 
     def cycle(times: int) -> None:
         for _ in range(times):
@@ -69,8 +69,8 @@ def test_ten_thousand_starts_and_stops_leak_nothing() -> None:
 @pytest.mark.slow
 def test_ten_epochs_leak_nothing() -> None:
     """Decoding ten epochs with a small store keeps memory, threads and files where they were."""
-    stream = open_stream(decode_threads=2, frame_cache_bytes="1MiB")
-    loader = StreamingDataLoader(stream, 8)
+    stream = open_stream(frame_cache_bytes="1MiB")
+    loader = open_loader(stream, 8)
     for _ in range(3):
         list(loader)
     gc.collect()
@@ -89,7 +89,7 @@ def test_ten_epochs_leak_nothing() -> None:
 def test_leaving_early_stops_the_threads(way: str) -> None:
     """However a loop is left, its threads end."""
     before = threading.active_count()
-    loader = StreamingDataLoader(open_stream(decode_threads=3), 4)
+    loader = open_loader(open_stream(), 4)
     iterator = iter(loader)
     next(iterator)
     assert threading.active_count() > before
@@ -111,7 +111,7 @@ def test_an_error_reaches_the_consumer_with_its_sample(tmp_path: Path, workers: 
     """A broken file raises in the loop, naming file, episode, frame and position; nothing hangs."""
     root = copy_of("av1_multifile", tmp_path)
     (root / VIDEO).write_bytes((root / VIDEO).read_bytes()[:1000])
-    loader = StreamingDataLoader(open_stream(root), 4, num_workers=workers)
+    loader = open_loader(open_stream(root), 4, num_workers=workers)
 
     with pytest.raises(VideoFileError, match=r"file-000\.mp4.*sample of episode \d, frame \d+"):
         list(loader)
@@ -124,7 +124,7 @@ def test_an_error_of_a_transform_keeps_its_type() -> None:
     def fail(image: torch.Tensor) -> torch.Tensor:
         raise KeyError("no such augmentation")
 
-    loader = StreamingDataLoader(open_stream(image_transforms=fail), 4)
+    loader = open_loader(open_stream(image_transforms=fail), 4)
     with pytest.raises(KeyError, match=r"no such augmentation.*sample of episode"):
         next(iter(loader))
 
@@ -133,7 +133,7 @@ def test_a_killed_worker_is_an_error_not_a_hang() -> None:
     """A worker killed with kill -9 raises in the loop within seconds."""
     resource_tracker.ensure_running()  # a child too, and not one to kill
     others = worker_processes()
-    loader = StreamingDataLoader(blind_stream(), 1, num_workers=1, prefetch_factor=1)
+    loader = open_loader(blind_stream(), 1, num_workers=1, prefetch_factor=1)
     iterator = iter(loader)
     next(iterator)
     for child in set(worker_processes()) - set(others):
@@ -146,7 +146,7 @@ def test_a_killed_worker_is_an_error_not_a_hang() -> None:
 def test_workers_end_with_their_loader() -> None:
     """Leaving a loop with persistent workers and dropping the loader leaves no process."""
     before = set(worker_processes())
-    loader = StreamingDataLoader(blind_stream(), 4, num_workers=2, persistent_workers=True)
+    loader = open_loader(blind_stream(), 4, num_workers=2, persistent_workers=True)
     next(iter(loader))
     assert len(set(worker_processes()) - before) >= 2
     loader._current.close()  # type: ignore[union-attr]
@@ -162,8 +162,8 @@ def test_workers_end_with_their_loader() -> None:
 PROGRAM = """
 import sys, threading
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
-stream = StreamingLeRobotDataset("some/name", root=sys.argv[1], decode_threads=2)
-loader = StreamingDataLoader(stream, 4, num_workers=int(sys.argv[2]))
+stream = StreamingLeRobotDataset("some/name", root=sys.argv[1])
+loader = open_loader(stream, 4, num_workers=int(sys.argv[2]))
 print("ready", flush=True)
 while True:
     for batch in loader:
@@ -212,11 +212,11 @@ def test_a_program_that_ends_mid_epoch_ends() -> None:
 def test_a_used_stream_pickles_small_and_works_elsewhere() -> None:
     """Decoders, frames and rows stay behind."""
     stream = open_stream()
-    next(iter(StreamingDataLoader(stream, 4)))
+    next(iter(open_loader(stream, 4)))
     blob = pickle.dumps(stream)
 
     assert len(blob) < 60_000
-    assert sorted(flat(StreamingDataLoader(pickle.loads(blob), 8))) == list(range(62))
+    assert sorted(flat(open_loader(pickle.loads(blob), 8))) == list(range(62))
 
 
 @pytest.mark.parametrize("name", ["buffer_size", "rng", "max_num_shards", "video_prefetch_workers"])
@@ -246,9 +246,9 @@ def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], message: st
 def test_the_loader_refuses_what_is_no_stream() -> None:
     """A map-style dataset or a nonsense batch size is told at once."""
     with pytest.raises(SelectionError, match="want a StreamingLeRobotDataset"):
-        StreamingDataLoader([1, 2, 3], 2)  # type: ignore[arg-type]
+        open_loader([1, 2, 3], 2)  # type: ignore[arg-type]
     with pytest.raises(SelectionError, match="batch_size must be"):
-        StreamingDataLoader(blind_stream(), 0)
+        open_loader(blind_stream(), 0)
 
 
 def test_data_may_lie_elsewhere_than_metadata(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_data_may_lie_elsewhere_than_metadata(tmp_path: Path) -> None:
     (data / "meta").rename(meta)
     stream = StreamingLeRobotDataset("x", root=meta.parent, data_files_root=f"{data}/")
 
-    assert sorted(flat(StreamingDataLoader(stream, 8))) == list(range(62))
+    assert sorted(flat(open_loader(stream, 8))) == list(range(62))
 
 
 def test_indices_of_remote_videos_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_indices_of_remote_videos_are_kept(tmp_path: Path, monkeypatch: pytest.M
     )
     for _ in range(2):
         stream = StreamingLeRobotDataset("x", root="memory://indexed")
-        assert sorted(flat(StreamingDataLoader(stream, 8))) == list(range(62))
+        assert sorted(flat(open_loader(stream, 8))) == list(range(62))
         assert len(built) == 6
     saved = tmp_path / "indices" / stream.meta.fingerprint
     assert len(list(saved.iterdir())) == 6
@@ -289,7 +289,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
     fsspec.filesystem("memory").put(str(FIXTURES / "av1_multifile"), "/unkept", recursive=True)
     stream = StreamingLeRobotDataset("x", root="memory://unkept")
 
-    assert sorted(flat(StreamingDataLoader(stream, 8))) == list(range(62))
+    assert sorted(flat(open_loader(stream, 8))) == list(range(62))
     assert caplog.text.count("cannot be kept") == 1
 
 
@@ -297,7 +297,7 @@ def test_statistics_are_flat_numbers_that_add_up() -> None:
     """stats() is ready for a logger; images are counted over all workers."""
     for workers in (0, 2):
         stream = open_stream(FIXTURES / "av1_multifile")
-        loader = StreamingDataLoader(stream, 8, num_workers=workers)
+        loader = open_loader(stream, 8, num_workers=workers)
         list(loader)
         stats = loader.stats()
 
@@ -320,8 +320,8 @@ def test_batches_ahead_are_as_many_as_asked_for(
         "robostream.loader.delivery.BatchWriter",
         lambda size, *args, **kwargs: made.append(size) or BatchWriter(size, *args, **kwargs),
     )
-    stream = open_stream(AV1, decode_threads=threads, camera_keys=["observation.images.top"])
-    loader = StreamingDataLoader(stream, 2, prefetch_factor=3)
+    stream = open_stream(AV1, camera_keys=["observation.images.top"])
+    loader = open_loader(stream, 2, prefetch_factor=3)
     batches = iter(loader)
     next(batches)
     time.sleep(0.3)
@@ -341,9 +341,9 @@ def test_an_error_that_does_not_come_back_is_raised() -> None:
             raise RuntimeError("a hiccup")
         return picture
 
-    stream = open_stream(AV1, image_transforms=fail_once, decode_threads=1)
+    stream = open_stream(AV1, image_transforms=fail_once)
     with pytest.raises(RuntimeError, match="a hiccup"):
-        list(StreamingDataLoader(stream, 8))
+        list(open_loader(stream, 8))
 
 
 def test_large_batches_are_built_fewer_at_a_time() -> None:

@@ -16,7 +16,7 @@ FRAMES = 62
 
 def loaders_of(world_size: int, batch_size: int, **options: object) -> list[StreamingDataLoader]:
     return [
-        StreamingDataLoader(
+        open_loader(
             blind_stream(rank=rank, world_size=world_size, lanes=12), batch_size, **options
         )  # type: ignore[arg-type]
         for rank in range(world_size)
@@ -60,8 +60,8 @@ def test_equal_global_batches_hold_equal_frames(world_size: int) -> None:
 )
 def test_workers_do_not_change_the_order(context: str, workers: int, persistent: bool) -> None:
     """Any number of workers, kept or not, forked or spawned: the same batches, three epochs on."""
-    expected = StreamingDataLoader(blind_stream(), 5)
-    loader = StreamingDataLoader(
+    expected = open_loader(blind_stream(), 5)
+    loader = open_loader(
         blind_stream(),
         5,
         num_workers=workers,
@@ -75,9 +75,9 @@ def test_workers_do_not_change_the_order(context: str, workers: int, persistent:
 
 def test_epochs_differ_and_follow_each_other() -> None:
     """Each epoch has its own order, the one set_epoch names."""
-    loader = StreamingDataLoader(blind_stream(), 8)
+    loader = open_loader(blind_stream(), 8)
     epochs = [flat(loader) for _ in range(3)]
-    again = StreamingDataLoader(blind_stream(), 8)
+    again = open_loader(blind_stream(), 8)
     again.set_epoch(2)
 
     assert len({tuple(epoch) for epoch in epochs}) == 3
@@ -87,9 +87,9 @@ def test_epochs_differ_and_follow_each_other() -> None:
 
 def test_an_epoch_left_early_is_followed_by_the_next() -> None:
     """A new iterator is a new epoch, as torch users expect."""
-    loader = StreamingDataLoader(blind_stream(), 8)
+    loader = open_loader(blind_stream(), 8)
     next(iter(loader))
-    other = StreamingDataLoader(blind_stream(), 8)
+    other = open_loader(blind_stream(), 8)
     other.set_epoch(1)
 
     assert flat(loader) == flat(other)
@@ -97,16 +97,16 @@ def test_an_epoch_left_early_is_followed_by_the_next() -> None:
 
 def test_seeds_differ() -> None:
     """The seed is part of the order."""
-    assert flat(StreamingDataLoader(blind_stream(seed=1), 8)) != flat(
-        StreamingDataLoader(blind_stream(seed=2), 8)
+    assert flat(open_loader(blind_stream(seed=1), 8)) != flat(
+        open_loader(blind_stream(seed=2), 8)
     )
 
 
 def test_no_shuffle_is_dataset_order() -> None:
     """One rank reads front to back; two read a contiguous half each."""
-    one = flat(StreamingDataLoader(blind_stream(shuffle=False), 8))
+    one = flat(open_loader(blind_stream(shuffle=False), 8))
     halves = [
-        flat(StreamingDataLoader(blind_stream(shuffle=False, rank=r, world_size=2), 8))
+        flat(open_loader(blind_stream(shuffle=False, rank=r, world_size=2), 8))
         for r in (0, 1)
     ]
 
@@ -120,7 +120,7 @@ def test_only_selected_episodes_are_delivered() -> None:
 
     assert stream.episodes == [0, 4]
     assert (stream.num_frames, stream.num_episodes) == (38, 2)
-    found = flat(StreamingDataLoader(stream, 4))
+    found = flat(open_loader(stream, 4))
     assert sorted(found) == [*range(17), *range(41, 62)]
 
 
@@ -183,7 +183,7 @@ def test_the_state_of_a_stream_read_by_workers_is_refused() -> None:
 def test_a_batch_larger_than_the_dataset_with_drop_last_is_refused() -> None:
     """An epoch of nothing is an error at once."""
     with pytest.raises(SelectionError, match="nothing would ever be delivered"):
-        StreamingDataLoader(blind_stream(), 63, drop_last=True)
+        open_loader(blind_stream(), 63, drop_last=True)
 
 
 def test_lengths() -> None:

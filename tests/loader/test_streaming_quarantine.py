@@ -43,13 +43,13 @@ def loader_of(
     stream = open_stream(
         root, rank=rank, world_size=world_size, lanes=12, on_bad_episode="quarantine"
     )
-    return StreamingDataLoader(stream, batch_size, num_workers=workers)
+    return open_loader(stream, batch_size, num_workers=workers)
 
 
 def test_the_default_raises(broken: tuple[Path, list[int]]) -> None:
     """Without the option a bad episode ends the epoch."""
     with pytest.raises(DatasetError, match="file-001"):
-        list(StreamingDataLoader(open_stream(broken[0]), 4))
+        list(open_loader(open_stream(broken[0]), 4))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -85,7 +85,7 @@ def test_one_damaged_picture_sets_its_episode_aside_and_no_other(
     stream = open_stream(
         root, on_bad_episode="quarantine", frame_cache_bytes=budget, return_uint8=True
     )
-    loader = StreamingDataLoader(stream, 8)
+    loader = open_loader(stream, 8)
     found = []
     for batch in loader:
         for place, index in enumerate(batch["index"].tolist()):
@@ -134,4 +134,4 @@ def test_a_dataset_of_bad_episodes_only_is_an_error(broken: tuple[Path, list[int
     stream = open_stream(root, episodes=bad, on_bad_episode="quarantine")
 
     with pytest.raises(SelectionError, match="quarantined, so no frame is left"):
-        list(StreamingDataLoader(stream, 4))
+        list(open_loader(stream, 4))

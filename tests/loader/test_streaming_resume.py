@@ -30,7 +30,7 @@ def run(
     for rank in range(world_size):
         stream = blind_stream(rank=rank, world_size=world_size, lanes=12)
         context = "forkserver" if workers else None
-        loader = StreamingDataLoader(
+        loader = open_loader(
             stream, batch_size, num_workers=workers, multiprocessing_context=context
         )
         if state is not None:
@@ -72,13 +72,13 @@ def test_receipts_of_a_resumed_run_equal_those_of_one_uninterrupted() -> None:
 
 def test_state_is_exact_with_prefetch_in_flight() -> None:
     """What workers have built ahead does not count."""
-    expected = indices(StreamingDataLoader(blind_stream(), 4))
-    loader = StreamingDataLoader(blind_stream(), 4, num_workers=2, prefetch_factor=4)
+    expected = indices(open_loader(blind_stream(), 4))
+    loader = open_loader(blind_stream(), 4, num_workers=2, prefetch_factor=4)
     iterator = iter(loader)
     for step in range(1, 6):
         next(iterator)
         state = loader.state_dict()
-        resumed = StreamingDataLoader(blind_stream(), 4)
+        resumed = open_loader(blind_stream(), 4)
         resumed.load_state_dict(state)
 
         assert indices(resumed) == expected[step:]
@@ -86,10 +86,10 @@ def test_state_is_exact_with_prefetch_in_flight() -> None:
 
 def test_a_finished_epoch_is_the_start_of_the_next() -> None:
     """The state after the last batch begins the next epoch, and runs on."""
-    loader = StreamingDataLoader(blind_stream(), 8)
+    loader = open_loader(blind_stream(), 8)
     list(loader)
     state = loader.state_dict()
-    resumed = StreamingDataLoader(blind_stream(), 8)
+    resumed = open_loader(blind_stream(), 8)
     resumed.load_state_dict(state)
 
     assert (state["epoch"], state["position"]) == (1, 0)
@@ -98,10 +98,10 @@ def test_a_finished_epoch_is_the_start_of_the_next() -> None:
 
 def test_only_the_epoch_of_the_state_begins_in_its_middle() -> None:
     """Later epochs are whole, with kept workers and without."""
-    loader = StreamingDataLoader(blind_stream(), 8)
+    loader = open_loader(blind_stream(), 8)
     list(islice(iter(loader), 3))
     for workers, persistent in ((0, False), (2, False), (2, True)):
-        resumed = StreamingDataLoader(
+        resumed = open_loader(
             blind_stream(), 8, num_workers=workers, persistent_workers=persistent
         )
         resumed.load_state_dict(loader.state_dict())
@@ -111,9 +111,9 @@ def test_only_the_epoch_of_the_state_begins_in_its_middle() -> None:
 
 def test_the_references_state_is_accepted() -> None:
     """{"batches_consumed", "batch_size"} counts batches of this world size since epoch 0."""
-    loader = StreamingDataLoader(blind_stream(), 8)
+    loader = open_loader(blind_stream(), 8)
     both = [*indices(loader), *indices(loader)]
-    resumed = StreamingDataLoader(blind_stream(), 8)
+    resumed = open_loader(blind_stream(), 8)
     resumed.load_state_dict({"batches_consumed": 11, "batch_size": 8})
 
     assert indices(resumed) == both[11:]
@@ -126,7 +126,7 @@ def test_the_dataset_itself_resumes_sample_by_sample() -> None:
     head = [sample["index"].item() for sample in islice(stream, 17)]
     resumed = blind_stream()
     resumed.load_state_dict(stream.state_dict())
-    loader = StreamingDataLoader(blind_stream(), 5)
+    loader = open_loader(blind_stream(), 5)
     loader.load_state_dict(stream.state_dict())
 
     assert head + [sample["index"].item() for sample in resumed] == expected
@@ -135,10 +135,10 @@ def test_the_dataset_itself_resumes_sample_by_sample() -> None:
 
 def test_the_lanes_of_the_state_are_taken_where_none_are_given() -> None:
     """The default number of lanes follows the world size, but a resume keeps the order."""
-    first = [StreamingDataLoader(blind_stream(rank=r, world_size=5), 2) for r in range(5)]
+    first = [open_loader(blind_stream(rank=r, world_size=5), 2) for r in range(5)]
     head = [flat(islice(loader, 3)) for loader in first]
     state = first[0].state_dict()
-    loader = StreamingDataLoader(blind_stream(), 7, num_workers=1, persistent_workers=True)
+    loader = open_loader(blind_stream(), 7, num_workers=1, persistent_workers=True)
     next(iter(loader))
     loader.load_state_dict(state)
 
@@ -159,8 +159,8 @@ def test_the_lanes_of_the_state_are_taken_where_none_are_given() -> None:
 )
 def test_a_state_of_another_order_is_refused(options: dict[str, Any], difference: str) -> None:
     """The message names the difference."""
-    state = StreamingDataLoader(blind_stream(), 5).state_dict()
-    other = StreamingDataLoader(blind_stream(**options), 5)
+    state = open_loader(blind_stream(), 5).state_dict()
+    other = open_loader(blind_stream(**options), 5)
 
     with pytest.raises(StateError, match=difference):
         other.load_state_dict(state)
@@ -179,6 +179,6 @@ def test_a_state_of_another_order_is_refused(options: dict[str, Any], difference
 def test_what_is_no_state_is_refused(state: dict[str, Any]) -> None:
     """Unknown versions and broken numbers are errors."""
     with pytest.raises(StateError):
-        StreamingDataLoader(blind_stream(), 5).load_state_dict(state)
+        open_loader(blind_stream(), 5).load_state_dict(state)
     with pytest.raises(StateError):
         blind_stream().load_state_dict(state)

@@ -31,8 +31,8 @@ def test_every_sample_equals_the_map_style_item(name: str, kind: str, budget: in
     """All keys, pads and pixels of a whole epoch, with and without room for decoded frames."""
     options: dict[str, Any] = {"delta_timestamps": windows_of(name) if kind == "window" else None}
     dataset = LeRobotDataset("some/name", root=FIXTURES / name, return_uint8=True, **options)
-    stream = open_stream(FIXTURES / name, frame_cache_bytes=budget, decode_threads=2, **options)
-    batches = list(StreamingDataLoader(stream, batch_size=7))
+    stream = open_stream(FIXTURES / name, frame_cache_bytes=budget, **options)
+    batches = list(open_loader(stream, batch_size=7))
 
     assert sorted(flat(batches)) == list(range(len(dataset)))
     for batch in batches:
@@ -43,7 +43,7 @@ def test_floats_too() -> None:
     """float32 pictures are the same floats."""
     dataset = LeRobotDataset("some/name", root=FIXTURES / "h264_bframes")
     stream = open_stream(FIXTURES / "h264_bframes", return_uint8=False)
-    for batch in StreamingDataLoader(stream, batch_size=10):
+    for batch in open_loader(stream, batch_size=10):
         assert_equals_map_style(batch, dataset)
 
 
@@ -67,7 +67,7 @@ def test_single_samples_equal_items_too() -> None:
 def test_transforms_are_applied_and_stacked() -> None:
     """A transform that changes shape and dtype works in batches."""
     stream = open_stream(image_transforms=lambda image: image[:, ::2, ::2].float() / 3)
-    batch = next(iter(StreamingDataLoader(stream, batch_size=5)))
+    batch = next(iter(open_loader(stream, batch_size=5)))
 
     assert batch["observation.images.top"].shape == (5, 3, 24, 32)
     assert batch["observation.images.wrist"].dtype == torch.float32
@@ -76,7 +76,7 @@ def test_transforms_are_applied_and_stacked() -> None:
 def test_batches_are_not_written_again_while_held() -> None:
     """Memory is used again only when nobody holds the batch, or a view into it."""
     stream = open_stream()
-    loader = StreamingDataLoader(stream, batch_size=4)
+    loader = open_loader(stream, batch_size=4)
     kept, copies = [], []
     for batch in loader:
         kept.append(batch["observation.images.top"][1:2])
