@@ -1,8 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording: frames in, a LeRobot v3.0 dataset out."""
+"""Recording: frames in, a LeRobot v3.0 dataset out.
+
+A frame's way, from top to bottom:
+
+start.py              create_writer and resume_writer: the checks, the lock, then a writer
+writer.py             DatasetWriter: what a program that records calls
+lock.py               one writer per dataset
+failures.py           a refusal of the disk or an encoder, told as a WriteError
+
+recorded_features.py  which features can be recorded, and by which encoder
+frame_check.py        every fault of a frame given to add_frame()
+camera_input.py       a camera's value in a frame, as pixels
+language_rows.py      language annotations: checked, and as an Arrow column
+
+episode_buffer.py     EpisodeBuffer: the frames of the episode that is being recorded
+camera_thread.py      the thread that encodes one camera's images while recording goes on
+camera_sink.py        what that thread does with an image: encode it and summarise it
+encoder.py            one MP4 that is being encoded
+encoder_options.py    what people set about encoding, as FFmpeg's encoders take it
+camera_summary.py     the statistics of a camera's images
+episode_stats.py      the statistics of columns, and of several episodes together
+
+saved_so_far.py       counts, tasks and open files after each saved episode
+file_places.py        which file of the dataset an episode goes to
+row_table.py          an episode's rows as an Arrow table
+video_info.py         what info.json says about a camera
+staging.py            .recording/: the folders of saved episodes until finalize()
+
+jobs.py               which saved episodes make up which file
+join_data.py          one Parquet file out of the rows of several episodes
+join_video.py         one MP4 out of the videos of several episodes
+tables.py             the metadata with the saved episodes in it
+publish.py            join all, write the metadata, move everything into the dataset
+"""
 
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
-from robostream.write.opening import create_writer, resume_writer
+from robostream.write.start import create_writer, resume_writer
 from robostream.write.writer import DatasetWriter
 
 __all__ = [

@@ -23,7 +23,7 @@ from robostream.write.camera_summary import (
     summarise_depth,
 )
 from robostream.write.encoder import EncodedVideo, VideoEncoder, VideoSpec
-from robostream.write.statistics import FeatureStats
+from robostream.write.episode_stats import FeatureStats
 
 _PNG_LEVEL = 6  # what LeRobot stores image-dtype cameras with
 

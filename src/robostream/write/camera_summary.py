@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from robostream.write.statistics import QUANTILES, FeatureStats, quantile_rank
+from robostream.write.episode_stats import QUANTILES, FeatureStats, quantile_rank
 
 _LEVELS = 256
 _COLOURS = 3

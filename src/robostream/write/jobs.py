@@ -10,9 +10,9 @@ from pathlib import Path
 
 from robostream.meta import DatasetInfo
 from robostream.write.encoder import frame_rate
+from robostream.write.file_places import FilePlace
 from robostream.write.join_data import join_rows
 from robostream.write.join_video import VideoPart, join_videos
-from robostream.write.layout import FilePlace
 from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,

@@ -21,8 +21,8 @@ from robostream.meta import (
     sync_folder,
     tasks_to_arrow,
 )
+from robostream.write.file_places import MB, FilePlace
 from robostream.write.jobs import all_jobs, run_job
-from robostream.write.layout import MB, FilePlace
 from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,

@@ -30,7 +30,7 @@ from typing import Any
 from robostream import config
 from robostream.errors import WriteError
 from robostream.meta import sync_folder
-from robostream.write.layout import FilePlace
+from robostream.write.file_places import FilePlace
 
 _ROWS = "rows.parquet"
 _RECORD = "episode.json"

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from robostream.meta import CAMERA_DTYPES, DatasetInfo, Features, Stats
 from robostream.write.encoder import frame_rate
-from robostream.write.layout import FilePlace
+from robostream.write.episode_stats import NAMES, NO_STATS_DTYPES, FeatureStats, aggregate_stats
+from robostream.write.file_places import FilePlace
 from robostream.write.staging import StagedEpisode
-from robostream.write.statistics import NAMES, NO_STATS_DTYPES, FeatureStats, aggregate_stats
 
 logger = logging.getLogger(__name__)
 

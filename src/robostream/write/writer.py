@@ -14,16 +14,16 @@ from typing import Any
 from robostream.errors import FrameError, ModeError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, depth_unit
 from robostream.write.encoder import EncodedVideo
+from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode, RecordingOptions
 from robostream.write.failures import writing
+from robostream.write.file_places import MB, OpenFile, SizeRules
 from robostream.write.frame_check import CheckedFrame, check_frame
 from robostream.write.jobs import closed_jobs, run_job
 from robostream.write.join_data import write_rows
-from robostream.write.layout import MB, OpenFile, SizeRules
-from robostream.write.ledger import Ledger, all_columns, staged_record
 from robostream.write.lock import WriterLock
-from robostream.write.open_episode import OpenEpisode, RecordedEpisode, RecordingOptions
 from robostream.write.publish import first_new_place, publish_saved
 from robostream.write.row_table import row_table
+from robostream.write.saved_so_far import SavedSoFar, all_columns, staged_record
 from robostream.write.staging import StagedEpisode, StagingFolder, commit_episode, rows_path
 from robostream.write.video_info import video_info
 
@@ -58,14 +58,14 @@ class DatasetWriter:
         self._staging = staging
         self._lock = lock
         self._options = options
-        self._ledger = _open_ledger(meta)
+        self._so_far = _saved_before(meta)
         self._rules = _size_rules(meta.info)
         self._units = _known_units(meta.info)
         # Cameras whose videos info.json describes: once there is an episode, all of them.
         self._described = set(meta.video_keys) if meta.total_episodes else set()
-        self._open = OpenEpisode(staging.open, self.info, options)
+        self._open = EpisodeBuffer(staging.open, self.info, options)
         self._open_units: dict[str, str] = {}
-        self._saved: list[StagedEpisode] = []
+        self._staged: list[StagedEpisode] = []
         self._joiner = ThreadPoolExecutor(1, thread_name_prefix="join")
         self._state = "recording"
 
@@ -85,17 +85,17 @@ class DatasetWriter:
     @property
     def num_episodes(self) -> int:
         """Episodes in the dataset, those saved but not yet published included."""
-        return self._ledger.num_episodes
+        return self._so_far.num_episodes
 
     @property
     def num_frames(self) -> int:
         """Frames of all those episodes."""
-        return self._ledger.num_frames
+        return self._so_far.num_frames
 
     @property
     def tasks(self) -> list[str]:
         """The task texts in the order of their task_index."""
-        return list(self._ledger.tasks)
+        return list(self._so_far.tasks)
 
     def has_pending_frames(self) -> bool:
         """Return whether frames were added that are not saved yet."""
@@ -137,14 +137,14 @@ class DatasetWriter:
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
             recorded = self._open.finish()
         with writing(episode, self.root, cure=_SAVE_AGAIN):
-            record, ledger = self._stage(recorded)
+            record, so_far = self._stage(recorded)
             commit_episode(self._staging, record)
-        self._ledger = ledger
+        self._so_far = so_far
         self._units |= self._open_units
         self._described |= set(record.videos)
         self._forget_open()
         # Kept without the statistics: only where things lie is needed again.
-        self._saved.append(dataclasses.replace(record, stats={}, camera_info={}))
+        self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
         self._join_closed_files()
 
     def clear_episode_buffer(self) -> None:
@@ -175,16 +175,16 @@ class DatasetWriter:
             self._lock.release()
         self._state = "closed"
 
-    def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, Ledger]:
-        columns = all_columns(recorded, self._ledger, fps=self.info.fps)
+    def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, SavedSoFar]:
+        columns = all_columns(recorded, self._so_far, fps=self.info.fps)
         table = row_table(self.info.features, columns)
         rows_bytes = write_rows(table, rows_path(self._staging.open))
-        ledger = self._ledger.enter(recorded, rows_bytes=rows_bytes, rules=self._rules)
+        so_far = self._so_far.with_episode(recorded, rows_bytes=rows_bytes, rules=self._rules)
         camera_info = self._camera_info(recorded)
         record = staged_record(
-            recorded, columns, after=ledger, info=self.info, camera_info=camera_info
+            recorded, columns, after=so_far, info=self.info, camera_info=camera_info
         )
-        return record, ledger
+        return record, so_far
 
     def _camera_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
         """Return what info.json does not say yet about the cameras."""
@@ -207,11 +207,11 @@ class DatasetWriter:
                 self._open_units[key] = depth_unit(frame.values[key].dtype)
 
     def _forget_open(self) -> None:
-        self._open = OpenEpisode(self._staging.open, self.info, self._options)
+        self._open = EpisodeBuffer(self._staging.open, self.info, self._options)
         self._open_units = {}
 
     def _join_closed_files(self) -> None:
-        for job in closed_jobs(self._saved):
+        for job in closed_jobs(self._staged):
             done = self._joiner.submit(run_job, job, self._staging, self.info)
             done.add_done_callback(_log_failure)
 
@@ -228,8 +228,8 @@ def _log_failure(done: Future[None]) -> None:
         logger.warning("joining files in the background failed, finalize() will retry: %s", error)
 
 
-def _open_ledger(meta: LeRobotDatasetMetadata) -> Ledger:
-    return Ledger(
+def _saved_before(meta: LeRobotDatasetMetadata) -> SavedSoFar:
+    return SavedSoFar(
         num_episodes=meta.total_episodes,
         num_frames=meta.total_frames,
         tasks=tuple(meta.tasks),

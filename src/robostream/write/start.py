@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a writer: on a new dataset, or on one that is to grow."""
+"""Starting to record: a writer on a new dataset, or on one that is to grow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from robostream.meta import (
     write_bytes_atomic,
 )
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
+from robostream.write.episode_buffer import RecordingOptions
 from robostream.write.failures import writing
 from robostream.write.lock import WriterLock
-from robostream.write.open_episode import RecordingOptions
 from robostream.write.publish import publish_saved
 from robostream.write.recorded_features import check_cameras, features_to_record
 from robostream.write.staging import StagingFolder

@@ -51,7 +51,7 @@ class RecordedEpisode:
     cameras: dict[str, CameraResult]
 
 
-class OpenEpisode:
+class EpisodeBuffer:
     """Collects frames until `finish` or `discard`; its files lie in `folder`."""
 
     def __init__(self, folder: Path, info: DatasetInfo, options: RecordingOptions) -> None:
