@@ -13,6 +13,7 @@ from robostream.meta import (
     DatasetInfo,
     DepthCoding,
     LeRobotDatasetMetadata,
+    as_location,
     write_bytes_atomic,
 )
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
@@ -42,7 +43,7 @@ def create_writer(
     """Return a writer on a new, empty dataset.
 
     Args:
-        root: The dataset's folder; it must not exist yet, or be empty.
+        root: The dataset's folder; it must not exist yet, or be empty. "~" is the home folder.
         fps: Frames per second.
         features: By name, `{"dtype", "shape", "names"}` of each camera and column; the default
             features are added.
@@ -55,7 +56,7 @@ def create_writer(
         depth_encoder: How depth cameras are encoded.
         queue_frames: Images that may wait for one encoder before add_frame() waits.
     """
-    root = Path(root)
+    root = _recording_folder(root)
     options = RecordingOptions(
         encoder or VideoEncoderConfig(), depth_encoder or DepthEncoderConfig(), queue_frames
     )
@@ -91,7 +92,7 @@ def resume_writer(
     Episodes that an interrupted recording had saved are brought into the dataset first. Without
     options given, cameras are encoded as info.json says they were before.
     """
-    root = Path(root)
+    root = _recording_folder(root)
     if not (root / config.INFO_PATH).is_file():
         raise WriteError(
             f"{root}: no {config.INFO_PATH} here, so there is no dataset to resume. Give the "
@@ -111,6 +112,17 @@ def resume_writer(
     except BaseException:
         lock.release()
         raise
+
+
+def _recording_folder(root: str | Path) -> Path:
+    # Absolute from the start, so that a program may change its working folder while it records.
+    folder = as_location(root).local_root
+    if folder is None:
+        raise WriteError(
+            f"{root}: want a local folder to record into, found a URL. Record locally, then copy "
+            "the finished dataset there."
+        )
+    return folder
 
 
 def _check_free(root: Path) -> None:
