@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from robostream.dataset import LeRobotDataset
-from robostream.errors import WriteError
+from robostream.errors import MetadataError, WriteError
 from robostream.write import resume_writer
 from tests.write.recording import FEATURES, FPS, QUICK, check_dataset, frame, quick_writer, record
 
@@ -66,3 +66,14 @@ def test_a_url_cannot_be_recorded_into(tmp_path: Path, monkeypatch: pytest.Monke
         LeRobotDataset.create("me/a", FPS, FEATURES, root="s3://bucket/a")
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["robot_type", "name of a feature"])
+def test_texts_of_the_dataset_must_be_utf8(tmp_path: Path, text: str) -> None:
+    """What info.json cannot hold is refused before the folder is made."""
+    features = {"\ud800" if text == "name of a feature" else "x": FEATURES["observation.state"]}
+    robot_type = "\ud800" if text == "robot_type" else None
+    with pytest.raises(MetadataError, match="UTF-8"):
+        quick_writer(tmp_path / "a", features, robot_type=robot_type)
+
+    assert not (tmp_path / "a").exists()

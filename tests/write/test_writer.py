@@ -130,6 +130,18 @@ def test_a_refused_frame_leaves_the_episode_as_it_was(tmp_path: Path) -> None:
     check_dataset(tmp_path / "a", [5])
 
 
+def test_a_task_that_cannot_be_stored_is_refused_at_once(tmp_path: Path) -> None:
+    """A text that is not valid UTF-8 never reaches an episode, so every episode can be saved."""
+    with quick_writer(tmp_path / "a") as writer:
+        record(writer, [2])
+        with pytest.raises(FrameError, match=r"frame 0 of episode 1.*\n.*task: want a text that"):
+            writer.add_frame(frame(2, task="move \ud800"))
+        record(writer, [3], first=2)
+
+    check_dataset(tmp_path / "a", [2, 3])
+    assert list(load(tmp_path / "a").tasks) == ["move"]
+
+
 def test_cleared_frames_leave_nothing(tmp_path: Path) -> None:
     """After clear_episode_buffer() the next episode starts anew."""
     with quick_writer(tmp_path / "a") as writer:

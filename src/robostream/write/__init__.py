@@ -11,6 +11,7 @@ failures.py           a refusal of the disk or an encoder, told as a WriteError
 recorded_features.py  which features can be recorded, and by which encoder
 frame_check.py        every fault of a frame given to add_frame()
 camera_input.py       a camera's value in a frame, as pixels
+text_input.py         a text in a frame: one that UTF-8 can store
 language_rows.py      language annotations: checked, and as an Arrow column
 
 episode_buffer.py     EpisodeBuffer: the frames of the episode that is being recorded

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robostream import config
-from robostream.errors import WriteError
+from robostream.errors import MetadataError, WriteError
 from robostream.meta import (
     DatasetInfo,
     DepthCoding,
@@ -23,6 +23,7 @@ from robostream.write.lock import WriterLock
 from robostream.write.publish import publish_saved
 from robostream.write.recorded_features import check_cameras, features_to_record
 from robostream.write.staging import StagingFolder
+from robostream.write.text_input import text_fault
 from robostream.write.writer import DatasetWriter
 
 
@@ -70,6 +71,8 @@ def create_writer(
         video_path=config.VIDEO_PATH if use_videos else None,
     )
     info.check("create")
+    if fault := text_fault(info.to_json()):
+        raise MetadataError(f"{config.INFO_PATH} of the new dataset: {fault}")
     check_cameras(info, options.encoder, options.depth_encoder)
     _check_free(root)
     staging = StagingFolder(root)
