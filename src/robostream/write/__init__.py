@@ -29,9 +29,12 @@ video_info.py         what info.json says about a camera
 staging.py            .recording/: the folders of saved episodes until finalize()
 
 jobs.py               which saved episodes make up which file
-join_data.py          one Parquet file out of the rows of several episodes
-join_video.py         one MP4 out of the videos of several episodes
+join_data.py          one Parquet file out of the rows of several episodes, and back
+join_video.py         one MP4 out of the videos of several episodes, and back
 tables.py             the metadata with the saved episodes in it
+episode_fault.py      what is wrong with a saved episode
+bad_episodes.py       damaged episodes are set aside, so that the others can be published
+renumber.py           new numbers for the saved episodes after one that was set aside
 publish.py            join all, write the metadata, move everything into the dataset
 """
 

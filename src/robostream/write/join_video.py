@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joining the videos of several episodes into one MP4, packet by packet, without re-encoding."""
+"""Joining the videos of several episodes into one MP4, packet by packet, and taking it apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 import av
@@ -42,7 +43,7 @@ def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> 
         stream = output.add_stream_from_template(first.streams.video[0], opaque=True)
         stream.time_base = 1 / rate
         for part in parts:
-            for place, packet in enumerate(_packets(part, rate)):
+            for place, packet in enumerate(iter_packets(part.path, rate)):
                 packet.stream = stream
                 packet.time_base = 1 / rate
                 packet.dts = part.start_frame + place - ahead
@@ -52,16 +53,34 @@ def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> 
     _check_length(target, parts, rate)
 
 
-def _packets(part: VideoPart, rate: Fraction) -> Iterator[av.Packet[av.VideoStream]]:
-    """Yield a part's packets in stored order, their `pts` counted in frames."""
-    with av.open(str(part.path)) as source:
+def split_videos(joined: Path, parts: Sequence[VideoPart], *, rate: Fraction) -> None:
+    """Write each part of a joined MP4 to its path: the reverse of `join_videos`."""
+    packets = iter_packets(joined, rate)
+    with av.open(str(joined)) as source:
+        for part in parts:
+            with av.open(str(part.path), "w", format="mp4") as output:
+                stream = output.add_stream_from_template(source.streams.video[0], opaque=True)
+                stream.time_base = 1 / rate
+                for place, packet in enumerate(islice(packets, part.num_frames)):
+                    packet.stream = stream
+                    packet.time_base = 1 / rate
+                    packet.dts = place - part.reorder_frames
+                    packet.pts = int(packet.pts or 0) - part.start_frame
+                    packet.duration = 1
+                    output.mux(packet)
+            _check_length(part.path, [part], rate)
+
+
+def iter_packets(path: Path, rate: Fraction) -> Iterator[av.Packet[av.VideoStream]]:
+    """Yield a video's packets in stored order, their `pts` counted in frames."""
+    with av.open(str(path)) as source:
         stream = source.streams.video[0]
         for packet in source.demux(stream):
             if packet.pts is None or packet.time_base is None:
                 continue  # the empty packet that ends a stream
             frame = packet.pts * packet.time_base * rate
             if frame.denominator != 1:
-                raise WriteError(f"{part.path}: a frame at {float(frame / rate)} s is off the grid")
+                raise WriteError(f"{path}: a frame at {float(frame / rate)} s is off the grid")
             packet.pts = int(frame)
             yield packet
 

@@ -21,6 +21,7 @@ from robostream.meta import (
     sync_folder,
     tasks_to_arrow,
 )
+from robostream.write.bad_episodes import remove_saved
 from robostream.write.file_places import MB, FilePlace
 from robostream.write.jobs import all_jobs, run_job
 from robostream.write.staging import (
@@ -47,16 +48,25 @@ _LATER = (config.TASKS_PATH, config.STATS_PATH, config.INFO_PATH)
 logger = logging.getLogger(__name__)
 
 
-def publish_saved(staging: StagingFolder) -> None:
-    """Bring every saved episode into the dataset; also finishes what an earlier try began."""
+def finish_publishing(staging: StagingFolder) -> None:
+    """Complete what a killed writer had begun to move into the dataset, and clear up after it."""
     staging.clean()
     if staging.publish.exists():
         _move_into_place(staging)
+
+
+def publish_saved(staging: StagingFolder) -> None:
+    """Bring every saved episode into the dataset; also finishes what an earlier try began."""
+    finish_publishing(staging)
     if not staging.episodes():
         remove_folder(staging.ready)
         return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
     episodes = load_staged(staging, first=meta.total_episodes)
+    if not episodes:
+        remove_folder(staging.ready)
+        remove_saved(staging)
+        return
     for job in all_jobs(episodes):
         run_job(job, staging, meta.info)
     _write_metadata(staging, meta, episodes)
@@ -149,8 +159,7 @@ def _move_into_place(staging: StagingFolder) -> None:
     for relative in sorted(files, key=_moving_order):
         if (staging.publish / relative).is_file():
             place_whole(staging.publish / relative, staging.root / relative)
-    for folder in staging.episodes():
-        remove_folder(folder)
+    remove_saved(staging)
     remove_folder(staging.publish)
 
 

@@ -81,6 +81,7 @@ def staged_record(
     """Return what is kept about a saved episode; `after` counts it too."""
     length = episode.num_frames
     return StagedEpisode(
+        saved_as=after.num_episodes - 1,
         episode_index=after.num_episodes - 1,
         start_frame=after.num_frames - length,
         num_frames=length,

@@ -16,11 +16,12 @@ from robostream.meta import (
     as_location,
     write_bytes_atomic,
 )
+from robostream.write.bad_episodes import set_bad_aside
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
 from robostream.write.episode_buffer import RecordingOptions
 from robostream.write.failures import writing
 from robostream.write.lock import WriterLock
-from robostream.write.publish import publish_saved
+from robostream.write.publish import finish_publishing, publish_saved
 from robostream.write.recorded_features import check_cameras, features_to_record
 from robostream.write.staging import StagingFolder
 from robostream.write.text_input import text_fault
@@ -92,8 +93,9 @@ def resume_writer(
 ) -> DatasetWriter:
     """Return a writer that adds episodes to a dataset, in files of their own.
 
-    Episodes that an interrupted recording had saved are brought into the dataset first. Without
-    options given, cameras are encoded as info.json says they were before.
+    Episodes that an interrupted recording had saved are brought into the dataset first; a damaged
+    one is kept in `.bad-episodes/` instead, with a warning. Without options given, cameras are
+    encoded as info.json says they were before.
     """
     root = _recording_folder(root)
     if not (root / config.INFO_PATH).is_file():
@@ -107,6 +109,8 @@ def resume_writer(
         lock = WriterLock(staging.path)
     try:
         with writing("the saved episodes", root, cure=cure):
+            finish_publishing(staging)
+            set_bad_aside(staging)
             publish_saved(staging)
         meta = LeRobotDatasetMetadata(root.name, root=root)
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)

@@ -61,6 +61,9 @@ class DatasetWriter:
         self._so_far = _saved_before(meta)
         self._rules = _size_rules(meta.info)
         self._units = _known_units(meta.info)
+        # What the first episode showed about the cameras that info.json does not say yet. Every
+        # saved episode carries it, so that it outlives any one of them.
+        self._camera_info: dict[str, dict[str, Any]] = {}
         # Cameras whose videos info.json describes: once there is an episode, all of them.
         self._described = set(meta.video_keys) if meta.total_episodes else set()
         self._open = EpisodeBuffer(staging.open, self.info, options)
@@ -141,7 +144,7 @@ class DatasetWriter:
             commit_episode(self._staging, record)
         self._so_far = so_far
         self._units |= self._open_units
-        self._described |= set(record.videos)
+        self._camera_info = record.camera_info
         self._forget_open()
         # Kept without the statistics: only where things lie is needed again.
         self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
@@ -180,20 +183,21 @@ class DatasetWriter:
         table = row_table(self.info.features, columns)
         rows_bytes = write_rows(table, rows_path(self._staging.open))
         so_far = self._so_far.with_episode(recorded, rows_bytes=rows_bytes, rules=self._rules)
-        camera_info = self._camera_info(recorded)
+        camera_info = self._found_info(recorded)
         record = staged_record(
             recorded, columns, after=so_far, info=self.info, camera_info=camera_info
         )
         return record, so_far
 
-    def _camera_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
+    def _found_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
         """Return what info.json does not say yet about the cameras."""
-        found: dict[str, dict[str, Any]] = {
-            key: {"depth_unit": unit} for key, unit in self._open_units.items()
-        }
+        found = {key: dict(entry) for key, entry in self._camera_info.items()}
+        for key, unit in self._open_units.items():
+            found.setdefault(key, {})["depth_unit"] = unit
+        known = self._described | set(self._camera_info)
         for key, result in recorded.cameras.items():
-            if result.video is not None and key not in self._described:
-                found[key] = {**found.get(key, {}), **self._video_info(key, result.video)}
+            if result.video is not None and key not in known:
+                found.setdefault(key, {}).update(self._video_info(key, result.video))
         return found
 
     def _video_info(self, key: str, video: EncodedVideo) -> dict[str, Any]:
