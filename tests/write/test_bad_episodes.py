@@ -50,8 +50,8 @@ def saved_recording(root: Path, *, bad: int = BAD, **more: Any) -> list[int]:
 
 def stop(writer: DatasetWriter) -> None:
     """What the end of the process does, once the background joins are through."""
-    writer._joiner.shutdown()
-    writer._lock.release()
+    writer._held.joiner.shutdown()
+    writer._held.lock.release()
 
 
 def edit_record(root: Path, episode: int, change: Callable[[dict[str, Any]], Any]) -> None:

@@ -221,17 +221,6 @@ def test_a_dataset_is_never_created_over_another(tmp_path: Path) -> None:
         quick_writer(tmp_path / "empty")
 
 
-def test_two_writers_cannot_open_one_dataset(tmp_path: Path) -> None:
-    """The second is refused with the process of the first; afterwards the way is free."""
-    first = quick_writer(tmp_path / "a")
-    with pytest.raises(WriteError, match=r"another writer \(process \d+\)"):
-        resume_writer(tmp_path / "a")
-    first.finalize()
-    resume_writer(tmp_path / "a").finalize()
-
-    assert not (tmp_path / "a/.recording").exists()
-
-
 def test_image_cameras_are_png_inside_parquet(tmp_path: Path) -> None:
     """Pictures are lossless, named by frame, and no video folder appears."""
     features = {TOP: {**CAMERA, "dtype": "image"}}

@@ -6,6 +6,7 @@ A frame's way, from top to bottom:
 start.py              create_writer and resume_writer: the checks, the lock, then a writer
 writer.py             DatasetWriter: what a program that records calls
 lock.py               one writer per dataset
+held.py               what an open writer holds, given back when it is dropped
 failures.py           a refusal of the disk or an encoder, told as a WriteError
 
 recorded_features.py  which features can be recorded, and by which encoder

@@ -60,6 +60,10 @@ class CameraThread:
             return  # its thread waits in the encoder's code for ever, and cannot be stopped
         self._thread.join()
 
+    def abandon(self) -> None:
+        """Let the thread end within a second or so, without a result; waits for nothing."""
+        self._cancelled = True
+
     def _offer(self, item: Pixels | None) -> None:
         # Not a plain put: nobody empties the queue of a thread that has failed.
         while not self._result.done():
@@ -88,7 +92,7 @@ class CameraThread:
             try:
                 return self._queue.get(timeout=1.0)
             except queue.Empty:
-                if self._cancelled:  # while it was stalled, so that the end could not be queued
+                if self._cancelled:  # by abandon(), or by a cancel() that met a full queue
                     return None
 
     def _run(self) -> None:

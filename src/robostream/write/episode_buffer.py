@@ -109,6 +109,11 @@ class EpisodeBuffer:
         self._cameras.clear()
         remove_folder(self._folder)
 
+    def abandon(self) -> None:
+        """Let the encoders end by themselves; waits for nothing and leaves the files."""
+        for camera in self._cameras.values():
+            camera.abandon()
+
     def _columns(self, cameras: Mapping[str, CameraResult]) -> dict[str, Any]:
         numbers = {
             name: np.stack(values)

@@ -77,11 +77,17 @@ def create_writer(
     check_cameras(info, options.encoder, options.depth_encoder)
     _check_free(root)
     staging = StagingFolder(root)
-    with writing("a new dataset", root, cure="Choose another folder, or free some space."):
+    cure = "Choose another folder, or free some space."
+    with writing("a new dataset", root, cure=cure):
         lock = WriterLock(staging.path)
-        staging.clean()
-        write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
-    return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
+    try:
+        with writing("a new dataset", root, cure=cure):
+            staging.clean()
+            write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
+        return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
+    except BaseException:
+        lock.drop()
+        raise
 
 
 def resume_writer(
@@ -117,7 +123,7 @@ def resume_writer(
         check_cameras(meta.info, options.encoder, options.depth_encoder)
         return DatasetWriter(meta, staging, lock, options)
     except BaseException:
-        lock.release()
+        lock.drop()
         raise
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import warnings
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -18,6 +19,7 @@ from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode, Reco
 from robostream.write.failures import writing
 from robostream.write.file_places import MB, OpenFile, SizeRules
 from robostream.write.frame_check import CheckedFrame, check_frame
+from robostream.write.held import Held, let_go
 from robostream.write.jobs import closed_jobs, run_job
 from robostream.write.join_data import write_rows
 from robostream.write.lock import WriterLock
@@ -56,7 +58,6 @@ class DatasetWriter:
         self.root = staging.root
         self.info: DatasetInfo = meta.info
         self._staging = staging
-        self._lock = lock
         self._options = options
         self._so_far = _saved_before(meta)
         self._rules = _size_rules(meta.info)
@@ -66,11 +67,15 @@ class DatasetWriter:
         self._camera_info: dict[str, dict[str, Any]] = {}
         # Cameras whose videos info.json describes: once there is an episode, all of them.
         self._described = set(meta.video_keys) if meta.total_episodes else set()
-        self._open = EpisodeBuffer(staging.open, self.info, options)
         self._open_units: dict[str, str] = {}
         self._staged: list[StagedEpisode] = []
-        self._joiner = ThreadPoolExecutor(1, thread_name_prefix="join")
         self._state = "recording"
+        self._held = Held(
+            lock,
+            EpisodeBuffer(staging.open, self.info, options),
+            ThreadPoolExecutor(1, thread_name_prefix="join"),
+        )
+        self._if_dropped = weakref.finalize(self, let_go, self._held, self.root)
 
     def __enter__(self) -> DatasetWriter:
         return self
@@ -102,7 +107,7 @@ class DatasetWriter:
 
     def has_pending_frames(self) -> bool:
         """Return whether frames were added that are not saved yet."""
-        return self._open.num_frames > 0
+        return self._held.buffer.num_frames > 0
 
     def add_frame(self, frame: Mapping[str, Any]) -> None:
         """Add a frame to the open episode; waits while a camera's encoder is behind.
@@ -121,16 +126,16 @@ class DatasetWriter:
             frame,
             self.info.features,
             depth_units={**self._open_units, **self._units},
-            where=f"frame {self._open.num_frames} of {episode}",
+            where=f"frame {self._held.buffer.num_frames} of {episode}",
         )
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
-            self._open.add(checked)
+            self._held.buffer.add(checked)
         self._note_units(checked)
 
     def save_episode(self) -> None:
         """Make the added frames an episode; when this returns, it survives any crash."""
         self._require_recording()
-        length = self._open.num_frames
+        length = self._held.buffer.num_frames
         episode = f"episode {self.num_episodes} ({length} frames)"
         if length == 0:
             raise FrameError(
@@ -138,7 +143,7 @@ class DatasetWriter:
                 "save. Call add_frame() first."
             )
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
-            recorded = self._open.finish()
+            recorded = self._held.buffer.finish()
         with writing(episode, self.root, cure=_SAVE_AGAIN):
             record, so_far = self._stage(recorded)
             commit_episode(self._staging, record)
@@ -153,7 +158,7 @@ class DatasetWriter:
     def clear_episode_buffer(self) -> None:
         """Throw away the frames added since the last saved episode."""
         self._require_recording()
-        self._open.discard()
+        self._held.buffer.discard()
         self._forget_open()
 
     def finalize(self) -> None:
@@ -165,17 +170,18 @@ class DatasetWriter:
             return
         if self.has_pending_frames():
             warnings.warn(
-                f"{self.root}: {self._open.num_frames} frames were added but not saved and are "
-                "thrown away; call save_episode() before finalize()",
+                f"{self.root}: {self._held.buffer.num_frames} frames were added but not saved and "
+                "are thrown away; call save_episode() before finalize()",
                 stacklevel=2,
             )
-        self._open.discard()
+        self._held.buffer.discard()
         self._forget_open()
         self._state = "finalizing"
-        self._joiner.shutdown()
+        self._held.joiner.shutdown()
         with writing("the dataset's files", self.root, cure=_FINALIZE_AGAIN):
             publish_saved(self._staging)
-            self._lock.release()
+            self._held.lock.release()
+        self._if_dropped.detach()
         self._state = "closed"
 
     def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, SavedSoFar]:
@@ -211,13 +217,16 @@ class DatasetWriter:
                 self._open_units[key] = depth_unit(frame.values[key].dtype)
 
     def _forget_open(self) -> None:
-        self._open = EpisodeBuffer(self._staging.open, self.info, self._options)
+        self._held.buffer = EpisodeBuffer(self._staging.open, self.info, self._options)
         self._open_units = {}
 
     def _join_closed_files(self) -> None:
+        held = self._held
+        held.joins = [join for join in held.joins if not join.done()]
         for job in closed_jobs(self._staged):
-            done = self._joiner.submit(run_job, job, self._staging, self.info)
-            done.add_done_callback(_log_failure)
+            join = held.joiner.submit(run_job, job, self._staging, self.info)
+            held.joins.append(join)
+            join.add_done_callback(_log_failure)
 
     def _require_recording(self) -> None:
         if self._state != "recording":
@@ -227,8 +236,8 @@ class DatasetWriter:
             )
 
 
-def _log_failure(done: Future[None]) -> None:
-    if error := done.exception():
+def _log_failure(join: Future[None]) -> None:
+    if not join.cancelled() and (error := join.exception()):
         logger.warning("joining files in the background failed, finalize() will retry: %s", error)
 
 
