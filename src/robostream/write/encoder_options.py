@@ -128,10 +128,12 @@ def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:
 def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> None:
     """Open the encoder once, so that wrong options are told before anything is recorded."""
     size = f"{width}x{height}"
-    if options.codec in ("hevc", "libx265") and width < config.MIN_HEVC_WIDTH_PX:
+    if options.codec == "hevc" and width < config.MIN_HEVC_WIDTH_PX:
         raise ValueError(
-            f"the encoder {options.codec} is not used for {size}: x265 damages memory for images "
-            f"narrower than {config.MIN_HEVC_WIDTH_PX} pixels. Choose another codec or size."
+            f"want images at least {config.MIN_HEVC_WIDTH_PX} pixels wide for the codec hevc, "
+            f"found {size} (width x height): its encoder, x265, damages the memory of the process "
+            "for narrower ones. Record wider images, choose another codec, or store the camera "
+            'with dtype "image".'
         )
     try:
         unused = _open_encoder(options, width=width, height=height)

@@ -40,10 +40,18 @@ def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Feat
 def check_cameras(
     info: DatasetInfo, encoder: VideoEncoderConfig, depth_encoder: DepthEncoderConfig
 ) -> None:
-    """Raise ValueError if an encoder cannot encode a camera's images."""
-    sizes = {(is_depth(info.features[k]), *image_shape(info.features[k])) for k in info.video_keys}
-    for depth, _, height, width in sorted(sizes):
-        check_encoder(depth_encoder.video if depth else encoder, width=width, height=height)
+    """Raise ValueError, naming the camera, if its encoder cannot encode its images."""
+    checked = set()
+    for key in info.video_keys:
+        depth = is_depth(info.features[key])
+        _, height, width = image_shape(info.features[key])
+        if (depth, height, width) in checked:
+            continue
+        try:
+            check_encoder(depth_encoder.video if depth else encoder, width=width, height=height)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from error
+        checked.add((depth, height, width))
 
 
 def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
