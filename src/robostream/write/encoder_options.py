@@ -144,7 +144,10 @@ def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> No
             "(most codecs want even numbers)."
         ) from error
     if unused:
-        raise ValueError(f"the encoder {options.codec} has no option {', '.join(sorted(unused))}")
+        raise ValueError(
+            f"the encoder {options.codec} has no option {', '.join(sorted(unused))}. Take it out "
+            "of extra_options."
+        )
 
 
 def _tuning(options: VideoEncoderConfig) -> dict[str, OptionValue | None]:
@@ -198,7 +201,7 @@ def _is_built_in(codec: str) -> bool:
 
 @functools.cache
 def _first_working_codec() -> str:
-    # FFmpeg may be built with an encoder whose hardware this machine lacks: only opening it tells.
+    # FFmpeg may have an encoder for hardware that this machine lacks. Only opening it tells.
     for codec in HARDWARE_CODECS:
         if not _is_built_in(codec):
             continue
@@ -218,5 +221,5 @@ def _open_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> se
     context.time_base = Fraction(1, 30)
     context.options = ffmpeg_options(options)
     context.open()
-    # FFmpeg takes what it knows out of the options and leaves the rest.
+    # open() has removed the options that the encoder knows. What is left, it does not know.
     return set(context.options)

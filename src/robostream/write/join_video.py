@@ -33,8 +33,9 @@ def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> 
 
     The parts must follow one another without a gap and have equal codec parameters.
     """
-    # Decoders count time in stored order, viewers in shown order; the file's decode times run
-    # ahead by the largest reordering of any part, so that they rise evenly across the seams.
+    # A packet has two times: `dts`, when it is decoded, and `pts`, when it is shown. The first
+    # rises by one from packet to packet and must never be later than the second. So all are
+    # decoded `ahead` frames early, as many as the part that needs most.
     ahead = max(part.reorder_frames for part in parts)
     with (
         av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
@@ -80,7 +81,10 @@ def iter_packets(path: Path, rate: Fraction) -> Iterator[av.Packet[av.VideoStrea
                 continue  # the empty packet that ends a stream
             frame = packet.pts * packet.time_base * rate
             if frame.denominator != 1:
-                raise WriteError(f"{path}: a frame at {float(frame / rate)} s is off the grid")
+                raise WriteError(
+                    f"{path}: want every frame at a multiple of {float(1 / rate)} s, found one at "
+                    f"{float(frame / rate)} s. Resume the dataset: that sets this episode aside."
+                )
             packet.pts = int(frame)
             yield packet
 
@@ -92,6 +96,7 @@ def _check_length(target: Path, parts: Sequence[VideoPart], rate: Fraction) -> N
         length_s = (stream.duration or 0) * (stream.time_base or Fraction(0))
         if stream.frames != want or length_s != want / rate:
             raise WriteError(
-                f"{target}: the joined video has {stream.frames} frames over {float(length_s)} s, "
-                f"want {want} over {float(want / rate)} s"
+                f"{target}: want {want} frames over {float(want / rate)} s in the joined video, "
+                f"found {stream.frames} over {float(length_s)} s. All saved episodes are still in "
+                "the folders of their own: resume the dataset to join them again."
             )

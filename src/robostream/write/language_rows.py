@@ -14,7 +14,7 @@ from robostream.write.camera_input import Fault
 from robostream.write.text_input import text_fault
 
 PERSISTENT = "language_persistent"
-# Styles that speak of what one camera sees.
+# Rows of these styles say something about what one camera sees.
 _CAMERA_STYLES = ("vqa", "trace")
 _TEXTS = ("role", "content", "style", "camera")
 
@@ -106,7 +106,7 @@ def _stored(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 
 
 def _calls_array(calls: Sequence[list[str] | None], kind: pa.DataType) -> pa.Array:
-    # Built from its parts, because pyarrow makes no nested arrays of the JSON type from objects.
+    # Built from its parts, because pa.array() cannot make lists of the JSON type.
     texts = pa.array([text for call in calls for text in call or ()], pa.string())
     if isinstance(kind.value_type, pa.BaseExtensionType):
         texts = kind.value_type.wrap_array(texts)

@@ -61,7 +61,7 @@ def all_columns(episode: RecordedEpisode, before: SavedSoFar, *, fps: float) -> 
     numbers = {task: number for number, task in enumerate(known)}
     return {
         **episode.columns,
-        # In double precision, for the statistics; the table stores what the feature says.
+        # The statistics are taken in double precision; the table stores float32.
         "timestamp": frames / fps,
         "frame_index": frames,
         "episode_index": np.full(length, before.num_episodes),

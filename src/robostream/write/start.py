@@ -139,7 +139,7 @@ def _recording_folder(root: str | Path) -> Path:
 
 
 def _check_free(root: Path) -> None:
-    # What a create() that was killed may leave is no dataset.
+    # A create() that was killed may leave a lock and a part of a file. They are no dataset.
     kept = (p for p in root.rglob("*") if p.is_file() and p.name != "lock" and p.suffix != ".part")
     if (found := next(kept, None)) is not None:
         raise WriteError(
@@ -166,8 +166,9 @@ def _resumed_options(
         ) from error
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
-            f"depth is stored with {DepthCoding.from_info(depth)} in this dataset; another coding "
-            f"({depth_encoder.coding}) would be read back as wrong distances"
+            f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
+            f"{depth_encoder.coding}; readers would take its codes for wrong distances. Leave "
+            "depth_encoder out to go on as before."
         )
     return RecordingOptions(encoder, depth_encoder, queue_frames)
 

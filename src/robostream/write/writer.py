@@ -92,7 +92,7 @@ class DatasetWriter:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes in the dataset, those saved but not yet published included."""
+        """Episodes in the dataset, and those saved that finalize() will bring into it."""
         return self._so_far.num_episodes
 
     @property
@@ -151,7 +151,7 @@ class DatasetWriter:
         self._units |= self._open_units
         self._camera_info = record.camera_info
         self._forget_open()
-        # Kept without the statistics: only where things lie is needed again.
+        # The whole record is on disk. Here only the files that the episode goes to are needed.
         self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
         self._join_closed_files()
 
@@ -229,16 +229,23 @@ class DatasetWriter:
             join.add_done_callback(_log_failure)
 
     def _require_recording(self) -> None:
-        if self._state != "recording":
+        if self._state == "finalizing":
             raise ModeError(
-                f"{self.root}: this writer is {self._state}; only finalize() may be called. "
-                "To add episodes, resume the dataset."
+                f"{self.root}: finalize() was begun and has failed, so this writer records no "
+                "more. Call finalize() again, then resume the dataset to add episodes."
+            )
+        if self._state == "closed":
+            raise ModeError(
+                f"{self.root}: finalize() has closed this writer. To add episodes, resume the "
+                "dataset."
             )
 
 
 def _log_failure(join: Future[None]) -> None:
     if not join.cancelled() and (error := join.exception()):
-        logger.warning("joining files in the background failed, finalize() will retry: %s", error)
+        logger.warning(
+            "joining saved episodes beside the recording failed; finalize() will do it: %s", error
+        )
 
 
 def _saved_before(meta: LeRobotDatasetMetadata) -> SavedSoFar:
