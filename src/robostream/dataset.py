@@ -136,7 +136,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
-        folder = Path(root) if root is not None else config.lerobot_home() / repo_id
+        folder = root if root is not None else config.lerobot_home() / repo_id
         writer = create_writer(
             folder,
             fps=fps,
@@ -150,7 +150,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             depth_encoder=depth_encoder,
             queue_frames=encoder_queue_maxsize,
         )
-        return cls._recording(repo_id, folder, writer)
+        return cls._recording(repo_id, writer)
 
     @classmethod
     def resume(
@@ -169,13 +169,13 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             depth_encoder=depth_encoder,
             queue_frames=encoder_queue_maxsize,
         )
-        return cls._recording(repo_id, Path(root), writer)
+        return cls._recording(repo_id, writer)
 
     @classmethod
-    def _recording(cls, repo_id: str, root: Path, writer: DatasetWriter) -> LeRobotDataset:
+    def _recording(cls, repo_id: str, writer: DatasetWriter) -> LeRobotDataset:
         dataset = cls.__new__(cls)
         dataset.repo_id = repo_id
-        dataset.meta = LeRobotDatasetMetadata(repo_id, root)
+        dataset.meta = LeRobotDatasetMetadata(repo_id, writer.root)
         dataset.delta_timestamps = None
         dataset.tolerance_s = config.TOLERANCE_S
         dataset.writer = writer

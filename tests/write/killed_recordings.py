@@ -3,6 +3,7 @@
 
     python -m tests.write.killed_recordings random FOLDER ROUNDS
     python -m tests.write.killed_recordings steps FOLDER
+    python -m tests.write.killed_recordings bad FOLDER
 
 Everything is imported once, then each recording and each resume runs in a forked process, so that
 dozens of them take seconds. Prints one line per kill; exits 1 at the first lost episode.
@@ -28,6 +29,7 @@ from robostream.write import DatasetWriter, resume_writer
 from tests.write.recording import check_dataset, load, quick_writer, record
 
 SMALL = {"video_files_size_in_mb": 0.006, "data_files_size_in_mb": 0.006}
+BAD = 2
 # What changes names on disk; a process may die before any of these.
 STEPS = ("rename", "replace", "mkdir", "rmdir", "unlink")
 
@@ -56,8 +58,8 @@ def record_forever(root: Path, reports: int) -> NoReturn:
         writer.finalize()
 
 
-def record_until_step(root: Path, reports: int, step: int) -> None:
-    """Two sessions, unless the process dies before its `step`-th change of a name on disk."""
+def die_before_step(step: int) -> None:
+    """Let this process be killed before its `step`-th change of a name on disk from now on."""
     left = step
     for name in STEPS:
         real: Callable[..., Any] = getattr(os, name)
@@ -70,6 +72,11 @@ def record_until_step(root: Path, reports: int, step: int) -> None:
             return _real(*args, **options)
 
         setattr(os, name, counted)
+
+
+def record_until_step(root: Path, reports: int, step: int) -> None:
+    """Two sessions, unless the process dies before its `step`-th change of a name on disk."""
+    die_before_step(step)
     for sessions in (2, 1):
         writer = open_writer(root)
         for _ in range(sessions):
@@ -159,8 +166,59 @@ def kill_at_every_step(folder: Path) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def save_with_a_bad_one(root: Path) -> None:
+    """Save six episodes, some joined already, and damage the record of the third."""
+    writer = quick_writer(root, data_files_size_in_mb=0.003, video_files_size_in_mb=0.01)
+    number = 0
+    for episode in range(6):
+        length = length_of(episode)
+        if episode == BAD:
+            record(writer, [length], first=2000)
+        else:
+            number = record(writer, [length], first=number)
+    writer._held.joiner.shutdown()
+    path = root / f".recording/episode-{BAD:06d}/episode.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tasks": ["\ud800"]}))
+
+
+def resume_until_step(root: Path, step: int) -> None:
+    die_before_step(step)
+    resume_writer(root).finalize()
+
+
+def check_set_aside(root: Path) -> None:
+    """After another resume the good episodes are in the dataset and the bad one is kept."""
+    resume_writer(root).finalize()
+    check_dataset(root, [length_of(episode) for episode in range(6) if episode != BAD])
+    kept = list((root / ".bad-episodes").iterdir())
+    assert [folder.name for folder in kept] == [f"episode-{BAD:06d}"]
+    states = pq.read_table(kept[0] / "rows.parquet")["observation.state"].to_pylist()
+    assert [state[0] for state in states] == [2000 + k for k in range(length_of(BAD))]
+
+
+def kill_while_setting_aside(folder: Path) -> None:
+    saved = folder / "saved"
+    _, status = os.waitpid(in_child(lambda: save_with_a_bad_one(saved)), 0)
+    assert status == 0
+    step, killed = 0, True
+    while killed:
+        step += 1
+        root = folder / f"step{step}"
+        shutil.copytree(saved, root)
+        _, status = os.waitpid(in_child(lambda r=root, s=step: resume_until_step(r, s)), 0)
+        killed = os.WIFSIGNALED(status)
+        assert killed or status == 0, "resuming failed"
+        _, status = os.waitpid(in_child(lambda r=root: check_set_aside(r)), 0)
+        if status:
+            sys.exit(f"{root}: killed before step {step}; see the error above")
+        print(f"step {step}", flush=True)
+        shutil.rmtree(root)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "random":
         kill_at_random(Path(sys.argv[2]), int(sys.argv[3]))
-    else:
+    elif sys.argv[1] == "steps":
         kill_at_every_step(Path(sys.argv[2]))
+    else:
+        kill_while_setting_aside(Path(sys.argv[2]))

@@ -20,7 +20,7 @@ from robostream.write.camera_summary import (
     summarise_colour,
     summarise_depth,
 )
-from robostream.write.statistics import NAMES, QUANTILES, column_stats
+from robostream.write.episode_stats import NAMES, QUANTILES, column_stats
 
 IMAGES = Path(__file__).parents[1] / "fixtures" / "images"
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from robostream.meta import DepthCoding
 from robostream.write import DepthEncoderConfig, VideoEncoderConfig
 from robostream.write.encoder_options import check_encoder, ffmpeg_options
+from tests.write.recording import NAMES, quick_writer
 
 
 def test_the_default_is_lerobots() -> None:
@@ -96,7 +98,31 @@ def test_auto_finds_an_encoder_that_works() -> None:
     assert chosen.codec != "auto"
 
 
-def test_images_too_narrow_for_x265_are_refused() -> None:
-    """x265 would damage the process's memory; the message names the limit."""
-    with pytest.raises(ValueError, match="narrower than 64 pixels"):
-        check_encoder(VideoEncoderConfig(codec="hevc"), width=48, height=48)
+@pytest.mark.parametrize(
+    ("camera", "shape"),
+    [("colour", (64, 62, 3)), ("depth", (64, 32, 1))],
+)
+def test_cameras_too_narrow_for_x265_are_refused(
+    tmp_path: Path, camera: str, shape: tuple[int, int, int]
+) -> None:
+    """x265 would damage the process's memory; the message names camera, limit, size and cure."""
+    features = {
+        "wide": {"dtype": "video", "shape": (32, 64, shape[2]), "names": NAMES},
+        camera: {"dtype": "video", "shape": shape, "names": NAMES},
+    }
+    size = f"{shape[1]}x{shape[0]}"
+    wanted = rf"^{camera}: want images at least 64 pixels wide .* found {size} .*dtype \"image\""
+    with pytest.raises(ValueError, match=wanted):
+        quick_writer(tmp_path / "a", features, encoder=VideoEncoderConfig(codec="libx265"))
+
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_refused_encoder_names_its_camera(tmp_path: Path) -> None:
+    """With several cameras, the message says which one the encoder refuses."""
+    features = {
+        "good": {"dtype": "video", "shape": (64, 64, 3), "names": NAMES},
+        "odd": {"dtype": "video", "shape": (64, 63, 3), "names": NAMES},
+    }
+    with pytest.raises(ValueError, match=r"^odd: the encoder h264 refuses 63x64"):
+        quick_writer(tmp_path / "a", features)

@@ -101,7 +101,12 @@ FAULTS = [
     ({"state": [0.0, 0.0, 0.0]}, "state: want a numpy array or tensor"),
     ({"done": True}, "done: want a numpy array or tensor, bool of shape (1,), found bool True"),
     ({"note": 3}, "note: want a text, found 3"),
-    ({"task": None}, "task: want a text"),
+    (
+        {"note": "caf\udce9"},
+        "note: want a text that UTF-8 can store, found '\\udce9' at character 3",
+    ),
+    ({"task": None}, "task: want a text, found None"),
+    ({"task": "\ud800"}, "task: want a text that UTF-8 can store, found '\\ud800' at character 0"),
     ({"index": np.array([0])}, "index: filled in by the writer"),
     ({"speed": np.zeros(1)}, "speed: no such feature; the dataset has cam, depth"),
     ({"cam": IMAGE[:3]}, "cam: want shape (4, 6, 3) or (3, 4, 6), found (3, 6, 3)"),
@@ -115,6 +120,22 @@ FAULTS = [
     ({"language_persistent": "hello"}, "language_persistent: want a list of rows"),
     ({"language_persistent": [{"role": "user"}]}, "want a timestamp in seconds"),
     ({"language_persistent": [{"role": "user", "x": 1}]}, "found 'x' too"),
+    (
+        {"language_persistent": [{"role": "user", "timestamp": 0.0, "content": "\ud800"}]},
+        "language_persistent: content: want a text that UTF-8 can store",
+    ),
+    (
+        {"language_persistent": [{"role": "r", "timestamp": 0.0, "tool_calls": ["\ud800"]}]},
+        "language_persistent: tool_calls: want a text that UTF-8 can store",
+    ),
+    (
+        {"language_persistent": [{"role": "r", "timestamp": 0.0, "tool_calls": [b"x"]}]},
+        "want tool_calls that JSON can store",
+    ),
+    (
+        {"language_persistent": [{"role": "r", "timestamp": 0.0, "tool_calls": "say"}]},
+        "want a list of tool_calls",
+    ),
     (
         {"language_persistent": [{"role": "user", "timestamp": 0.0, "style": "vqa"}]},
         "want a camera for the styles vqa, trace",

@@ -33,3 +33,13 @@ def test_saved_episodes_survive_a_kill_before_every_change_of_a_name(tmp_path: P
 
     assert len(steps) > 80
     assert steps[-1].endswith("3 reported, 3 found")
+
+
+@pytest.mark.slow
+def test_setting_an_episode_aside_survives_a_kill_before_every_change_of_a_name(
+    tmp_path: Path,
+) -> None:
+    """Resume, killed anywhere while it sets a bad episode aside, is completed by the next one."""
+    steps = run("bad", str(tmp_path))
+
+    assert len(steps) > 60

@@ -130,6 +130,18 @@ def test_a_refused_frame_leaves_the_episode_as_it_was(tmp_path: Path) -> None:
     check_dataset(tmp_path / "a", [5])
 
 
+def test_a_task_that_cannot_be_stored_is_refused_at_once(tmp_path: Path) -> None:
+    """A text that is not valid UTF-8 never reaches an episode, so every episode can be saved."""
+    with quick_writer(tmp_path / "a") as writer:
+        record(writer, [2])
+        with pytest.raises(FrameError, match=r"frame 0 of episode 1.*\n.*task: want a text that"):
+            writer.add_frame(frame(2, task="move \ud800"))
+        record(writer, [3], first=2)
+
+    check_dataset(tmp_path / "a", [2, 3])
+    assert list(load(tmp_path / "a").tasks) == ["move"]
+
+
 def test_cleared_frames_leave_nothing(tmp_path: Path) -> None:
     """After clear_episode_buffer() the next episode starts anew."""
     with quick_writer(tmp_path / "a") as writer:
@@ -207,17 +219,6 @@ def test_a_dataset_is_never_created_over_another(tmp_path: Path) -> None:
     quick_writer(tmp_path / "empty").finalize()
     with pytest.raises(WriteError, match=r"want a new or empty folder, found meta/info\.json"):
         quick_writer(tmp_path / "empty")
-
-
-def test_two_writers_cannot_open_one_dataset(tmp_path: Path) -> None:
-    """The second is refused with the process of the first; afterwards the way is free."""
-    first = quick_writer(tmp_path / "a")
-    with pytest.raises(WriteError, match=r"another writer \(process \d+\)"):
-        resume_writer(tmp_path / "a")
-    first.finalize()
-    resume_writer(tmp_path / "a").finalize()
-
-    assert not (tmp_path / "a/.recording").exists()
 
 
 def test_image_cameras_are_png_inside_parquet(tmp_path: Path) -> None:

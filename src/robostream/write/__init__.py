@@ -1,8 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording: frames in, a LeRobot v3.0 dataset out."""
+"""Recording: frames in, a LeRobot v3.0 dataset out.
+
+A frame's way, from top to bottom:
+
+start.py              create_writer and resume_writer: the checks, the lock, then a writer
+writer.py             DatasetWriter: what a program that records calls
+lock.py               one writer per dataset
+held.py               what an open writer holds, given back when it is dropped
+failures.py           a refusal of the disk or an encoder, told as a WriteError
+
+recorded_features.py  which features can be recorded, and by which encoder
+frame_check.py        every fault of a frame given to add_frame()
+camera_input.py       a camera's value in a frame, as pixels
+text_input.py         a text in a frame: one that UTF-8 can store
+language_rows.py      language annotations: checked, and as an Arrow column
+
+episode_buffer.py     EpisodeBuffer: the frames of the episode that is being recorded
+camera_thread.py      the thread that encodes one camera's images while recording goes on
+camera_sink.py        what that thread does with an image: encode it and summarise it
+encoder.py            one MP4 that is being encoded
+encoder_options.py    what people set about encoding, as FFmpeg's encoders take it
+camera_summary.py     the statistics of a camera's images
+episode_stats.py      the statistics of columns, and of several episodes together
+
+saved_so_far.py       counts, tasks and open files after each saved episode
+file_places.py        which file of the dataset an episode goes to
+row_table.py          an episode's rows as an Arrow table
+video_info.py         what info.json says about a camera
+staging.py            .recording/: the folders of saved episodes until finalize()
+
+jobs.py               which saved episodes make up which file
+join_data.py          one Parquet file out of the rows of several episodes, and back
+join_video.py         one MP4 out of the videos of several episodes, and back
+tables.py             the metadata with the saved episodes in it
+episode_fault.py      what is wrong with a saved episode
+bad_episodes.py       damaged episodes are set aside, so that the others can be published
+renumber.py           new numbers for the saved episodes after one that was set aside
+publish.py            join all, write the metadata, move everything into the dataset
+"""
 
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
-from robostream.write.opening import create_writer, resume_writer
+from robostream.write.start import create_writer, resume_writer
 from robostream.write.writer import DatasetWriter
 
 __all__ = [

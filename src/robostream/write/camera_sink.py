@@ -23,7 +23,7 @@ from robostream.write.camera_summary import (
     summarise_depth,
 )
 from robostream.write.encoder import EncodedVideo, VideoEncoder, VideoSpec
-from robostream.write.statistics import FeatureStats
+from robostream.write.episode_stats import FeatureStats
 
 _PNG_LEVEL = 6  # what LeRobot stores image-dtype cameras with
 
@@ -45,7 +45,7 @@ class CameraSink:
     Pictures are kept in memory until the episode is saved; videos and summaries are not.
 
     Args:
-        scratch: A file for the summaries, which are too many to hold for an hour-long episode.
+        scratch: A file for the summaries; those of an hour-long episode would fill the memory.
         depth: Whether the images are distances.
         video: Path and specification of the video; None stores pictures instead.
     """
@@ -74,7 +74,7 @@ class CameraSink:
         return CameraResult(self._stats(), video, self._pictures)
 
     def abandon(self) -> None:
-        """Close all files; what they hold is of no use."""
+        """Close all files; nobody needs what they hold."""
         with contextlib.suppress(OSError):  # a full disk refuses what is still to be written
             self._summaries.close()
         if self._encoder is not None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is kept of each image for its camera's statistics, and the statistics made of it. Pure.
 
-Which images count is known only when the episode ends, so every image is reduced to a small array
-at once: a colour image to its exact histograms, a depth image to its moments and 4096 quantiles.
+Only when an episode ends is it known which of its images count. So each image is at once reduced
+to a small array: a colour image to its exact histograms, a depth image to its moments and 4096
+quantiles.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from robostream.write.statistics import QUANTILES, FeatureStats, quantile_rank
+from robostream.write.episode_stats import QUANTILES, FeatureStats, quantile_rank
 
 _LEVELS = 256
 _COLOURS = 3

@@ -57,11 +57,15 @@ class CameraThread:
             self._offer(None)
             self._wait()
         except EncoderStalledError:
-            return  # its thread waits in the encoder's code for ever, and cannot be stopped
+            return  # the thread hangs inside the encoder, and Python cannot stop a thread
         self._thread.join()
 
+    def abandon(self) -> None:
+        """Let the thread end within a second or so, without a result; waits for nothing."""
+        self._cancelled = True
+
     def _offer(self, item: Pixels | None) -> None:
-        # Not a plain put: nobody empties the queue of a thread that has failed.
+        # A plain put() would wait for ever if the thread has failed: nobody empties its queue then.
         while not self._result.done():
             try:
                 self._queue.put(item, timeout=_POLL_S)
@@ -88,7 +92,7 @@ class CameraThread:
             try:
                 return self._queue.get(timeout=1.0)
             except queue.Empty:
-                if self._cancelled:  # while it was stalled, so that the end could not be queued
+                if self._cancelled:  # by abandon(), or by a cancel() that met a full queue
                     return None
 
     def _run(self) -> None:
@@ -107,6 +111,7 @@ class CameraThread:
         if self._cancelled:
             self._sink.abandon()
             return None
-        # Finishing encodes all that was held back, dozens of images for some codecs.
+        # To finish, some codecs encode dozens of images they held back. So the clock that tells
+        # whether the encoder has stalled starts later by the time of four stalls.
         self._busy_since = time.monotonic() + 4 * config.ENCODER_STALL_S
         return self._sink.finish()

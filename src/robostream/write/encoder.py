@@ -20,8 +20,12 @@ from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
 from robostream.write.encoder_options import VideoEncoderConfig, ffmpeg_options
 
-# No codec stores a frame further ahead of one that is shown earlier.
+# A codec may store a frame before others that are shown earlier, but before no more than these.
 _MAX_REORDER_FRAMES = 16
+_CURE = (
+    "Call clear_episode_buffer() and record this episode again; if it happens again, choose "
+    "another codec."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,12 @@ class VideoEncoder:
         """Encode what the codec still holds back, close the file and return what it has."""
         self._mux(None)
         self._container.close()
-        # Every image is in the file once, or the file is not kept: a short video would shift all
-        # later episodes against their rows.
+        # The file must hold each image once. If one were missing, the pictures of all later
+        # episodes in the joined file would no longer belong to their rows.
         if sorted(self._shown) != list(range(self._num_frames)):
             raise WriteError(
                 f"{self._path.name}: the encoder {self._spec.options.codec} returned "
-                f"{len(self._shown)} frames for {self._num_frames} images"
+                f"{len(self._shown)} frames for {self._num_frames} images. {_CURE}"
             )
         late = max(place - shown for place, shown in enumerate(self._shown))
         parameters = self._stream.codec_context.extradata or b""
@@ -102,7 +106,7 @@ class VideoEncoder:
 
     def abandon(self) -> None:
         """Close the file without finishing it."""
-        # Closing writes an index for what is there; on a full disk that fails, and does not matter.
+        # Closing also writes an index. On a full disk that fails, but nobody needs the file.
         with contextlib.suppress(OSError, av.FFmpegError):
             self._container.close()
 
@@ -118,8 +122,11 @@ class VideoEncoder:
     def _mux(self, picture: av.VideoFrame | None) -> None:
         for packet in self._stream.encode(picture):
             if packet.pts is None:
-                raise WriteError(f"{self._path.name}: the encoder returned a frame without a time")
-            # The decode times are ours: for episodes of a frame or two x265 leaves them undefined.
+                raise WriteError(
+                    f"{self._path.name}: the encoder {self._spec.options.codec} returned a frame "
+                    f"without a time. {_CURE}"
+                )
+            # We count the decode times ourselves: x265 sets none in an episode of a frame or two.
             packet.dts = len(self._shown) - _MAX_REORDER_FRAMES
             packet.duration = 1
             self._shown.append(packet.pts)

@@ -128,10 +128,12 @@ def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:
 def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> None:
     """Open the encoder once, so that wrong options are told before anything is recorded."""
     size = f"{width}x{height}"
-    if options.codec in ("hevc", "libx265") and width < config.MIN_HEVC_WIDTH_PX:
+    if options.codec == "hevc" and width < config.MIN_HEVC_WIDTH_PX:
         raise ValueError(
-            f"the encoder {options.codec} is not used for {size}: x265 damages memory for images "
-            f"narrower than {config.MIN_HEVC_WIDTH_PX} pixels. Choose another codec or size."
+            f"want images at least {config.MIN_HEVC_WIDTH_PX} pixels wide for the codec hevc, "
+            f"found {size} (width x height): its encoder, x265, damages the memory of the process "
+            "for narrower ones. Record wider images, choose another codec, or store the camera "
+            'with dtype "image".'
         )
     try:
         unused = _open_encoder(options, width=width, height=height)
@@ -142,7 +144,10 @@ def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> No
             "(most codecs want even numbers)."
         ) from error
     if unused:
-        raise ValueError(f"the encoder {options.codec} has no option {', '.join(sorted(unused))}")
+        raise ValueError(
+            f"the encoder {options.codec} has no option {', '.join(sorted(unused))}. Take it out "
+            "of extra_options."
+        )
 
 
 def _tuning(options: VideoEncoderConfig) -> dict[str, OptionValue | None]:
@@ -196,7 +201,7 @@ def _is_built_in(codec: str) -> bool:
 
 @functools.cache
 def _first_working_codec() -> str:
-    # FFmpeg may be built with an encoder whose hardware this machine lacks: only opening it tells.
+    # FFmpeg may have an encoder for hardware that this machine lacks. Only opening it tells.
     for codec in HARDWARE_CODECS:
         if not _is_built_in(codec):
             continue
@@ -216,5 +221,5 @@ def _open_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> se
     context.time_base = Fraction(1, 30)
     context.options = ffmpeg_options(options)
     context.open()
-    # FFmpeg takes what it knows out of the options and leaves the rest.
+    # open() has removed the options that the encoder knows. What is left, it does not know.
     return set(context.options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turning what the disk or an encoder refuses into an error that says what is safe."""
+"""When the disk or an encoder refuses: an error that says what failed and what is safe."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from robostream.errors import FrameError
 from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, Features
 from robostream.write.camera_input import Fault, accept_image
 from robostream.write.language_rows import accept_rows
+from robostream.write.text_input import text_fault
 
 TASK = "task"
 
@@ -60,9 +61,10 @@ def _key_faults(frame: Mapping[str, Any], wanted: Features) -> list[str]:
         for name, entry in wanted.items()
         if name not in frame and entry["dtype"] != "language"
     ]
-    if not isinstance(frame.get(TASK), str):
-        found = repr(frame[TASK]) if TASK in frame else "none"
-        faults.append(f"task: want a text that says what the robot is doing, found {found}")
+    if TASK not in frame:
+        faults.append("task: missing; want a text that says what the robot is doing")
+    elif fault := text_fault(frame[TASK]):
+        faults.append(f"task: {fault}")
     for name in frame:
         if name in DEFAULT_FEATURES:
             faults.append(f"{name}: filled in by the writer; leave it out of the frame")
@@ -78,7 +80,8 @@ def _accept(name: str, entry: Mapping[str, Any], value: Any, unit: str | None) -
     if dtype == "language":
         return accept_rows(name, value)
     if dtype == "string":
-        return value if isinstance(value, str) else Fault(f"want a text, found {value!r}")
+        fault = text_fault(value)
+        return value if fault is None else Fault(fault)
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu().numpy()
     if not isinstance(value, np.ndarray):

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from robostream.meta import DatasetInfo
+from robostream.meta import DatasetInfo, sync_folder
 from robostream.write.encoder import frame_rate
-from robostream.write.join_data import join_rows
-from robostream.write.join_video import VideoPart, join_videos
-from robostream.write.layout import FilePlace
+from robostream.write.file_places import FilePlace
+from robostream.write.join_data import join_rows, split_rows
+from robostream.write.join_video import VideoPart, join_videos, split_videos
 from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,
@@ -22,7 +22,7 @@ from robostream.write.staging import (
     video_path,
 )
 
-_DATA = ""  # the stream of rows; every other stream is named by its camera
+DATA = ""  # the stream of rows; every other stream is named by its camera
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class JoinJob:
     def relative_path(self, info: DatasetInfo) -> str:
         """Return where the file lies in the dataset."""
         numbers = {"chunk_index": self.place.chunk, "file_index": self.place.file}
-        if self.stream == _DATA:
+        if self.stream == DATA:
             return info.data_path.format(**numbers)
         assert info.video_path is not None  # DatasetInfo.check: videos have a path
         return info.video_path.format(video_key=self.stream, **numbers)
@@ -71,11 +71,11 @@ def run_job(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     """Make the file, unless it is made already, then drop the parts it was made of."""
     relative = job.relative_path(info)
     target = staging.ready / relative
-    sources = [_part_path(staging, episode, job.stream) for episode in job.episodes]
+    sources = [part_path(staging, episode, job.stream) for episode in job.episodes]
     if not target.exists():
         aside = staging.aside / relative.replace("/", "+")
         aside.parent.mkdir(parents=True, exist_ok=True)
-        if job.stream == _DATA:
+        if job.stream == DATA:
             join_rows(sources, aside)
         else:
             join_videos(_video_parts(job, sources), aside, rate=frame_rate(info.fps))
@@ -83,8 +83,23 @@ def run_job(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     remove_files(sources)
 
 
+def split_file(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
+    """Take the made file apart: bring back the parts it was made of, then drop it."""
+    target = staging.ready / job.relative_path(info)
+    staging.aside.mkdir(parents=True, exist_ok=True)
+    asides = [staging.aside / f"part-{episode.saved_as}" for episode in job.episodes]
+    if job.stream == DATA:
+        split_rows(target, asides)
+    else:
+        split_videos(target, _video_parts(job, asides), rate=frame_rate(info.fps))
+    for aside, episode in zip(asides, job.episodes, strict=True):
+        place_whole(aside, part_path(staging, episode, job.stream))
+    target.unlink()
+    sync_folder(target.parent)
+
+
 def _places(episode: StagedEpisode) -> dict[str, FilePlace]:
-    return {_DATA: episode.data, **{key: video.place for key, video in episode.videos.items()}}
+    return {DATA: episode.data, **{key: video.place for key, video in episode.videos.items()}}
 
 
 def _members(
@@ -94,9 +109,10 @@ def _members(
     return tuple(run)[::-1]
 
 
-def _part_path(staging: StagingFolder, episode: StagedEpisode, stream: str) -> Path:
-    folder = staging.episode(episode.episode_index)
-    return rows_path(folder) if stream == _DATA else video_path(folder, stream)
+def part_path(staging: StagingFolder, episode: StagedEpisode, stream: str) -> Path:
+    """Return the file of a saved episode that holds a stream, until it is joined."""
+    folder = staging.episode(episode.saved_as)
+    return rows_path(folder) if stream == DATA else video_path(folder, stream)
 
 
 def _video_parts(job: JoinJob, sources: Sequence[Path]) -> list[VideoPart]:

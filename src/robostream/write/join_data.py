@@ -27,5 +27,12 @@ def join_rows(parts: Sequence[Path], target: Path) -> None:
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
+def split_rows(joined: Path, targets: Sequence[Path]) -> None:
+    """Write each episode of a joined file into a file of its own: the reverse of `join_rows`."""
+    with pq.ParquetFile(joined) as file:
+        for group, target in enumerate(targets):
+            write_rows(file.read_row_group(group), target)
+
+
 def _writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=True)

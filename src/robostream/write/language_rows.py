@@ -11,9 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from robostream.write.camera_input import Fault
+from robostream.write.text_input import text_fault
 
 PERSISTENT = "language_persistent"
-# Styles that speak of what one camera sees.
+# Rows of these styles say something about what one camera sees.
 _CAMERA_STYLES = ("vqa", "trace")
 _TEXTS = ("role", "content", "style", "camera")
 
@@ -33,7 +34,7 @@ def accept_rows(name: str, value: Any) -> list[dict[str, Any]] | Fault:
     fields = language_fields(name)
     for row in value:
         if fault := _row_fault(row, fields):
-            return Fault(f"{fault} in the row {dict(row)!r}")
+            return Fault(f"{fault}; the row is {dict(row)!r}")
     return [_stored(row, fields) for row in value]
 
 
@@ -75,13 +76,27 @@ def _row_fault(row: Mapping[str, Any], fields: Sequence[str]) -> str | None:
         return f"want the fields {', '.join(fields)}, found {', '.join(map(repr, unknown))} too"
     if not isinstance(row.get("role"), str):
         return "want a role (a text)"
-    if wrong := [f for f in _TEXTS if not isinstance(row.get(f), str | None)]:
-        return f"want texts or None for {', '.join(wrong)}"
+    for field in _TEXTS:
+        if row.get(field) is not None and (fault := text_fault(row[field])):
+            return f"{field}: {fault}"
     if "timestamp" in fields and not isinstance(row.get("timestamp"), int | float):
         return "want a timestamp in seconds"
     if (row.get("style") in _CAMERA_STYLES) != bool(row.get("camera")):
         return f"want a camera for the styles {', '.join(_CAMERA_STYLES)} and for no other"
-    return None
+    return _calls_fault(row.get("tool_calls"))
+
+
+def _calls_fault(calls: Any) -> str | None:
+    if calls is None:
+        return None
+    if not isinstance(calls, list | tuple):
+        return "want a list of tool_calls, or None"
+    try:
+        text = json.dumps(calls, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        return f"want tool_calls that JSON can store, but {error}"
+    fault = text_fault(text)
+    return f"tool_calls: {fault}" if fault else None
 
 
 def _stored(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
@@ -91,7 +106,7 @@ def _stored(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 
 
 def _calls_array(calls: Sequence[list[str] | None], kind: pa.DataType) -> pa.Array:
-    # Built from its parts, because pyarrow makes no nested arrays of the JSON type from objects.
+    # Built from its parts, because pa.array() cannot make lists of the JSON type.
     texts = pa.array([text for call in calls for text in call or ()], pa.string())
     if isinstance(kind.value_type, pa.BaseExtensionType):
         texts = kind.value_type.wrap_array(texts)

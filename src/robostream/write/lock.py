@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -17,18 +18,36 @@ class WriterLock:
 
     def __init__(self, staging: Path) -> None:
         self._staging = staging
+        self._process = os.getpid()
         self._handle = _acquire(staging)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this process took the lock; a forked child only has a copy of it."""
+        return os.getpid() == self._process
 
     def release(self) -> None:
         """Give the lock back; the staging folder goes with it if nothing is left in it."""
         if self._handle < 0:
             return
-        # Unlinked while still held: whoever opened the same file sees that it is gone and retries.
-        (self._staging / _NAME).unlink(missing_ok=True)
-        if not any(self._staging.iterdir()):
-            self._staging.rmdir()
-        os.close(self._handle)
-        self._handle = -1
+        if self.is_mine:
+            # The file is deleted while the lock is held. Whoever has opened it meanwhile, to lock
+            # it next, sees that it is deleted and starts again with a new file.
+            (self._staging / _NAME).unlink(missing_ok=True)
+            if not any(self._staging.iterdir()):
+                self._staging.rmdir()
+        self._close()
+
+    def drop(self) -> None:
+        """Give the lock back as far as possible; raises nothing, for nobody is there to be told."""
+        with contextlib.suppress(OSError):
+            self.release()
+        self._close()
+
+    def _close(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
 
 def _acquire(staging: Path) -> int:
@@ -41,17 +60,31 @@ def _acquire(staging: Path) -> int:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            holder = os.read(handle, 64).decode(errors="replace").strip() or "unknown"
+            holder = os.read(handle, 1000).decode(errors="replace")
             os.close(handle)
-            raise WriteError(
-                f"{staging.parent}: another writer (process {holder}) is recording into this "
-                "dataset. Wait for its finalize(), or stop it, then try again."
-            ) from error
+            raise WriteError(_held_text(staging.parent, holder)) from error
         if _is_current(handle, staging / _NAME):
             os.ftruncate(handle, 0)
-            os.write(handle, str(os.getpid()).encode())
+            os.write(handle, _this_process().encode())
             return handle
         os.close(handle)
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {os.uname().nodename}"
+
+
+def _held_text(root: Path, holder: str) -> str:
+    if holder == _this_process():
+        return (
+            f"{root}: this process ({holder}) has a writer open on this dataset already. Call its "
+            "finalize(), or delete the last reference to it, then try again. If an error was "
+            "raised, its traceback may hold one; a new process can always resume."
+        )
+    return (
+        f"{root}: another writer ({holder or 'unknown process'}) is recording into this dataset. "
+        "Wait until it has called finalize(), or stop it, then try again."
+    )
 
 
 def _is_current(handle: int, path: Path) -> bool:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From saved episodes to the dataset: join, decide, move into place; taken up again anywhere."""
+"""Bringing saved episodes into the dataset: join them, write the metadata, move it all into place.
+
+A writer that is killed at any point of this leaves a state from which the next one goes on.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,9 @@ from robostream.meta import (
     sync_folder,
     tasks_to_arrow,
 )
+from robostream.write.bad_episodes import remove_saved
+from robostream.write.file_places import MB, FilePlace
 from robostream.write.jobs import all_jobs, run_job
-from robostream.write.layout import MB, FilePlace
 from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,
@@ -40,23 +44,32 @@ from robostream.write.tables import (
 )
 
 _TABLE_FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
-# Files of data and videos go first. info.json comes last: it counts the episodes, so until then a
-# reader that goes by the metadata finds nothing new.
+# The order in which the metadata is moved, after rows and videos. info.json comes last: it counts
+# the episodes, so until it is there a reader finds nothing new.
 _LATER = (config.TASKS_PATH, config.STATS_PATH, config.INFO_PATH)
 
 logger = logging.getLogger(__name__)
 
 
-def publish_saved(staging: StagingFolder) -> None:
-    """Bring every saved episode into the dataset; also finishes what an earlier try began."""
+def finish_publishing(staging: StagingFolder) -> None:
+    """Complete what a killed writer had begun to move into the dataset, and clear up after it."""
     staging.clean()
     if staging.publish.exists():
         _move_into_place(staging)
+
+
+def publish_saved(staging: StagingFolder) -> None:
+    """Bring every saved episode into the dataset; also finishes what an earlier try began."""
+    finish_publishing(staging)
     if not staging.episodes():
         remove_folder(staging.ready)
         return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
     episodes = load_staged(staging, first=meta.total_episodes)
+    if not episodes:
+        remove_folder(staging.ready)
+        remove_saved(staging)
+        return
     for job in all_jobs(episodes):
         run_job(job, staging, meta.info)
     _write_metadata(staging, meta, episodes)
@@ -67,7 +80,7 @@ def publish_saved(staging: StagingFolder) -> None:
 
 
 def first_new_place(meta: LeRobotDatasetMetadata, prefix: str) -> FilePlace:
-    """Return the file after the last that holds episodes, by `prefix`/chunk_index and so on."""
+    """Return the place after the last file that the columns `prefix`/... of the table name."""
     if len(meta.episodes) == 0:
         return FilePlace(0, 0)
     chunks = meta.episodes[f"{prefix}/chunk_index"]
@@ -80,7 +93,8 @@ def first_new_place(meta: LeRobotDatasetMetadata, prefix: str) -> FilePlace:
 def _write_metadata(
     staging: StagingFolder, meta: LeRobotDatasetMetadata, episodes: Sequence[StagedEpisode]
 ) -> None:
-    # An earlier try may have cut the episode table otherwise, by size rules changed since.
+    # An earlier try that failed may have left other files here: somebody may have changed the size
+    # limits in info.json since, by which the episode table is cut into files.
     remove_folder(staging.ready / "meta")
     tasks = new_tasks(list(meta.tasks), episodes)
     for path, table in _episode_files(meta, episodes):
@@ -112,7 +126,7 @@ def _episode_files(
 
 
 def _earlier_files(root: Path) -> dict[FilePlace, Path]:
-    # By the files themselves: tables of other recorders need not say where their rows lie.
+    # Found by their names, because not every recorder writes into the table where its rows lie.
     found = {}
     for path in (root / "meta/episodes").glob("*/*.parquet"):
         if match := _TABLE_FILE.search(path.as_posix()):
@@ -149,8 +163,7 @@ def _move_into_place(staging: StagingFolder) -> None:
     for relative in sorted(files, key=_moving_order):
         if (staging.publish / relative).is_file():
             place_whole(staging.publish / relative, staging.root / relative)
-    for folder in staging.episodes():
-        remove_folder(folder)
+    remove_saved(staging)
     remove_folder(staging.publish)
 
 

@@ -40,10 +40,18 @@ def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Feat
 def check_cameras(
     info: DatasetInfo, encoder: VideoEncoderConfig, depth_encoder: DepthEncoderConfig
 ) -> None:
-    """Raise ValueError if an encoder cannot encode a camera's images."""
-    sizes = {(is_depth(info.features[k]), *image_shape(info.features[k])) for k in info.video_keys}
-    for depth, _, height, width in sorted(sizes):
-        check_encoder(depth_encoder.video if depth else encoder, width=width, height=height)
+    """Raise ValueError, naming the camera, if its encoder cannot encode its images."""
+    checked = set()
+    for key in info.video_keys:
+        depth = is_depth(info.features[key])
+        _, height, width = image_shape(info.features[key])
+        if (depth, height, width) in checked:
+            continue
+        try:
+            check_encoder(depth_encoder.video if depth else encoder, width=width, height=height)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from error
+        checked.add((depth, height, width))
 
 
 def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
@@ -61,7 +69,7 @@ def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
 
 
 def _marked(entry: dict[str, Any]) -> dict[str, Any]:
-    # One channel means depth; readers go by the mark.
+    # A camera with one channel records depth. Readers only look at this mark.
     if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
         return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
     return entry

@@ -16,7 +16,7 @@ from robostream.meta import Features
 from robostream.write.language_rows import language_array, language_schema, language_type
 
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-# An Arrow array of bytes ends at 2 GiB; columns of images are built in pieces of this many.
+# An Arrow array holds at most 2 GiB of bytes, so a column of images is built in pieces.
 _IMAGES_PER_PIECE = 256
 
 Array = npt.NDArray[Any]
@@ -73,7 +73,8 @@ def _field(name: str, entry: Mapping[str, Any]) -> pa.Field:
         return pa.field(name, pa.list_(value, shape[0]))
     for _ in shape:
         value = pa.list_(value)
-    # `datasets` knows arrays of 2 to 5 axes by an extension type; its name lies beside the lists.
+    # The `datasets` library knows arrays of 2 to 5 axes by the name of an extension type, which is
+    # written into the field's metadata.
     kind = f"datasets.features.features.Array{len(shape)}DExtensionType"
     extension = {
         "ARROW:extension:name": kind,

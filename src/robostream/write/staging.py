@@ -8,6 +8,8 @@
       aside/             files being joined
       ready/             joined files, whole, at their path in the dataset
       publish/           what ready/ is called once everything is in it; being moved into place
+    .bad-episodes/
+      episode-000007/    a saved episode that resume could not use, with the reason in why_bad.txt
 
 Every step ends in one rename, so a killed writer leaves each thing done or not done:
 
@@ -15,12 +17,15 @@ Every step ends in one rename, so a killed writer leaves each thing done or not 
 - A file appears in `ready` when it is whole. Its episodes' parts are then superfluous.
 - `ready` becomes `publish` when it holds everything, the metadata too: the recording is decided.
   From then on the files are only moved, info.json last, and moving can be taken up anywhere.
+- A bad episode gets its why_bad.txt, and from then on nobody counts it. When the others are in the
+  dataset, its folder is moved out of `.recording`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,12 +34,13 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.meta import sync_folder
-from robostream.write.layout import FilePlace
+from robostream.meta import sync_folder, write_bytes_atomic
+from robostream.write.file_places import FilePlace
 
 _ROWS = "rows.parquet"
 _RECORD = "episode.json"
-_PREFIX = "episode-"
+_WHY_BAD = "why_bad.txt"
+_EPISODE = re.compile(r"episode-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,8 @@ class StagedEpisode:
     """Everything about a saved episode that its rows and videos do not say.
 
     Attributes:
+        saved_as: The number in its folder's name. Its `episode_index` is smaller if an episode
+            before it was set aside.
         start_frame: Its first global frame index.
         tasks: Its task texts, in the order of first appearance.
         data: The Parquet file it goes to.
@@ -64,6 +72,7 @@ class StagedEpisode:
         camera_info: What info.json does not know about a camera yet.
     """
 
+    saved_as: int
     episode_index: int
     start_frame: int
     num_frames: int
@@ -84,15 +93,16 @@ class StagingFolder:
         self.aside = self.path / "aside"
         self.ready = self.path / "ready"
         self.publish = self.path / "publish"
+        self.bad_episodes = root / ".bad-episodes"
 
-    def episode(self, episode_index: int) -> Path:
+    def episode(self, saved_as: int) -> Path:
         """Return the folder of a saved episode."""
-        return self.path / f"{_PREFIX}{episode_index:06d}"
+        return self.path / f"episode-{saved_as:06d}"
 
-    def episodes(self) -> list[Path]:
-        """Return the folders of all saved episodes, in order."""
-        found = [p for p in self.path.iterdir() if p.name.startswith(_PREFIX)]
-        return sorted(found, key=lambda folder: int(folder.name.removeprefix(_PREFIX)))
+    def episodes(self) -> dict[int, Path]:
+        """Return the folders of all saved episodes, the bad ones too, by number and in order."""
+        matches = [(_EPISODE.fullmatch(folder.name), folder) for folder in self.path.iterdir()]
+        return dict(sorted((int(match[1]), folder) for match, folder in matches if match))
 
     def clean(self) -> None:
         """Remove what an interrupted writer left unfinished."""
@@ -117,21 +127,55 @@ def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:
     for file in staging.open.iterdir():
         sync_file(file)
     sync_folder(staging.open)
-    os.rename(staging.open, staging.episode(record.episode_index))
+    os.rename(staging.open, staging.episode(record.saved_as))
     sync_folder(staging.path)
 
 
+def read_record(folder: Path) -> StagedEpisode:
+    """Return what is kept about the saved episode in a folder; WriteError if it is damaged."""
+    path = folder / _RECORD
+    try:
+        record = _parse(json.loads(path.read_text()))
+    except FileNotFoundError as error:
+        raise WriteError(f"{path} is missing") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise WriteError(f"{path} is damaged: {error!r}") from error
+    if folder.name != f"episode-{record.saved_as:06d}":
+        raise WriteError(f"{path} is the record of episode {record.saved_as}")
+    return record
+
+
+def replace_record(folder: Path, record: StagedEpisode) -> None:
+    """Change what is kept about the saved episode in a folder."""
+    write_bytes_atomic(folder / _RECORD, json.dumps(asdict(record)).encode())
+
+
 def load_staged(staging: StagingFolder, *, first: int) -> list[StagedEpisode]:
-    """Return the saved episodes, which must be numbered from `first` without a gap."""
-    records = [_parse((folder / _RECORD).read_text()) for folder in staging.episodes()]
-    found = [record.episode_index for record in records]
-    if found != list(range(first, first + len(found))):
+    """Return the saved episodes that are not bad; all must be numbered from `first`, no gap."""
+    folders = staging.episodes()
+    if list(folders) != list(range(first, first + len(folders))):
         raise WriteError(
-            f"{staging.path}: want saved episodes numbered from {first}, found {found}. The folder "
-            "was changed by hand, or copied in part: restore the missing ones, or move away those "
-            "after the gap, then resume again."
+            f"{staging.path}: want saved episodes numbered from {first} without a gap, found "
+            f"{list(folders)}. Somebody deleted some, or copied only a part of the folder: bring "
+            "the missing ones back, or move away those after the gap, then resume again."
         )
-    return records
+    try:
+        return [read_record(folder) for folder in folders.values() if why_bad(folder) is None]
+    except WriteError as error:
+        raise WriteError(
+            f"{error}. Resume the dataset: that sets this episode aside and keeps the others."
+        ) from error
+
+
+def why_bad(folder: Path) -> str | None:
+    """Return why the saved episode in a folder is bad, or None if it was not marked as bad."""
+    path = folder / _WHY_BAD
+    return path.read_text() if path.exists() else None
+
+
+def mark_bad(folder: Path, why: str) -> None:
+    """Mark the saved episode in a folder as bad: from now on nobody counts it."""
+    write_bytes_atomic(folder / _WHY_BAD, why.encode(errors="backslashreplace"))
 
 
 def place_whole(source: Path, target: Path) -> None:
@@ -171,10 +215,11 @@ def remove_files(files: Sequence[Path]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _parse(text: str) -> StagedEpisode:
-    data = json.loads(text)
+def _parse(data: dict[str, Any]) -> StagedEpisode:
     videos = {
         key: StagedVideo(**{**video, "place": FilePlace(**video["place"])})
         for key, video in data["videos"].items()
     }
-    return StagedEpisode(**{**data, "data": FilePlace(**data["data"]), "videos": videos})
+    places = {"data": FilePlace(**data["data"]), "videos": videos}
+    # Recordings begun by an earlier version have no `saved_as`.
+    return StagedEpisode(**{"saved_as": data["episode_index"], **data, **places})

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from robostream.meta import CAMERA_DTYPES, DatasetInfo, Features, Stats
 from robostream.write.encoder import frame_rate
-from robostream.write.layout import FilePlace
+from robostream.write.episode_stats import NAMES, NO_STATS_DTYPES, FeatureStats, aggregate_stats
+from robostream.write.file_places import FilePlace
 from robostream.write.staging import StagedEpisode
-from robostream.write.statistics import NAMES, NO_STATS_DTYPES, FeatureStats, aggregate_stats
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _NEEDED = ("min", "max", "mean", "std", "count")
 
 
 def episode_table(episodes: Sequence[StagedEpisode], info: DatasetInfo) -> pa.Table:
-    """Return the rows of newly saved episodes, but for where in the table they lie. Pure."""
+    """Return the rows of saved episodes, without the columns that `with_place` adds. Pure."""
     return pa.Table.from_pylist([_row(episode, info) for episode in episodes], schema=_schema(info))
 
 
@@ -39,8 +39,9 @@ def with_place(table: pa.Table, place: FilePlace) -> pa.Table:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns of an earlier file of the same table. Pure.
 
-    Readers demand equal columns in all files, and a table begun by another recorder may lack some
-    statistics, or have columns of its own. What does not fit it stays empty for the new episodes.
+    Readers want the same columns in all files. Another recorder, which began the table, may have
+    written fewer statistics or columns of its own. The new episodes leave out what it does not
+    have, and are empty in columns that only it can fill.
     """
     columns = [_conformed(table, field) for field in schema]
     return pa.table(columns, schema=schema.remove_metadata())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import warnings
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
@@ -14,16 +15,17 @@ from typing import Any
 from robostream.errors import FrameError, ModeError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, depth_unit
 from robostream.write.encoder import EncodedVideo
+from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode, RecordingOptions
 from robostream.write.failures import writing
+from robostream.write.file_places import MB, OpenFile, SizeRules
 from robostream.write.frame_check import CheckedFrame, check_frame
+from robostream.write.held import Held, let_go
 from robostream.write.jobs import closed_jobs, run_job
 from robostream.write.join_data import write_rows
-from robostream.write.layout import MB, OpenFile, SizeRules
-from robostream.write.ledger import Ledger, all_columns, staged_record
 from robostream.write.lock import WriterLock
-from robostream.write.open_episode import OpenEpisode, RecordedEpisode, RecordingOptions
 from robostream.write.publish import first_new_place, publish_saved
 from robostream.write.row_table import row_table
+from robostream.write.saved_so_far import SavedSoFar, all_columns, staged_record
 from robostream.write.staging import StagedEpisode, StagingFolder, commit_episode, rows_path
 from robostream.write.video_info import video_info
 
@@ -56,18 +58,24 @@ class DatasetWriter:
         self.root = staging.root
         self.info: DatasetInfo = meta.info
         self._staging = staging
-        self._lock = lock
         self._options = options
-        self._ledger = _open_ledger(meta)
+        self._so_far = _saved_before(meta)
         self._rules = _size_rules(meta.info)
         self._units = _known_units(meta.info)
+        # What the first episode showed about the cameras that info.json does not say yet. Every
+        # saved episode carries it, so that it outlives any one of them.
+        self._camera_info: dict[str, dict[str, Any]] = {}
         # Cameras whose videos info.json describes: once there is an episode, all of them.
         self._described = set(meta.video_keys) if meta.total_episodes else set()
-        self._open = OpenEpisode(staging.open, self.info, options)
         self._open_units: dict[str, str] = {}
-        self._saved: list[StagedEpisode] = []
-        self._joiner = ThreadPoolExecutor(1, thread_name_prefix="join")
+        self._staged: list[StagedEpisode] = []
         self._state = "recording"
+        self._held = Held(
+            lock,
+            EpisodeBuffer(staging.open, self.info, options),
+            ThreadPoolExecutor(1, thread_name_prefix="join"),
+        )
+        self._if_dropped = weakref.finalize(self, let_go, self._held, self.root)
 
     def __enter__(self) -> DatasetWriter:
         return self
@@ -84,22 +92,22 @@ class DatasetWriter:
 
     @property
     def num_episodes(self) -> int:
-        """Episodes in the dataset, those saved but not yet published included."""
-        return self._ledger.num_episodes
+        """Episodes in the dataset, and those saved that finalize() will bring into it."""
+        return self._so_far.num_episodes
 
     @property
     def num_frames(self) -> int:
         """Frames of all those episodes."""
-        return self._ledger.num_frames
+        return self._so_far.num_frames
 
     @property
     def tasks(self) -> list[str]:
         """The task texts in the order of their task_index."""
-        return list(self._ledger.tasks)
+        return list(self._so_far.tasks)
 
     def has_pending_frames(self) -> bool:
         """Return whether frames were added that are not saved yet."""
-        return self._open.num_frames > 0
+        return self._held.buffer.num_frames > 0
 
     def add_frame(self, frame: Mapping[str, Any]) -> None:
         """Add a frame to the open episode; waits while a camera's encoder is behind.
@@ -118,16 +126,16 @@ class DatasetWriter:
             frame,
             self.info.features,
             depth_units={**self._open_units, **self._units},
-            where=f"frame {self._open.num_frames} of {episode}",
+            where=f"frame {self._held.buffer.num_frames} of {episode}",
         )
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
-            self._open.add(checked)
+            self._held.buffer.add(checked)
         self._note_units(checked)
 
     def save_episode(self) -> None:
         """Make the added frames an episode; when this returns, it survives any crash."""
         self._require_recording()
-        length = self._open.num_frames
+        length = self._held.buffer.num_frames
         episode = f"episode {self.num_episodes} ({length} frames)"
         if length == 0:
             raise FrameError(
@@ -135,22 +143,22 @@ class DatasetWriter:
                 "save. Call add_frame() first."
             )
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
-            recorded = self._open.finish()
+            recorded = self._held.buffer.finish()
         with writing(episode, self.root, cure=_SAVE_AGAIN):
-            record, ledger = self._stage(recorded)
+            record, so_far = self._stage(recorded)
             commit_episode(self._staging, record)
-        self._ledger = ledger
+        self._so_far = so_far
         self._units |= self._open_units
-        self._described |= set(record.videos)
+        self._camera_info = record.camera_info
         self._forget_open()
-        # Kept without the statistics: only where things lie is needed again.
-        self._saved.append(dataclasses.replace(record, stats={}, camera_info={}))
+        # The whole record is on disk. Here only the files that the episode goes to are needed.
+        self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
         self._join_closed_files()
 
     def clear_episode_buffer(self) -> None:
         """Throw away the frames added since the last saved episode."""
         self._require_recording()
-        self._open.discard()
+        self._held.buffer.discard()
         self._forget_open()
 
     def finalize(self) -> None:
@@ -162,38 +170,40 @@ class DatasetWriter:
             return
         if self.has_pending_frames():
             warnings.warn(
-                f"{self.root}: {self._open.num_frames} frames were added but not saved and are "
-                "thrown away; call save_episode() before finalize()",
+                f"{self.root}: {self._held.buffer.num_frames} frames were added but not saved and "
+                "are thrown away; call save_episode() before finalize()",
                 stacklevel=2,
             )
-        self._open.discard()
+        self._held.buffer.discard()
         self._forget_open()
         self._state = "finalizing"
-        self._joiner.shutdown()
+        self._held.joiner.shutdown()
         with writing("the dataset's files", self.root, cure=_FINALIZE_AGAIN):
             publish_saved(self._staging)
-            self._lock.release()
+            self._held.lock.release()
+        self._if_dropped.detach()
         self._state = "closed"
 
-    def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, Ledger]:
-        columns = all_columns(recorded, self._ledger, fps=self.info.fps)
+    def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, SavedSoFar]:
+        columns = all_columns(recorded, self._so_far, fps=self.info.fps)
         table = row_table(self.info.features, columns)
         rows_bytes = write_rows(table, rows_path(self._staging.open))
-        ledger = self._ledger.enter(recorded, rows_bytes=rows_bytes, rules=self._rules)
-        camera_info = self._camera_info(recorded)
+        so_far = self._so_far.with_episode(recorded, rows_bytes=rows_bytes, rules=self._rules)
+        camera_info = self._found_info(recorded)
         record = staged_record(
-            recorded, columns, after=ledger, info=self.info, camera_info=camera_info
+            recorded, columns, after=so_far, info=self.info, camera_info=camera_info
         )
-        return record, ledger
+        return record, so_far
 
-    def _camera_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
+    def _found_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
         """Return what info.json does not say yet about the cameras."""
-        found: dict[str, dict[str, Any]] = {
-            key: {"depth_unit": unit} for key, unit in self._open_units.items()
-        }
+        found = {key: dict(entry) for key, entry in self._camera_info.items()}
+        for key, unit in self._open_units.items():
+            found.setdefault(key, {})["depth_unit"] = unit
+        known = self._described | set(self._camera_info)
         for key, result in recorded.cameras.items():
-            if result.video is not None and key not in self._described:
-                found[key] = {**found.get(key, {}), **self._video_info(key, result.video)}
+            if result.video is not None and key not in known:
+                found.setdefault(key, {}).update(self._video_info(key, result.video))
         return found
 
     def _video_info(self, key: str, video: EncodedVideo) -> dict[str, Any]:
@@ -207,29 +217,39 @@ class DatasetWriter:
                 self._open_units[key] = depth_unit(frame.values[key].dtype)
 
     def _forget_open(self) -> None:
-        self._open = OpenEpisode(self._staging.open, self.info, self._options)
+        self._held.buffer = EpisodeBuffer(self._staging.open, self.info, self._options)
         self._open_units = {}
 
     def _join_closed_files(self) -> None:
-        for job in closed_jobs(self._saved):
-            done = self._joiner.submit(run_job, job, self._staging, self.info)
-            done.add_done_callback(_log_failure)
+        held = self._held
+        held.joins = [join for join in held.joins if not join.done()]
+        for job in closed_jobs(self._staged):
+            join = held.joiner.submit(run_job, job, self._staging, self.info)
+            held.joins.append(join)
+            join.add_done_callback(_log_failure)
 
     def _require_recording(self) -> None:
-        if self._state != "recording":
+        if self._state == "finalizing":
             raise ModeError(
-                f"{self.root}: this writer is {self._state}; only finalize() may be called. "
-                "To add episodes, resume the dataset."
+                f"{self.root}: finalize() was begun and has failed, so this writer records no "
+                "more. Call finalize() again, then resume the dataset to add episodes."
+            )
+        if self._state == "closed":
+            raise ModeError(
+                f"{self.root}: finalize() has closed this writer. To add episodes, resume the "
+                "dataset."
             )
 
 
-def _log_failure(done: Future[None]) -> None:
-    if error := done.exception():
-        logger.warning("joining files in the background failed, finalize() will retry: %s", error)
+def _log_failure(join: Future[None]) -> None:
+    if not join.cancelled() and (error := join.exception()):
+        logger.warning(
+            "joining saved episodes beside the recording failed; finalize() will do it: %s", error
+        )
 
 
-def _open_ledger(meta: LeRobotDatasetMetadata) -> Ledger:
-    return Ledger(
+def _saved_before(meta: LeRobotDatasetMetadata) -> SavedSoFar:
+    return SavedSoFar(
         num_episodes=meta.total_episodes,
         num_frames=meta.total_frames,
         tasks=tuple(meta.tasks),

@@ -29,7 +29,7 @@ from robostream.write.staging import remove_folder, video_path
 
 @dataclass(frozen=True, slots=True)
 class RecordingOptions:
-    """How a writer encodes; both kinds of camera, and how far recording may run ahead."""
+    """How a writer encodes colour and depth, and how many images may wait for each encoder."""
 
     encoder: VideoEncoderConfig
     depth_encoder: DepthEncoderConfig
@@ -51,7 +51,7 @@ class RecordedEpisode:
     cameras: dict[str, CameraResult]
 
 
-class OpenEpisode:
+class EpisodeBuffer:
     """Collects frames until `finish` or `discard`; its files lie in `folder`."""
 
     def __init__(self, folder: Path, info: DatasetInfo, options: RecordingOptions) -> None:
@@ -95,8 +95,9 @@ class OpenEpisode:
         torn = {key: c.num_frames for key, c in self._cameras.items()}
         if any(count != self.num_frames for count in torn.values()):
             raise WriteError(
-                f"an add_frame() was interrupted between two cameras: {self.num_frames} rows, but "
-                f"{torn} images. Call clear_episode_buffer() and record the episode again."
+                "add_frame() was interrupted after some of the cameras had taken their image: want "
+                f"{self.num_frames} images of each, found {torn}. Call clear_episode_buffer() and "
+                "record this episode again."
             )
         self._finished = True
         cameras = {key: camera.finish() for key, camera in self._cameras.items()}
@@ -108,6 +109,11 @@ class OpenEpisode:
             camera.cancel()
         self._cameras.clear()
         remove_folder(self._folder)
+
+    def abandon(self) -> None:
+        """Let the encoders end by themselves; waits for nothing and leaves the files."""
+        for camera in self._cameras.values():
+            camera.abandon()
 
     def _columns(self, cameras: Mapping[str, CameraResult]) -> dict[str, Any]:
         numbers = {

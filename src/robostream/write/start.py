@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a writer: on a new dataset, or on one that is to grow."""
+"""Starting to record: a writer on a new dataset, or on one that is to grow."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from robostream import config
-from robostream.errors import WriteError
+from robostream.errors import MetadataError, WriteError
 from robostream.meta import (
     DatasetInfo,
     DepthCoding,
     LeRobotDatasetMetadata,
+    as_location,
     write_bytes_atomic,
 )
+from robostream.write.bad_episodes import set_bad_aside
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
+from robostream.write.episode_buffer import RecordingOptions
 from robostream.write.failures import writing
 from robostream.write.lock import WriterLock
-from robostream.write.open_episode import RecordingOptions
-from robostream.write.publish import publish_saved
+from robostream.write.publish import finish_publishing, publish_saved
 from robostream.write.recorded_features import check_cameras, features_to_record
 from robostream.write.staging import StagingFolder
+from robostream.write.text_input import text_fault
 from robostream.write.writer import DatasetWriter
 
 
@@ -42,7 +45,7 @@ def create_writer(
     """Return a writer on a new, empty dataset.
 
     Args:
-        root: The dataset's folder; it must not exist yet, or be empty.
+        root: The dataset's folder; it must not exist yet, or be empty. "~" is the home folder.
         fps: Frames per second.
         features: By name, `{"dtype", "shape", "names"}` of each camera and column; the default
             features are added.
@@ -55,7 +58,7 @@ def create_writer(
         depth_encoder: How depth cameras are encoded.
         queue_frames: Images that may wait for one encoder before add_frame() waits.
     """
-    root = Path(root)
+    root = _recording_folder(root)
     options = RecordingOptions(
         encoder or VideoEncoderConfig(), depth_encoder or DepthEncoderConfig(), queue_frames
     )
@@ -69,14 +72,22 @@ def create_writer(
         video_path=config.VIDEO_PATH if use_videos else None,
     )
     info.check("create")
+    if fault := text_fault(info.to_json()):
+        raise MetadataError(f"{config.INFO_PATH} of the new dataset: {fault}")
     check_cameras(info, options.encoder, options.depth_encoder)
     _check_free(root)
     staging = StagingFolder(root)
-    with writing("a new dataset", root, cure="Choose another folder, or free some space."):
+    cure = "Choose another folder, or free some space."
+    with writing("a new dataset", root, cure=cure):
         lock = WriterLock(staging.path)
-        staging.clean()
-        write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
-    return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
+    try:
+        with writing("a new dataset", root, cure=cure):
+            staging.clean()
+            write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
+        return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
+    except BaseException:
+        lock.drop()
+        raise
 
 
 def resume_writer(
@@ -88,10 +99,11 @@ def resume_writer(
 ) -> DatasetWriter:
     """Return a writer that adds episodes to a dataset, in files of their own.
 
-    Episodes that an interrupted recording had saved are brought into the dataset first. Without
-    options given, cameras are encoded as info.json says they were before.
+    Episodes that an interrupted recording had saved are brought into the dataset first; a damaged
+    one is kept in `.bad-episodes/` instead, with a warning. Without options given, cameras are
+    encoded as info.json says they were before.
     """
-    root = Path(root)
+    root = _recording_folder(root)
     if not (root / config.INFO_PATH).is_file():
         raise WriteError(
             f"{root}: no {config.INFO_PATH} here, so there is no dataset to resume. Give the "
@@ -103,18 +115,31 @@ def resume_writer(
         lock = WriterLock(staging.path)
     try:
         with writing("the saved episodes", root, cure=cure):
+            finish_publishing(staging)
+            set_bad_aside(staging)
             publish_saved(staging)
         meta = LeRobotDatasetMetadata(root.name, root=root)
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
         check_cameras(meta.info, options.encoder, options.depth_encoder)
         return DatasetWriter(meta, staging, lock, options)
     except BaseException:
-        lock.release()
+        lock.drop()
         raise
 
 
+def _recording_folder(root: str | Path) -> Path:
+    # Absolute from the start, so that a program may change its working folder while it records.
+    folder = as_location(root).local_root
+    if folder is None:
+        raise WriteError(
+            f"{root}: want a local folder to record into, found a URL. Record locally, then copy "
+            "the finished dataset there."
+        )
+    return folder
+
+
 def _check_free(root: Path) -> None:
-    # What a create() that was killed may leave is no dataset.
+    # A create() that was killed may leave a lock and a part of a file. They are no dataset.
     kept = (p for p in root.rglob("*") if p.is_file() and p.name != "lock" and p.suffix != ".part")
     if (found := next(kept, None)) is not None:
         raise WriteError(
@@ -141,8 +166,9 @@ def _resumed_options(
         ) from error
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
-            f"depth is stored with {DepthCoding.from_info(depth)} in this dataset; another coding "
-            f"({depth_encoder.coding}) would be read back as wrong distances"
+            f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
+            f"{depth_encoder.coding}; readers would take its codes for wrong distances. Leave "
+            "depth_encoder out to go on as before."
         )
     return RecordingOptions(encoder, depth_encoder, queue_frames)
 

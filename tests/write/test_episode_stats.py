@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from robostream.write.statistics import NAMES, QUANTILES, aggregate_stats, column_stats
+from robostream.write.episode_stats import NAMES, QUANTILES, aggregate_stats, column_stats
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=6)

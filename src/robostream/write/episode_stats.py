@@ -49,8 +49,9 @@ def quantile_rank(quantile: float, count: int) -> int:
 def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:
     """Return the statistics of all parts together, in the order features first appear.
 
-    Mean and deviation are exact. Quantiles cannot be had from quantiles: those up to the median
-    take the least of the parts, those above it the greatest, so together they enclose the truth.
+    Mean and deviation are exact. The quantiles of the whole cannot be known from those of the
+    parts: up to the median the smallest of the parts is taken, above it the largest, so that
+    together they enclose the truth.
     """
     names = list(dict.fromkeys(name for part in parts for name in part))
     return {name: _aggregate([part[name] for part in parts if name in part]) for name in names}
@@ -74,7 +75,7 @@ def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
 
 
 def _enclosing_quantiles(parts: Sequence[FeatureStats]) -> FeatureStats:
-    # Older datasets have no quantiles; a part without them leaves nothing to enclose.
+    # Older datasets have no quantiles. If one part has none, nothing is known about the whole.
     shared = [name for name in QUANTILES if all(name in part for part in parts)]
     return {
         name: (np.min if QUANTILES[name] <= 0.5 else np.max)([p[name] for p in parts], axis=0)

@@ -6,7 +6,13 @@ from itertools import groupby, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.write.layout import FilePlace, OpenFile, SizeRules, data_file_for, video_file_for
+from robostream.write.file_places import (
+    FilePlace,
+    OpenFile,
+    SizeRules,
+    data_file_for,
+    video_file_for,
+)
 
 EPISODES = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 5_000)), min_size=1, max_size=40)
 

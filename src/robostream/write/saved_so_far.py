@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a recording stands: what is counted, and which files are open. Pure."""
+"""What is saved so far: the counts, the tasks, and the files the next episode may go to. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from robostream.meta import CAMERA_DTYPES, DatasetInfo
-from robostream.write.layout import OpenFile, SizeRules, data_file_for, video_file_for
-from robostream.write.open_episode import RecordedEpisode
+from robostream.write.episode_buffer import RecordedEpisode
+from robostream.write.episode_stats import NO_STATS_DTYPES, FeatureStats, column_stats
+from robostream.write.file_places import OpenFile, SizeRules, data_file_for, video_file_for
 from robostream.write.staging import StagedEpisode, StagedVideo
-from robostream.write.statistics import NO_STATS_DTYPES, FeatureStats, column_stats
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
-    """What a dataset holds, saved episodes included, and the files new ones go to.
+class SavedSoFar:
+    """What a dataset holds, its saved episodes included, and the files that may take more.
 
     Attributes:
         tasks: The task texts in the order of their task_index.
@@ -31,18 +31,20 @@ class Ledger:
     data: OpenFile
     videos: Mapping[str, OpenFile]
 
-    def enter(self, episode: RecordedEpisode, *, rows_bytes: int, rules: SizeRules) -> Ledger:
-        """Return the ledger after this episode, which the open files then hold."""
+    def with_episode(
+        self, episode: RecordedEpisode, *, rows_bytes: int, rules: SizeRules
+    ) -> SavedSoFar:
+        """Return what is saved once this episode is, and the files as full as they are then."""
         length = episode.num_frames
         data = data_file_for(self.data, num_frames=length, rules=rules)
         videos = {}
         for key, current in self.videos.items():
             video = episode.cameras[key].video
-            assert video is not None  # the ledger's streams are the cameras stored as video
+            assert video is not None  # self.videos has only the cameras stored as video
             size, kind = video.size_bytes, video.parameters
             file = video_file_for(current, size_bytes=size, parameters=kind, rules=rules)
             videos[key] = file.with_episode(size_bytes=size, num_frames=length, parameters=kind)
-        return Ledger(
+        return SavedSoFar(
             self.num_episodes + 1,
             self.num_frames + length,
             tuple(dict.fromkeys([*self.tasks, *episode.tasks])),
@@ -51,19 +53,19 @@ class Ledger:
         )
 
 
-def all_columns(episode: RecordedEpisode, ledger: Ledger, *, fps: float) -> dict[str, Any]:
-    """Return the episode's columns with the default ones filled in; `ledger` is before it."""
+def all_columns(episode: RecordedEpisode, before: SavedSoFar, *, fps: float) -> dict[str, Any]:
+    """Return the episode's columns, the default ones too; `before` is what was saved before it."""
     length = episode.num_frames
     frames = np.arange(length)
-    known = dict.fromkeys([*ledger.tasks, *episode.tasks])
+    known = dict.fromkeys([*before.tasks, *episode.tasks])
     numbers = {task: number for number, task in enumerate(known)}
     return {
         **episode.columns,
-        # In double precision, for the statistics; the table stores what the feature says.
+        # The statistics are taken in double precision; the table stores float32.
         "timestamp": frames / fps,
         "frame_index": frames,
-        "episode_index": np.full(length, ledger.num_episodes),
-        "index": ledger.num_frames + frames,
+        "episode_index": np.full(length, before.num_episodes),
+        "index": before.num_frames + frames,
         "task_index": np.array([numbers[task] for task in episode.tasks]),
     }
 
@@ -72,13 +74,14 @@ def staged_record(
     episode: RecordedEpisode,
     columns: Mapping[str, Any],
     *,
-    after: Ledger,
+    after: SavedSoFar,
     info: DatasetInfo,
     camera_info: dict[str, dict[str, Any]],
 ) -> StagedEpisode:
-    """Return what is kept about a saved episode; `after` is the ledger with it entered."""
+    """Return what is kept about a saved episode; `after` counts it too."""
     length = episode.num_frames
     return StagedEpisode(
+        saved_as=after.num_episodes - 1,
         episode_index=after.num_episodes - 1,
         start_frame=after.num_frames - length,
         num_frames=length,
