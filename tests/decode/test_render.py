@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import FrameEngine
 from robostream.decode.arena import Arena, SlotMemory
+from robostream.decode.conversion import convert
 from robostream.decode.native import load_ffmpeg
 from robostream.decode.render import Layout, Renderer, layout_of
 from robostream.errors import VideoFileError
@@ -39,9 +40,8 @@ def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:
 
 
 def through_rgb24(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
-    """Return the picture FFmpeg's conversion to packed RGB gives, as CHW."""
-    rgb = VideoReformatter().reformat(frame, format="rgb24", threads=1).to_ndarray()
-    return rgb.transpose(2, 0, 1)
+    """Return the picture PyAV's conversion to packed RGB gives, as CHW."""
+    return convert(VideoReformatter(), frame, "rgb24").to_ndarray().transpose(2, 0, 1)
 
 
 def memory_for(layout: Layout) -> SlotMemory:
@@ -102,17 +102,23 @@ def test_matrix_and_range_are_those_of_the_frame(
     np.testing.assert_array_equal(kept, at_once)
 
 
-def test_pictures_follow_the_formula(renderer: Renderer) -> None:
-    """Limited-range BT.601 with chroma of the nearest sample, within 3 levels of the formula."""
+@pytest.mark.parametrize(("colorspace", "red", "blue"), [(2, 0.299, 0.114), (1, 0.2126, 0.0722)])
+@pytest.mark.parametrize("color_range", [0, 2])
+def test_pictures_follow_the_formula(
+    renderer: Renderer, colorspace: int, red: float, blue: float, color_range: int
+) -> None:
+    """BT.601, or BT.709 where so tagged, with the nearest chroma sample: within 3 levels of it."""
     frame = noise(64, 32, "yuv420p", 3)
+    frame.colorspace, frame.color_range = colorspace, color_range
     y, u, v = (
         np.frombuffer(memoryview(p), np.uint8).reshape(p.height, -1)[:, : p.width].astype(float)
         for p in frame.planes
     )
     u, v = (c.repeat(2, axis=0).repeat(2, axis=1) - 128 for c in (u, v))
-    y = (y - 16) * 255 / 219
-    u, v = u * 255 / 224, v * 255 / 224
-    formula = np.stack([y + 1.402 * v, y - 0.344136 * u - 0.714136 * v, y + 1.772 * u])
+    if color_range == 0:
+        y, u, v = (y - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
+    r, b = y + 2 * (1 - red) * v, y + 2 * (1 - blue) * u
+    formula = np.stack([r, (y - red * r - blue * b) / (1 - red - blue), b])
     drawn = np.zeros((3, 32, 64), np.uint8)
     renderer.draw(frame, layout_of(frame), drawn, file="")
 

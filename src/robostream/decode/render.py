@@ -20,7 +20,7 @@ from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode.arena import SlotMemory
-from robostream.decode.conversion import one_thread
+from robostream.decode.conversion import convert
 from robostream.decode.native import Ffmpeg, PlaneReader
 from robostream.errors import VideoFileError
 
@@ -175,7 +175,7 @@ class Renderer:
 
     def _reformat(self, frame: av.VideoFrame, name: str, file: str) -> av.VideoFrame:
         try:
-            return self._reformatter.reformat(frame, format=name, **one_thread())
+            return convert(self._reformatter, frame, name)
         except av.FFmpegError as error:
             raise VideoFileError(
                 f"{file}: FFmpeg cannot turn {frame.format.name} of colour space "
