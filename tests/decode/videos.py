@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
+from robostream.decode import one_thread
 from tests.decode import boxes
 
 QUIET_X265 = "log-level=none:pools=1:frame-threads=1"
@@ -81,7 +82,7 @@ def reference(path: Path) -> tuple[list[float], list[npt.NDArray[Any]]]:
             if frame.format.name.startswith("gray12"):
                 decoded.append(frame.to_ndarray()[None])
                 continue
-            rgb = convert.reformat(frame, format="rgb24", threads=1).to_ndarray()
+            rgb = convert.reformat(frame, format="rgb24", **one_thread()).to_ndarray()
             decoded.append(rgb.transpose(2, 0, 1))
     return times, decoded
 

@@ -1,20 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyAV's colour converter understands differs between its versions."""
+"""What PyAV's colour converter understands differs between its versions; the pictures must not.
+
+From 17 on it reads a frame's colour tags. Before, it took every frame for BT.601, and for full
+range only what is called yuvj, so a BT.709 video came out up to 55 levels off.
+"""
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 from typing import Any
 
 import av
 from av.video.reformatter import VideoReformatter
+
+_LIMITED_RANGE, _FULL_RANGE = 1, 2
+_BT709, _BT601 = 1, 5
+# RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
+_COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
+
+
+def convert(reformatter: VideoReformatter, frame: av.VideoFrame, name: str) -> av.VideoFrame:
+    """Return a frame in another format, its colours read as it is tagged, on this thread alone."""
+    options = one_thread() or _tags_of(frame)
+    return reformatter.reformat(frame, format=name, **options)
 
 
 @functools.cache
 def one_thread() -> dict[str, Any]:
     """Return the option that keeps a conversion on the thread that asks for it.
 
-    Other threads want the other cores. PyAV 15 converts on one thread anyway and does not know it.
+    Other threads want the other cores. PyAV before 17 converts on one thread anyway and does not
+    know it.
     """
     probe = av.VideoFrame(16, 16, "rgb24")
     try:
@@ -22,3 +40,24 @@ def one_thread() -> dict[str, Any]:
     except TypeError:
         return {}
     return {"threads": 1}
+
+
+def is_full_range(name: str, color_range: int) -> bool:
+    """Return whether the values of a format so tagged go from 0 to 255. Pure."""
+    return name.startswith("yuvj") or color_range == _FULL_RANGE
+
+
+def _tags_of(frame: av.VideoFrame) -> dict[str, int]:
+    """Return the options that tell a PyAV before 17 what later ones see for themselves."""
+    if frame.format.is_rgb:
+        return {}
+    if frame.colorspace not in _COLORSPACES:
+        raise av.FFmpegError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    is_full = is_full_range(frame.format.name, frame.color_range)
+    return {
+        "src_colorspace": frame.colorspace,
+        # RGB has no such matrix, but what comes in is only looked at if it differs from this.
+        "dst_colorspace": _BT601 if frame.colorspace == _BT709 else _BT709,
+        "src_color_range": _FULL_RANGE if is_full else _LIMITED_RANGE,
+        "dst_color_range": _FULL_RANGE,
+    }

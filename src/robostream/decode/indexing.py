@@ -9,7 +9,7 @@ demuxed by FFmpeg once, from the first byte to the last: slow, rare, and right.
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import av
 import numpy as np
@@ -32,6 +32,10 @@ _DECODERS = {
     "vp09": "vp9",
 }
 _DEMUX_BUFFER_BYTES = 1 << 20
+# A title in an unknown alphabet is no reason to refuse the pictures; to PyAV 19 it never is.
+_ANY_ALPHABET: dict[str, Any] = (
+    {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+)
 
 VideoPacket: TypeAlias = "av.Packet[av.VideoStream]"
 
@@ -89,8 +93,9 @@ def _from_demuxer(source: ByteSource) -> FrameIndex:
             for packet in container.demux(stream):
                 if not packet.size:
                     continue
-                if not configs or packet.has_sidedata("new_extradata"):
-                    configs.append(_stream_config(stream, packet))
+                changed = _new_extradata(packet)
+                if changed or not configs:
+                    configs.append(_stream_config(stream, changed))
                 rows.append(_packet_row(packet, len(configs) - 1, source))
     except av.FFmpegError as error:
         raise VideoFileError(
@@ -110,8 +115,8 @@ def _from_demuxer(source: ByteSource) -> FrameIndex:
 
 def _open_container(source: ByteSource) -> InputContainer:
     file = SourceFile(source)
-    # A title in an unknown alphabet is no reason to refuse the pictures.
-    return av.open(file, "r", buffer_size=_DEMUX_BUFFER_BYTES, metadata_errors="replace")
+    container: InputContainer = av.open(file, "r", buffer_size=_DEMUX_BUFFER_BYTES, **_ANY_ALPHABET)
+    return container
 
 
 def _video_stream(container: InputContainer, source: ByteSource) -> av.VideoStream:
@@ -125,9 +130,14 @@ def _video_stream(container: InputContainer, source: ByteSource) -> av.VideoStre
     return stream
 
 
-def _stream_config(stream: av.VideoStream, packet: VideoPacket) -> CodecConfig:
+def _new_extradata(packet: VideoPacket) -> bytes:
+    """Return the codec set-up a packet brings, if it does. PyAV 15 does not tell."""
+    has = getattr(packet, "has_sidedata", None)
+    return bytes(packet.get_sidedata("new_extradata")) if has and has("new_extradata") else b""
+
+
+def _stream_config(stream: av.VideoStream, changed: bytes) -> CodecConfig:
     context = stream.codec_context
-    changed = bytes(packet.get_sidedata("new_extradata"))
     extradata = changed or context.extradata or b""
     return CodecConfig(context.name, extradata, context.width, context.height)
 

@@ -6,13 +6,14 @@ well write straight into a batch, and copy a frame in one go. On one thread that
 (19 against 30 us for a picture of 256x256); on two it matters more, because each of those small
 copies lets go of Python's lock and has to wait for it (1.8 against 1.2 times as many pictures).
 
-Where the libraries cannot be found, or are of another version than the one tested, `load_ffmpeg`
-returns None, and numpy does the copying.
+Where the libraries or a function cannot be found, `load_ffmpeg` returns None, and numpy does the
+copying. What has been found is used for what it has proven to do as PyAV does (see `proof.py`).
 """
 
 from __future__ import annotations
 
 import ctypes
+import logging
 import weakref
 from functools import lru_cache
 from pathlib import Path
@@ -22,12 +23,12 @@ import av
 import numpy.typing as npt
 
 from robostream.decode.arena import SlotMemory
+from robostream.decode.conversion import is_full_range
+
+logger = logging.getLogger(__name__)
 
 _SWS_BILINEAR = 2  # as PyAV does it; nothing is scaled
 _UNITY = 1 << 16
-_FULL_RANGE = 2
-# With the swscale of FFmpeg 7 the same calls gave other colours; this one is tested bit for bit.
-_SWSCALE_MAJOR = 9
 _LIBRARIES = ("swscale", "avutil")
 
 _Int = ctypes.c_int
@@ -61,18 +62,16 @@ class Ffmpeg:
 @lru_cache(maxsize=1)
 def load_ffmpeg() -> Ffmpeg | None:
     """Return the functions of the libraries this process has loaded, or None."""
-    if av.library_versions["libswscale"][0] != _SWSCALE_MAJOR:
-        return None
     try:
         mapped = set(Path("/proc/self/maps").read_text().split())
-        found = [_find_library(name, mapped) for name in _LIBRARIES]
-    except (OSError, AttributeError):
+        swscale, avutil = (_find_library(name, mapped) for name in _LIBRARIES)
+        return Ffmpeg(swscale, avutil)
+    except (OSError, AttributeError) as error:
+        logger.info("FFmpeg cannot be called directly (%s); PyAV draws, which is slower.", error)
         return None
-    swscale, avutil = found
-    return None if swscale is None or avutil is None else Ffmpeg(swscale, avutil)
 
 
-def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL | None:
+def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL:
     """Return PyAV's own copy: OpenCV, torchcodec and others bring FFmpegs of other versions."""
     wanted = av.library_versions[f"lib{name}"]
     for path in sorted(word for word in mapped if f"/lib{name}" in word):
@@ -80,7 +79,7 @@ def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL | None:
         version = getattr(library, f"{name}_version")()
         if (version >> 16, version >> 8 & 0xFF, version & 0xFF) == tuple(wanted):
             return library
-    return None
+    raise OSError(f"no lib{name} of version {wanted} is loaded")
 
 
 class PlaneReader:
@@ -100,7 +99,7 @@ class PlaneReader:
             raise MemoryError("FFmpeg could not set up a colour conversion")
         weakref.finalize(self, ffmpeg.close, self._context)
         colorspace, color_range = colours
-        is_full = name.startswith("yuvj") or color_range == _FULL_RANGE
+        is_full = is_full_range(name, color_range)
         matrix = ffmpeg.matrix(colorspace)
         ffmpeg.set_colours(self._context, matrix, is_full, matrix, 1, 0, _UNITY, _UNITY)
         self._from, self._from_lines = _Pointers(), _Lines()

@@ -3,8 +3,8 @@
 
 Colours are what FFmpeg's conversion to rgb24 gives, bit for bit. Converting 8-bit 4:2:0 straight to
 planes (gbrp) gives the same values several times faster than rgb24 and a transpose, with two
-exceptions found by measuring: FFmpeg 8.1 leaves up to 8 columns at the right edge unwritten when
-the width is no multiple of 16, so such frames are widened first; and odd heights take another
+exceptions found by measuring: FFmpeg before 9 leaves up to 8 columns at the right edge unwritten
+when the width is no multiple of 16, so such frames are widened first; and odd heights take another
 rounding, so they go through rgb24.
 """
 
@@ -21,8 +21,9 @@ from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode.arena import SlotMemory
-from robostream.decode.conversion import one_thread
+from robostream.decode.conversion import convert
 from robostream.decode.native import Ffmpeg, PlaneReader, load_ffmpeg
+from robostream.decode.proof import is_proven
 from robostream.errors import VideoFileError
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,8 +32,6 @@ Picture = npt.NDArray[Any]
 _PLANAR_8BIT = ("yuv420p", "yuvj420p")
 _GRAY_16BIT = ("gray12le", "gray10le", "gray16le")
 _GBRP_WIDTH_MULTIPLE = 16
-# RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
-_COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 _WHITE = np.float32(255)
 _DEPTH_TYPES = (np.dtype(np.uint16),)
 _COLOUR_TYPES = (np.dtype(np.uint8), np.dtype(np.float32))
@@ -183,7 +182,7 @@ class Renderer:
 
     def _reformat(self, frame: av.VideoFrame, name: str, file: str) -> av.VideoFrame:
         try:
-            return self._reformatter.reformat(frame, format=name, **one_thread())
+            return convert(self._reformatter, frame, name)
         except av.FFmpegError as error:
             raise VideoFileError(
                 f"{file}: FFmpeg cannot turn {frame.format.name} of colour space "
@@ -217,11 +216,12 @@ class _WideFrame:
 
 
 def _open_reader(layout: Layout, ffmpeg: Ffmpeg | None) -> PlaneReader | None:
-    is_simple = layout.kind in _PLANAR_8BIT and layout.colorspace in _COLORSPACES
-    if ffmpeg is None or not is_simple or layout.width % _GBRP_WIDTH_MULTIPLE:
+    if ffmpeg is None or layout.kind not in _PLANAR_8BIT or layout.width % _GBRP_WIDTH_MULTIPLE:
         return None
-    size = (layout.width, layout.height)
-    return PlaneReader(ffmpeg, layout.kind, size, (layout.colorspace, layout.color_range))
+    size, colours = (layout.width, layout.height), (layout.colorspace, layout.color_range)
+    if not is_proven(ffmpeg, layout.kind, layout.width, colours):
+        return None
+    return PlaneReader(ffmpeg, layout.kind, size, colours)
 
 
 def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[Any]:
