@@ -8,6 +8,7 @@ from robostream.decode.engine import FrameEngine
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
+from robostream.decode.native import load_ffmpeg
 from robostream.decode.pyav_backend import PyavBackend
 from robostream.decode.render import Layout, Renderer, kept_layout, layout_of
 from robostream.decode.runs import plan_runs
@@ -36,6 +37,7 @@ __all__ = [
     "build_index",
     "kept_layout",
     "layout_of",
+    "load_ffmpeg",
     "one_thread",
     "plan_runs",
     "summarise",

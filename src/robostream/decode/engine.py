@@ -18,6 +18,7 @@ from robostream.config import STRETCH_FRAMES
 from robostream.decode.backend import Backend, Piece
 from robostream.decode.frame_index import FrameIndex
 from robostream.decode.metering import Meter, MeteredSource
+from robostream.decode.native import load_ffmpeg
 from robostream.decode.pyav_backend import PyavBackend
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.render import Layout, Renderer, layout_of
@@ -57,7 +58,7 @@ class FrameEngine:
         self.statistics = DecodeStatistics()
         self.files = VideoFiles(open_source, max_files=max_files, index_folder=index_folder)
         self._backend = backend or PyavBackend()
-        self._renderer = Renderer()
+        self._renderer = Renderer(load_ffmpeg())
         self._recent = RecentFrames(store_bytes)
         self._meter = Meter()
         self._last_reads: dict[str, tuple[int, int]] = {}

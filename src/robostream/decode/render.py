@@ -22,7 +22,7 @@ from av.video.reformatter import VideoReformatter
 
 from robostream.decode.arena import SlotMemory
 from robostream.decode.conversion import convert
-from robostream.decode.native import Ffmpeg, PlaneReader, load_ffmpeg
+from robostream.decode.native import Ffmpeg, PlaneReader
 from robostream.decode.proof import is_proven
 from robostream.errors import VideoFileError
 
@@ -102,11 +102,11 @@ def _layout(name: str, width: int, height: int, colorspace: int, color_range: in
 class Renderer:
     """Turns frames into pictures. For one thread: it reuses its scratch memory.
 
-    With `direct` False, numpy does the copying; the pictures are the same.
+    With `ffmpeg` None, numpy does the copying; the pictures are the same.
     """
 
-    def __init__(self, *, direct: bool = True) -> None:
-        self._ffmpeg = load_ffmpeg() if direct else None
+    def __init__(self, ffmpeg: Ffmpeg | None) -> None:
+        self._ffmpeg = ffmpeg
         self._reformatter = VideoReformatter()
         self._readers: dict[Layout, PlaneReader | None] = {}
         self._wide: dict[Layout, _WideFrame] = {}

@@ -19,6 +19,7 @@ from robostream.decode import (
     Piece,
     Renderer,
     layout_of,
+    load_ffmpeg,
     plan_runs,
 )
 from robostream.errors import VideoFileError
@@ -49,7 +50,7 @@ class Projector:
         self._store = store
         self._meter = meter
         self._max_decodings = max_decodings
-        self._renderer = Renderer()
+        self._renderer = Renderer(load_ffmpeg())
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
         # Pictures of the batch being built that are not kept: used up at once, or without a slot.
         self._loose: dict[tuple[Reel, int], av.VideoFrame] = {}
