@@ -14,6 +14,7 @@ from robostream.assemble.selection import (
     select_episodes,
 )
 from robostream.assemble.spec import ImageTransforms, SampleSpec, make_spec
+from robostream.assemble.times import check_times
 from robostream.assemble.windows import window_targets
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "SampleLayout",
     "SampleSpec",
     "VideoSpan",
+    "check_times",
     "index_folder",
     "load_episode",
     "localise",

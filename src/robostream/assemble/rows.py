@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
+from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
     DEFAULT_FEATURES,
@@ -46,10 +47,22 @@ class EpisodeRows:
 
 
 class RowReader:
-    """Reads episodes' rows; not thread-safe, pickles without its open files."""
+    """Reads episodes' rows; not thread-safe, pickles without its open files.
 
-    def __init__(self, meta: LeRobotDatasetMetadata, keys: Sequence[str]) -> None:
+    Args:
+        meta: The dataset.
+        keys: The columns to read; the five every dataset has are read too.
+        tolerance_s: How far a frame's time may be from frame_index / fps; None for anything.
+    """
+
+    def __init__(
+        self,
+        meta: LeRobotDatasetMetadata,
+        keys: Sequence[str],
+        tolerance_s: float | None = None,
+    ) -> None:
         self._meta = meta
+        self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
         self._first_rows = _first_rows(meta)
         self._files: OrderedDict[str, pq.ParquetFile] = OrderedDict()
@@ -63,15 +76,19 @@ class RowReader:
         table = self._table(episode, relative, where)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array] = {}
+        place = f"{where}: episode {episode}"
         for key in self._keys:
             dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
-            case = ColumnCase(key, dtype, shape, f"{where}: episode {episode}")
+            case = ColumnCase(key, dtype, shape, place)
             if dtype in ("string", "image", "language"):
                 objects[key] = object_column(table.column(key), case)
             else:
                 numbers[key] = numeric_column(table.column(key), case)
         rows = EpisodeRows(episode, table.num_rows, numbers, objects)
         _check_rows(rows, where)
+        if self._tolerance_s is not None:
+            times, frames = numbers["timestamp"], numbers["frame_index"]
+            check_times(times, frames, self._meta.fps, self._tolerance_s, place)
         return rows
 
     def close(self) -> None:
