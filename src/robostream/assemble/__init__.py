@@ -6,6 +6,7 @@ from robostream.assemble.download import localise
 from robostream.assemble.episode import Episode, VideoSpan, index_folder, load_episode
 from robostream.assemble.layout import SampleLayout
 from robostream.assemble.map_style import MapReader
+from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
 from robostream.assemble.selection import (
     AbsoluteToRelative,
@@ -35,6 +36,7 @@ __all__ = [
     "load_episode",
     "localise",
     "make_spec",
+    "read_picture",
     "select_episodes",
     "window_targets",
 ]
