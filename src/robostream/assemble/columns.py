@@ -130,7 +130,11 @@ def _caster(dtype: np.dtype[Any]) -> Callable[[pa.Array], Numbers]:
     if dtype.kind == "b":
         return _as_bools
     declared = pa.from_numpy_dtype(dtype)
-    return lambda flat: pc.cast(pc.cast(flat, declared), pa.int64()).to_numpy()
+    return lambda flat: _cast(_cast(flat, declared), pa.int64()).to_numpy()
+
+
+def _cast(flat: pa.Array, kind: pa.DataType) -> pa.Array:
+    return flat if flat.type == kind else pc.cast(flat, kind)
 
 
 def _as_floats(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
