@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from robostream import config
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import LeRobotDatasetMetadata, written_root
 from robostream.plan import Cut, EpochPlan
 
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
@@ -47,10 +46,7 @@ def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:
     """Return the metadata of a DATASET argument."""
-    # What is written as a path is one, also where it is mistyped and does not exist.
-    is_folder = dataset.startswith((".", "/", "~")) or Path(dataset).is_dir()
-    root = dataset if is_folder else None
-    return LeRobotDatasetMetadata(dataset, root=root, revision=revision)
+    return LeRobotDatasetMetadata(dataset, root=written_root(dataset), revision=revision)
 
 
 def make_plan(args: argparse.Namespace, meta: LeRobotDatasetMetadata) -> EpochPlan:

@@ -171,6 +171,10 @@ class MapReader:
             spans[episode, key] = _Span(file, numbers)
         return spans[episode, key]
 
+    def _row_reader(self) -> RowReader:
+        tolerance_s = self.spec.tolerance_s if self.spec.videos else None
+        return RowReader(self.meta, self.spec.columns, tolerance_s=tolerance_s)
+
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():
             location = self.meta.location
@@ -183,7 +187,7 @@ class MapReader:
                     backend=_open_backend(self._video_backend),
                     index_folder=index_folder(self.meta),
                 ),
-                rows=RowShelf(RowReader(self.meta, self.spec.columns), self._row_cache_bytes),
+                rows=RowShelf(self._row_reader(), self._row_cache_bytes),
             )
         return self._open
 
