@@ -83,7 +83,7 @@ def layout_of(frame: av.VideoFrame) -> Layout:
     return layout
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def kept_layout(kind: str, width: int, height: int, colorspace: int, color_range: int) -> Layout:
     """Return the one layout with these properties."""
     return Layout(kind, width, height, colorspace, color_range)

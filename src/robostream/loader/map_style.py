@@ -85,7 +85,9 @@ class MapReader:
 
     def _item(self, episode: int, frame: int) -> dict[str, Any]:
         layout, rows = self._layout, self._rows(episode)
-        arrays = {key: np.empty((1, *shape), dtype) for key, (shape, dtype) in layout.arrays.items()}
+        arrays = {
+            key: np.empty((1, *shape), dtype) for key, (shape, dtype) in layout.arrays.items()
+        }
         fill_row(layout, arrays, 0, rows, frame)
         for camera in layout.cameras:
             self._fill_camera(camera, rows, frame, arrays[camera.key][0])

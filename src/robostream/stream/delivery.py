@@ -218,7 +218,8 @@ class Delivery:
         layout = self._worker.layout.cameras[camera]
         if layout.is_transformed:
             return np.empty(layout.stack, layout.dtype)
-        return arrays[layout.key][place].reshape(layout.stack)
+        place_of: npt.NDArray[Any] = arrays[layout.key][place].reshape(layout.stack)
+        return place_of
 
     def _transform(
         self, camera: int, place: int, pictures: npt.NDArray[Any], arrays: Arrays

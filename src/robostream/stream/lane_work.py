@@ -176,4 +176,5 @@ class LaneWork:
     def _is_delivered(self, positions: Ints) -> npt.NDArray[np.bool_]:
         tour = self._tour
         inside = (positions >= tour.start) & (positions < tour.stop)
-        return inside & (positions % tour.cut.world_size == tour.cut.rank)
+        ours: npt.NDArray[np.bool_] = inside & (positions % tour.cut.world_size == tour.cut.rank)
+        return ours
