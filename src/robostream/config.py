@@ -49,8 +49,9 @@ HELD_BATCHES = 3
 BATCH_MEMORY_BYTES = 1024**3
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
-# Decoders per process that may wait in the middle of a long GOP.
-WAITING_DECODERS = 128
+# Memory, per process, of decoders that wait in the middle of a long GOP, and the pictures one holds.
+DECODER_BYTES = 1024**3
+PICTURES_PER_DECODER = 6
 
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
