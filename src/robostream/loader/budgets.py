@@ -76,17 +76,18 @@ def choose_frame_budget(
 
 
 def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
-    """Return the memory with which a rank's conveyors decode every picture once. Pure.
+    """Return the memory with which a rank's conveyors decode every picture about once. Pure.
 
-    Half of a window's pictures are decoded and not yet delivered, on the average; a camera's own
-    window keeps them for as many frames longer as it is wide. A lane that is hardly longer than its
-    window has partners waiting all over it.
+    Half of a window's pictures are decoded and not yet delivered, on the average, and nearly as
+    many, decoded on the way when the epoch began, wait for its end. A camera's own window keeps
+    pictures for as many frames longer as it is wide. A lane that is hardly longer than its window
+    has partners waiting all over it.
     """
     lane_frames = plan.num_frames / plan.lanes
     total = 0.0
     for key in layout.spec.videos:
         offsets = layout.spec.windows.get(key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
-        frames = min(plan.window / 2 * _SLACK + width + 2 * STEP_FRAMES, lane_frames)
+        frames = min(plan.window * _SLACK + width + 2 * STEP_FRAMES, lane_frames)
         total += lanes * frames * decoded_bytes(layout.meta.features[key])
     return round(total)

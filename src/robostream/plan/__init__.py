@@ -30,7 +30,7 @@ from robostream.plan.cut import (
     worker_steps,
 )
 from robostream.plan.epoch import EpochPlan
-from robostream.plan.lane import Lane, head_of_lane, turns_in_lane, unroll_lane
+from robostream.plan.lane import Lane, head_of_lane, places_in_lane, unroll_lane
 from robostream.plan.lane_count import default_lanes
 from robostream.plan.ledger import StepReceipt, step_receipts
 from robostream.plan.line import Line
@@ -74,12 +74,12 @@ __all__ = [
     "pair_digests",
     "parse_state",
     "permute",
+    "places_in_lane",
     "rank_lanes",
     "step_positions",
     "step_receipts",
     "steps_left",
     "stream",
-    "turns_in_lane",
     "unroll_lane",
     "walk",
     "worker_steps",

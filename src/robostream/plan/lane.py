@@ -87,18 +87,13 @@ def head_of_lane(lane: Lane, place: int) -> int:
 
 def places_in_lane(lane: Lane, start: int, stop: int) -> Ints:
     """Return the place of each frame of [start, stop); the inverse of `slice_lane`. Pure."""
-    return (turns_in_lane(lane, start, stop) - lane.entry) % lane.length
-
-
-def turns_in_lane(lane: Lane, start: int, stop: int) -> Ints:
-    """Return the turn of each frame of [start, stop) of the endless line. Pure."""
     pieces = [np.empty(0, dtype=np.int64)]
     for first, last in _stretches(lane, start, stop):
         frames = _leaving(lane, first, last + lane.window)
         turns = np.arange(first, first + frames.size) - np.count_nonzero(frames < first)
         wanted = (frames >= first) & (frames < last)
         piece = np.empty(last - first, dtype=np.int64)
-        piece[frames[wanted] - first] = turns[wanted]
+        piece[frames[wanted] - first] = (turns[wanted] - lane.entry) % lane.length
         pieces.append(piece)
     return np.concatenate(pieces)
 

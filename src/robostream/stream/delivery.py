@@ -156,11 +156,14 @@ class Delivery:
             ranges = work.run_ahead(head)
         except DatasetError:
             return  # said when a sample needs it
-        for reel, stop in ranges:
-            stop = whole_gops(reel, stop)
-            if stop > reel.ahead:
-                ahead.setdefault(reel, []).extend(reel.missing(reel.ahead, stop))
-                reel.ahead = stop
+        for reel, first, stop in ranges:
+            missing = reel.missing(first, whole_gops(reel, stop))
+            if missing and work.is_catching_up:
+                # What leaves at the end of the epoch only is decoded there.
+                soon = reel.due(np.array(missing)) <= 2 * work.window_steps
+                missing = [p for p, is_soon in zip(missing, soon, strict=True) if is_soon]
+            if missing:
+                ahead.setdefault(reel, []).extend(missing)
 
     def _want(self, sample: _Sample, reel: Reel, frame: int) -> _Want:
         last = len(reel) - 1

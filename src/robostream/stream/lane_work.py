@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robostream.plan import Ints, head_of_lane, turns_in_lane
+from robostream.plan import Ints, head_of_lane, places_in_lane
 from robostream.stream.agenda import Tour, first_place
 from robostream.stream.reel import Reel, is_long
 
@@ -51,10 +51,10 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """The part of an episode that lies in a lane, in one round of its circle (and one block).
+    """The part of an episode that lies in a lane (and in one block of it).
 
-    Frame f of the episode is `begin + f` on the lane's endless line, for `begin + f` in
-    [`start`, `stop`). There is a reel for each video that is ours.
+    Frame f of the episode is frame `begin + f` of the lane, in [`start`, `stop`). There is a reel
+    for each video that is ours.
     """
 
     episode: int
@@ -97,11 +97,12 @@ class LaneWork:
         self._is_conveyor = self._lane.length >= _WINDOWS_PER_LANE * self._lane.window
         self._block = self._lane.length if tour.plan.shuffle else BLOCK_FRAMES
         self._end = self._lane.entry + self._lane.length + self._lane.window
-        self._pieces: dict[tuple[int, int, int], Piece] = {}
+        self._pieces: dict[tuple[int, int], Piece] = {}
         self._entry = head_of_lane(self._lane, first_place(tour, number))
         self._ahead = self._entry - self._lane.window
         self._stagger = stagger % STEP_FRAMES
         self._long_gops: bool | None = None
+        self._is_new = True
 
     def share(self, frame: int) -> Share:
         """Return what of the sample at a frame of the endless line is ours."""
@@ -116,20 +117,16 @@ class LaneWork:
 
     def piece_at(self, frame: int) -> Piece:
         """Return the piece a frame of the endless line lies in, opened if need be."""
-        round_number, place = divmod(frame, self._lane.length)
+        place = frame % self._lane.length
         slot = bisect_right(self._tour.plan.line.starts, self._begin + place) - 1
-        key = (round_number if self._is_conveyor else 0, slot, place // self._block)
+        key = (slot, place // self._block)
         piece = self._pieces.get(key)
         if piece is None:
             piece = self._pieces[key] = self._open(*key)
         return piece
 
-    def frame_in(self, piece: Piece, frame: int) -> int:
-        """Return the frame of the episode a frame of the endless line is."""
-        return (frame if self._is_conveyor else frame % self._lane.length) - piece.begin
-
-    def run_ahead(self, head: int) -> list[tuple[Reel, int]]:
-        """Return (reel, picture) up to which to decode, when a lane has got to `head`.
+    def run_ahead(self, head: int) -> list[tuple[Reel, int, int]]:
+        """Return (reel, first, stop) of the pictures to decode, when a lane has got to `head`.
 
         At the start nothing is decoded, and all that falls due has to be. If decoding ran ahead of
         the head at once, that would be twice the work. So it begins a window behind the head, and
@@ -143,14 +140,31 @@ class LaneWork:
             return []
         goal = min(goal + STEP_FRAMES - 1 - self._stagger, self._end)
         self._stagger = 0
-        found: list[tuple[Reel, int]] = []
+        found: list[tuple[Reel, int, int]] = []
         while self._ahead < goal:
             piece = self.piece_at(self._ahead)
-            self._ahead = min(goal, piece.stop)
+            place = self._ahead % self._lane.length
+            stop = min(goal - self._ahead + place, piece.stop)
+            self._ahead += stop - place
+            is_first = place == piece.start or self._is_new
+            self._is_new = False
             for reel in piece.reels:
-                last = self._ahead - 1 - piece.begin + self._windows[reel.camera][1] - reel.first
-                found.append((reel, min(last, len(reel) - 1) + 1))
+                back, forth = self._windows[reel.camera]
+                # All but the first sample's pictures were decoded for the samples before.
+                first = place + (back if is_first else forth) - piece.begin - reel.first
+                last = stop - 1 + forth - piece.begin - reel.first
+                found.append((reel, max(first, 0), min(last, len(reel) - 1) + 1))
         return found
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether decoding is among pictures some of which leave at the end of the epoch only."""
+        return self._ahead < self._entry + self._lane.window
+
+    @property
+    def window_steps(self) -> int:
+        """In how many steps a window of the lane leaves, about."""
+        return -(-self._lane.window * self._tour.plan.lanes // self._tour.cut.step_size)
 
     def _lag(self, head: int) -> int:
         return max(0, self._lane.window - (head - self._entry) // _CATCH_UP_WINDOWS)
@@ -162,9 +176,6 @@ class LaneWork:
             self._long_gops = any(is_long(reel) for reel in piece.reels)
             if self._long_gops:
                 self._ahead = self._entry
-                for reel in piece.reels:
-                    first = self._entry - piece.begin + self._windows[reel.camera][0]
-                    reel.ahead = max(0, first - reel.first)
         return self._long_gops
 
     def retire(self, piece: Piece) -> None:
@@ -176,16 +187,13 @@ class LaneWork:
         """Return all reels that are open."""
         return [reel for piece in self._pieces.values() for reel in piece.reels]
 
-    def _open(self, round_number: int, slot: int, block: int) -> Piece:
+    def _open(self, slot: int, block: int) -> Piece:
         lane, line = self._lane, self._tour.plan.line
         episode, origin = int(line.episodes[slot]), int(line.starts[slot]) - self._begin
         first = max(0, origin, block * self._block)
         stop = min(lane.length, int(line.starts[slot + 1]) - self._begin, (block + 1) * self._block)
-        turns = turns_in_lane(lane, first, stop) - lane.entry
-        shift = round_number * lane.length
-        places = turns + shift if self._is_conveyor else turns % lane.length
-        positions = places * self._tour.plan.lanes + self._number
-        ours = (places >= 0) & (places < lane.length) & self._is_delivered(positions)
+        positions = places_in_lane(lane, first, stop) * self._tour.plan.lanes + self._number
+        ours = self._is_delivered(positions)
         videos = self._share_of(block).videos
         reels = []
         if ours.any() and videos and episode not in self._tour.plan.quarantined:
@@ -193,8 +201,13 @@ class LaneWork:
             steps = (positions[ours] - self._tour.start) // self._tour.cut.step_size
             reels = [self._open_reel(camera, episode, samples, steps) for camera in videos]
             for reel in reels:
-                reel.is_behind = self._is_conveyor and stop + shift <= self._entry
-        return Piece(episode, origin + shift, first + shift, stop + shift, reels)
+                reel.is_behind = self._is_behind(stop)
+        return Piece(episode, origin, first, stop, reels)
+
+    def _is_behind(self, stop: int) -> bool:
+        """Return whether a piece that ends before `stop` lies in the window behind the entry."""
+        behind = (self._entry - stop) % self._lane.length
+        return self._is_conveyor and behind < self._lane.window
 
     def _is_delivered(self, positions: Ints) -> npt.NDArray[np.bool_]:
         tour = self._tour

@@ -46,7 +46,6 @@ class Reel:
         base: The place of picture 0 in a store that has one for every frame of the selection.
         is_behind: Whether it lies wholly behind where its lane was entered, so that decoding along
             the line never comes by.
-        ahead: Pictures below this one have been decoded ahead of delivery.
         layout: How kept pictures lie in memory, once the first was decoded.
         decoding: A decoder in the middle of a long run, and `decoding_at`, the picture it gives
             next.
@@ -60,7 +59,6 @@ class Reel:
         "_span",
         "_steps",
         "_uses",
-        "ahead",
         "base",
         "camera",
         "clock",
@@ -103,7 +101,6 @@ class Reel:
         self.waiting = targets.size
         self.base = 0
         self.is_behind = False
-        self.ahead = 0
         self.layout: Layout | None = None
         self.decoding: Decoding | None = None
         self.decoding_at = 0
