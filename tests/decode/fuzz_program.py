@@ -16,6 +16,7 @@ import numpy as np
 from robostream.decode import FrameEngine, Want, build_index
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
+from tests.decode.conftest import local_engine
 from tests.decode.videos import reference
 
 
@@ -60,7 +61,7 @@ def read_all(
     """
     counts: Counter[str] = Counter()
     elsewhere = 0
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         for frame, picture in enumerate(pictures):
             outs = np.zeros((3, 1, *picture.shape), picture.dtype)
             others = [(frame * step + 3) % len(pictures) for step in (7, 11)]

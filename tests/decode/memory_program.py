@@ -24,7 +24,7 @@ def resident_bytes() -> int:
 def main(files: list[str], budget: int, foresight: bool) -> None:
     """Read every frame of every file once per epoch, in random order."""
     before = resident_bytes()
-    engine = FrameEngine(LocalSource, store_bytes=0)
+    engine = local_engine()
     frames = [(f, n) for f in files for n in range(engine.index(f).num_frames)]
     config = engine.index(files[0]).configs[0]
     out = np.zeros((1, 3, config.height, config.width), np.uint8)

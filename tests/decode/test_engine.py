@@ -11,7 +11,7 @@ import pytest
 from robostream.decode import NEVER, DecodeStatistics, FrameEngine, Want
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
-from tests.decode.conftest import Clip
+from tests.decode.conftest import Clip, local_engine
 from tests.decode.videos import KINDS
 
 ClipMaker = Callable[[str], Clip]
@@ -56,7 +56,7 @@ def test_every_frame_is_the_one_the_container_gives(clip: ClipMaker, kind: str) 
     """Read one by one in random order, with nothing kept, every frame is bit for bit right."""
     video = clip(kind)
     order = np.random.default_rng(0).permutation(len(video))
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         assert engine.index(video.file).num_frames == len(video)
         read_in_order(engine, video, order)
 
@@ -141,7 +141,7 @@ def test_slots_may_lie_anywhere_in_a_batch(clip: ClipMaker) -> None:
     """Pictures are written straight into a view of a larger batch, and nowhere else."""
     video = clip("h264_g2")
     batch = np.zeros((3, 2, 2, *video.pictures[0].shape), np.uint8)
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         engine.read(video.file, [4, 11], batch[1, :, 1])
 
     np.testing.assert_array_equal(batch[1, 0, 1], video.pictures[4])
@@ -184,7 +184,7 @@ def test_a_store_on_disk_gives_the_same_frames(clip: ClipMaker, tmp_path: Path) 
 def test_wrong_requests_are_refused(clip: ClipMaker) -> None:
     """Frames that are not there, slots of another shape, and a missing position are errors."""
     video = clip("h264_g2")
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         with pytest.raises(IndexError, match="frames 0 to 47; asked for 48"):
             engine.read(video.file, [48], video.slots(1))
         with pytest.raises(IndexError, match="asked for -1"):
@@ -202,7 +202,7 @@ def test_wrong_requests_are_refused(clip: ClipMaker) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """A file that is not there is a VideoFileError with its path."""
-    engine = FrameEngine(LocalSource, store_bytes=0)
+    engine = local_engine()
     with engine, pytest.raises(VideoFileError, match=r"absent\.mp4"):
         engine.index(str(tmp_path / "absent.mp4"))
 
@@ -227,7 +227,7 @@ def test_statistics_add_up(clip: ClipMaker) -> None:
 def test_a_failed_read_is_counted_too(clip: ClipMaker, tmp_path: Path) -> None:
     """What was decoded before the error counts as decoded, and nothing as delivered."""
     good, bad = clip("h264_g2"), tmp_path / "bad.mp4"
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         index = engine.index(good.file)
         at = int(index.positions[40])
         content = bytearray(good.path.read_bytes())

@@ -26,7 +26,6 @@ class Meter:
         """Seconds spent on anything but decoding."""
         return self.fetch_s + self.convert_s + self.copy_s
 
-
     def take(
         self, *, store_evictions: int, file_hits: int, file_misses: int, file_evictions: int
     ) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robostream.decode import Layout, VideoFile
+from robostream.decode import PictureLayout, VideoFile
 from robostream.plan import Ints
 
 NEVER = int(np.iinfo(np.int64).max)
@@ -97,7 +97,7 @@ class Reel:
         self.waiting = targets.size
         self.base = 0
         self.ahead = 0
-        self.layout: Layout | None = None
+        self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None
         self.decoding_at = 0
         self._samples = samples
