@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robostream.fetch import LocalSource
 from tests.decode.conftest import Clip, local_engine
 
 REPO = Path(__file__).parents[2]
