@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import build_index
-from robostream.decode.codec.packets import read_packets
+from robostream.decode import CodecConfig, build_index
+from robostream.decode.codec.packets import begins_afresh, read_packets
 from robostream.decode.codec.runs import Run
 from robostream.fetch import LocalSource
 from tests.decode.conftest import Clip
@@ -36,3 +36,24 @@ def test_each_packet_gets_its_own_bytes(
     packets = read_packets(LocalSource(path), index, Run(0, len(sizes), 0, 0))
 
     assert packets == [content[p : p + n] for p, n in zip(positions, sizes, strict=True)]
+
+
+AV1 = CodecConfig("libdav1d", b"", 96, 64)
+
+
+@pytest.mark.parametrize(
+    ("packet", "expected"),
+    [
+        ("0a 01 00 32 01 10", True),
+        ("12 00 0a 01 00 32 01 10", True),
+        ("10 0a 01 00 32 01 10", True),
+        ("32 01 10", False),
+        ("12 00 32 01 10", False),
+        ("12 00", False),
+        ("", False),
+    ],
+    ids=["header", "delimiter", "delimiter without a size", "frame", "after one", "alone", "none"],
+)
+def test_a_key_packet_of_av1_begins_with_a_sequence_header(packet: str, expected: bool) -> None:
+    """It may have a temporal delimiter before it; anything else is no start."""
+    assert begins_afresh(memoryview(bytes.fromhex(packet)), AV1) is expected
