@@ -8,9 +8,9 @@ import timeit
 import av
 import numpy as np
 
+from robostream.decode.picture.layout import layout_of
 from robostream.decode.picture.native import Ffmpeg, load_ffmpeg
 from robostream.decode.picture.proof import is_proven
-from robostream.decode.picture.layout import layout_of
 from robostream.decode.picture.render import Renderer
 
 SIZES = ((256, 256), (640, 480))
