@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TypeGuard
 
 from robostream.errors import SelectionError
 
@@ -48,8 +49,9 @@ HELD_BATCHES = 3
 BATCH_MEMORY_BYTES = 1024**3
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
-# Decoders per process that may wait in the middle of a long GOP.
-WAITING_DECODERS = 128
+# Memory, per process, of decoders that wait in the middle of a long GOP, and the pictures one holds.
+DECODER_BYTES = 1024**3
+PICTURES_PER_DECODER = 6
 
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
@@ -90,24 +92,51 @@ _UNITS = {"": 1, "b": 1} | {
 }
 
 
-def whole_number(value: Any, name: str, *, least: int) -> int:
-    """Return an argument that is to be a whole number of `least` or more, or raise ValueError."""
-    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not is_whole or value < least:
-        raise SelectionError(f"{name} must be a whole number of {least} or more, got {value!r}")
-    return int(value)
+def parse_bytes(size: float | str) -> int:
+    """Return a number of bytes from a number or a human size such as "2GiB", "500mb" or "64k".
 
-
-def parse_bytes(size: int | str) -> int:
-    """Return a number of bytes from an int or a human size such as "2GiB", "500mb" or "64k"."""
-    if isinstance(size, int):
+    A float must be whole, such as 2e9; numpy's numbers are taken too.
+    """
+    if isinstance(size, str):
+        match = _SIZE.fullmatch(size)
+        if match is not None and match[2].lower() in _UNITS:
+            return int(float(match[1]) * _UNITS[match[2].lower()])
+    elif _is_whole(size) or (isinstance(size, float) and size.is_integer()):
         if size < 0:
             raise ValueError(f"want a size of 0 bytes or more, got {size}")
-        return size
-    match = _SIZE.fullmatch(size)
-    if match is None or match[2].lower() not in _UNITS:
-        raise ValueError(f"want a size such as 2GiB, 500MB or a number of bytes, got {size!r}")
-    return int(float(match[1]) * _UNITS[match[2].lower()])
+        return int(size)
+    raise ValueError(f"want a size such as 2GiB, 500MB or a whole number of bytes, got {size!r}")
+
+
+def whole_number(value: object, name: str, least: int) -> int:
+    """Return the whole number that was given for the argument `name`, as a Python int.
+
+    Python's and numpy's integers are taken. True and 3.0 are refused, because where a number is
+    asked for they are more often a mistake than meant.
+    """
+    if _is_whole(value) and value >= least:
+        return int(value)
+    raise SelectionError(f"want {name} to be a whole number of {least} or more, got {value!r}")
+
+
+def whole_numbers(values: object, name: str) -> list[int]:
+    """Return the whole numbers of a list, an array or anything else to iterate over."""
+    # Arrays and tensors turn into Python numbers much faster at once than one by one.
+    plain = values.tolist() if hasattr(values, "tolist") else values
+    if isinstance(plain, str | bytes) or not isinstance(plain, Iterable):
+        raise SelectionError(f"want {name} as a list of whole numbers, [0, 3], got {values!r}")
+    numbers = list(plain)
+    for place, number in enumerate(numbers):
+        if not _is_whole(number):
+            raise SelectionError(
+                f"want {name} as a list of whole numbers, [0, 3]; number {place} of it is "
+                f"{number!r}"
+            )
+    return [int(number) for number in numbers]
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def format_bytes(size: float) -> str:

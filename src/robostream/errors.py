@@ -91,10 +91,11 @@ class WorkerError(RobostreamError, RuntimeError):
 
 
 class MissingExtraError(RobostreamError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed; `extra` is that of robostream's which brings it."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
+    def __init__(self, package: str, extra: str | None, purpose: str) -> None:
+        install = package if extra is None else f"'robostream[{extra}]'"
         super().__init__(
             f"{purpose} needs the package {package!r}, which is not installed. "
-            f"Install it with: pip install 'robostream[{extra}]'"
+            f"Install it with: pip install {install}"
         )

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -45,6 +47,20 @@ def test_an_empty_selection_is_refused(episodes: list[int]) -> None:
         select_episodes(META, episodes, None)
 
 
+@pytest.mark.parametrize("episodes", [[True, False], [1.9], "12", 2, [None], [[1, 2]]])
+def test_what_is_no_list_of_numbers_is_refused(episodes: Any) -> None:
+    """A mask, a fraction or a text is not read as some other episodes."""
+    with pytest.raises(SelectionError, match="want episodes as a list of whole numbers"):
+        select_episodes(META, episodes, None)
+
+
+@pytest.mark.parametrize("episodes", [np.array([3, 1]), [np.int32(3), 1], range(1, 4, 2), {1, 3}])
+def test_any_kind_of_whole_numbers_is_taken(episodes: Any) -> None:
+    """What numpy and Python hold numbers in will do, and numbers beyond 64 bits are strangers."""
+    assert select_episodes(META, episodes, None).tolist() == [1, 3]
+    assert select_episodes(META, [*episodes, 10**30], None).tolist() == [1, 3]
+
+
 @given(chosen=st.sets(st.integers(0, 4), min_size=1))
 def test_items_and_indices_are_inverse(chosen: set[int]) -> None:
     """Item -> (episode, frame) -> dataset-wide index -> item comes back to the start."""
@@ -66,6 +82,8 @@ def test_negative_items_count_from_the_end() -> None:
     assert selection.locate(-1) == (2, 0)
     with pytest.raises(IndexError, match="the selection has 10 frames"):
         selection.locate(10)
+    with pytest.raises(TypeError, match="float"):
+        selection.locate(1.5)  # type: ignore[arg-type]
 
 
 def test_a_frame_outside_the_selection_has_no_item() -> None:

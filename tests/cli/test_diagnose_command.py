@@ -89,6 +89,26 @@ def test_what_is_not_in_the_dataset_exits_with_2(
     assert f"there is no {options[0].removeprefix('--')} {options[1]}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("written", ["./nowhere", "~/nowhere", "empty"])
+def test_a_path_that_leads_nowhere_is_told_as_info_tells_it(
+    written: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is written as a path is not looked up on the Hub, and both commands name the place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    assert main(["info", written]) == 1
+    told = capsys.readouterr().err.removeprefix("robostream info: ")
+    assert main(["diagnose", written, "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+
+    assert problem["problem"]["what"] == told.strip()
+    assert "meta/info.json: not found" in told
+
+
 def test_a_hub_name_is_looked_up_and_a_wrong_revision_explained(hub: Hub, tmp_path: Path) -> None:
     """A dataset on the Hub is read there; a revision it lacks is answered with those it has."""
     commit = hub.add_repo("lab/cups").commit(FIXTURES / NAME, tags=["v3.0"])

@@ -9,7 +9,7 @@ from robostream.errors import SelectionError
 from robostream.loader.options import choose_lanes
 from robostream.loader.ranks import Rank, discover_rank
 
-VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS")
+VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS")
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +34,50 @@ def test_given_numbers_win(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_torchruns_variables_come_before_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
     """RANK and WORLD_SIZE first, then SLURM's; half a pair counts for nothing."""
     monkeypatch.setenv("SLURM_PROCID", "5")
-    monkeypatch.setenv("SLURM_NTASKS", "6")
-    assert discover_rank() == Rank(5, 6, "SLURM_PROCID and SLURM_NTASKS")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")
+    assert discover_rank() == Rank(5, 6, "SLURM_PROCID and SLURM_STEP_NUM_TASKS")
     monkeypatch.setenv("RANK", "1")
-    assert discover_rank() == Rank(5, 6, "SLURM_PROCID and SLURM_NTASKS")
+    assert discover_rank() == Rank(5, 6, "SLURM_PROCID and SLURM_STEP_NUM_TASKS")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert discover_rank() == Rank(1, 2, "RANK and WORLD_SIZE")
+
+
+def set_slurm(monkeypatch: pytest.MonkeyPatch, **values: int) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+
+
+def test_a_step_counts_its_own_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun -n 2` in a job of 8 tasks has two ranks, and an interactive shell's step has one."""
+    set_slurm(monkeypatch, PROCID=1, NTASKS=8, STEP_NUM_TASKS=2)
+    assert discover_rank() == Rank(1, 2, "SLURM_PROCID and SLURM_STEP_NUM_TASKS")
+    set_slurm(monkeypatch, PROCID=0, NTASKS=8, STEP_NUM_TASKS=1)
+    assert discover_rank().world_size == 1
+
+
+def test_a_batch_script_without_srun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain python in a job of 8 tasks would deliver an eighth; every cure is one that works."""
+    set_slurm(monkeypatch, PROCID=0, NTASKS=8)
+    with pytest.raises(SelectionError, match=r"job of 8 tasks.*srun.*pass rank=0.*unset SLURM_PR"):
+        discover_rank()
+
+    assert discover_rank(0, 1) == Rank(0, 1, "the arguments")
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert discover_rank().rank == 3
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("SLURM_PROCID")
+    assert discover_rank() == Rank(0, 1, "no launcher")
+
+
+@pytest.mark.parametrize("values", [{"PROCID": 0, "NTASKS": 1}, {"PROCID": 0}, {"NTASKS": 8}])
+def test_a_job_of_one_task_and_a_login_shell_are_alone(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, int]
+) -> None:
+    """A batch script that asked for one task, or for no number, and salloc's shell."""
+    set_slurm(monkeypatch, **values)
+
+    assert discover_rank() == Rank(0, 1, "no launcher")
 
 
 def test_half_a_pair_and_nonsense_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +86,8 @@ def test_half_a_pair_and_nonsense_are_refused(monkeypatch: pytest.MonkeyPatch) -
         discover_rank(rank=1)
     with pytest.raises(SelectionError, match="0 <= rank < world_size"):
         discover_rank(2, 2)
+    with pytest.raises(SelectionError, match="want rank to be a whole number"):
+        discover_rank(True, 2)
     monkeypatch.setenv("RANK", "first")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SelectionError, match="want whole numbers in RANK"):

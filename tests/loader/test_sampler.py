@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -315,24 +316,68 @@ def test_states_of_something_else_are_refused(state: dict[str, int]) -> None:
     assert sampler.state_dict() == {"epoch": 0, "start_index": 0}
 
 
-def test_the_end_of_an_epoch_is_the_start_of_the_next() -> None:
-    """A state at the last frame's end gives the next epoch, not an empty one."""
-    sampler = make_sampler([20])
-    sampler.load_state_dict({"epoch": 3, "start_index": 20})
+@given(lengths=lengths, shuffle=orders, epoch=st.integers(0, 5))
+def test_a_state_at_the_end_of_an_epoch_is_an_empty_rest(
+    lengths: list[int], shuffle: bool | Shuffle, epoch: int
+) -> None:
+    """As in LeRobot, nothing is left of that epoch, and the next iteration is the next epoch."""
+    sampler, following = make_sampler(lengths, shuffle), make_sampler(lengths, shuffle)
+    following.set_epoch(epoch + 1)
+    end = {"epoch": epoch, "start_index": len(sampler)}
+    sampler.load_state_dict(end)
 
-    assert sampler.state_dict() == {"epoch": 4, "start_index": 0}
-    assert len(list(sampler)) == 20
+    assert sampler.state_dict() == end
+    assert list(sampler) == []
+    assert sampler.state_dict() == {"epoch": epoch + 1, "start_index": 0}
+    assert list(sampler) == list(following)
+
+
+def test_the_end_of_an_iteration_is_the_start_of_the_next() -> None:
+    """A state taken after the last frame was handed out names the next epoch."""
+    sampler = make_sampler([20])
+    stream = iter(sampler)
+    list(itertools.islice(stream, 20))
+
+    assert sampler.state_dict() == {"epoch": 1, "start_index": 0}
+    assert list(stream) == []
+
+
+def test_numpys_integers_are_numbers_like_any_other() -> None:
+    """They give the same order, and states that JSON can hold."""
+    numbers = EpisodeAwareSampler(
+        np.array([0, 9]), [np.int32(9), np.int32(20)], shuffle=True, seed=np.int64(3)
+    )
+    numbers.set_epoch(np.int64(1))
+    plain = EpisodeAwareSampler([0, 9], [9, 20], shuffle=True, seed=3)
+    plain.set_epoch(1)
+    state = json.dumps(numbers.state_dict())
+    computed = compute_sampler_state(np.int64(2), np.int64(20), np.int32(2), np.int16(3))
+
+    assert list(numbers) == list(plain)
+    assert json.loads(state) == {"epoch": 1, "start_index": 0}
+    assert json.loads(json.dumps(computed)) == compute_sampler_state(2, 20, 2, 3)
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.0, "1", None])
+def test_what_is_no_whole_number_is_refused(value: Any) -> None:
+    """Seeds, epochs, drops and counts are checked when they are given, not in the middle."""
+    with pytest.raises(ValueError, match="want seed to be a whole number of 0 or more"):
+        make_sampler([3], seed=value)
+    with pytest.raises(ValueError, match="want epoch to be a whole number"):
+        make_sampler([3]).set_epoch(value)
+    with pytest.raises(ValueError, match="want drop_n_first_frames to be a whole number"):
+        EpisodeAwareSampler([0], [3], drop_n_first_frames=value)
+    with pytest.raises(ValueError, match="want step to be a whole number"):
+        compute_sampler_state(value, 10, 1, 1)
+    with pytest.raises(StateError, match=r"want start_index .* in the sampler state"):
+        make_sampler([3]).load_state_dict({"epoch": 0, "start_index": value})
 
 
 def test_wrong_arguments_are_refused() -> None:
-    """Orders, seeds, epochs and step counts that mean nothing are errors."""
+    """Orders, bounds and sizes that mean nothing are errors."""
     with pytest.raises(ValueError, match="'constant_memory', got 'random'"):
         make_sampler([3], "random")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="seed of 0 or more"):
-        make_sampler([3], seed=-1)
-    with pytest.raises(ValueError, match="epoch of 0 or more"):
-        make_sampler([3]).set_epoch(-1)
-    with pytest.raises(ValueError, match="step >= 0"):
-        compute_sampler_state(-1, 10, 1, 1)
-    with pytest.raises(ValueError, match="batch_size"):
+    with pytest.raises(ValueError, match=r"dataset_to_indices .* number 1 of it is 9\.5"):
+        EpisodeAwareSampler([0, 4], [4, 9.5])
+    with pytest.raises(ValueError, match="want batch_size to be a whole number of 1 or more"):
         compute_sampler_state(1, 10, 0, 1)

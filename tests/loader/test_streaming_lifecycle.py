@@ -25,7 +25,7 @@ from robostream.decode import build_index
 from robostream.errors import SelectionError, VideoFileError
 from robostream.loader.options import choose_depth
 from tests.fixture_datasets import FIXTURES, copy_of
-from tests.loader.streams import AV1, blind_stream, flat, open_stream
+from tests.loader.streams import AV1, blind_stream, flat, open_loader, open_stream
 
 VIDEO = "videos/observation.images.top/chunk-000/file-000.mp4"
 
@@ -146,7 +146,7 @@ def test_a_killed_worker_is_an_error_not_a_hang() -> None:
 def test_workers_end_with_their_loader() -> None:
     """Leaving a loop with persistent workers and dropping the loader leaves no process."""
     before = set(worker_processes())
-    loader = open_loader(blind_stream(), 4, num_workers=2, persistent_workers=True)
+    loader = open_loader(blind_stream(), 4, num_workers=2)
     next(iter(loader))
     assert len(set(worker_processes()) - before) >= 2
     loader._current.close()  # type: ignore[union-attr]

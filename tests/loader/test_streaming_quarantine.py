@@ -15,7 +15,7 @@ from robostream.errors import DatasetError, SelectionError
 from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import copy_of
-from tests.loader.streams import flat, global_batches, open_stream
+from tests.loader.streams import flat, global_batches, open_loader, open_stream
 
 FRAMES = 62
 

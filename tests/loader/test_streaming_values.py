@@ -10,7 +10,7 @@ import torch
 
 from robostream import LeRobotDataset, StreamingDataLoader
 from tests.fixture_datasets import FIXTURES, NAMES
-from tests.loader.streams import assert_equals_map_style, flat, open_stream
+from tests.loader.streams import assert_equals_map_style, flat, open_loader, open_stream
 
 
 def windows_of(name: str) -> dict[str, list[float]]:

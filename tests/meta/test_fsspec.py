@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from fsspec.registry import _registry
 
-from robostream.errors import MetadataError
+from robostream.errors import MetadataError, MissingExtraError
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import FIXTURES
 from tests.servers.s3 import S3Endpoint
@@ -82,4 +84,23 @@ def test_s3_that_cannot_be_read_is_an_error_with_its_address(s3: S3Endpoint) -> 
 def test_a_url_that_leads_nowhere_is_an_error(url: str) -> None:
     """An unknown protocol and an empty place are told in words."""
     with pytest.raises(MetadataError, match=url):
+        load(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "cure"),
+    [
+        ("gs://bucket/cups", "gcsfs", "pip install gcsfs"),
+        ("abfs://bucket/cups", "adlfs", "pip install adlfs"),
+        ("s3://bucket/cups", "s3fs", r"pip install 'robostream\[s3\]'"),
+    ],
+)
+def test_a_filesystem_that_is_not_installed(
+    url: str, package: str, cure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the package and a command that brings it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(_registry, url.split(":")[0], raising=False)
+
+    with pytest.raises(MissingExtraError, match=f"{url} needs the package '{package}'.*{cure}$"):
         load(url)

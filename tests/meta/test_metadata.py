@@ -192,6 +192,9 @@ def test_other_versions(tmp_path: Path, version: str, error: type[Exception]) ->
         ({"features": {"a": {"dtype": "float32"}}}, "an object with 'dtype' and 'shape'"),
         ({"features": {"a": {"dtype": "image", "shape": [3]}}}, "want three numbers"),
         ({"features": {"a": {"dtype": "video", "shape": [4, 4, 3]}}}, "video_path is empty"),
+        ({"data_path": None}, r"data_path is None; want a text with .*Put the usual value there"),
+        ({"data_path": "{}/{file_index}"}, r"\{chunk_index\}, \{file_index\} and no others"),
+        ({"video_path": "{episode_key}/{file_index:03d}"}, r"one of v2\.x: convert the dataset"),
     ],
 )
 def test_a_contradictory_info(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -201,6 +204,18 @@ def test_a_contradictory_info(tmp_path: Path, change: dict[str, Any], message: s
 
     with pytest.raises(MetadataError, match=message):
         load(root)
+
+
+def test_the_path_template_of_an_older_version(tmp_path: Path) -> None:
+    """A converted info.json that kept v2.1's template is named with it, before any file is read."""
+    root = copy_of("images", tmp_path)
+    old = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+    edit_info(root, lambda info: info.update(data_path=old))
+
+    with pytest.raises(MetadataError) as refusal:
+        load(root)
+    for words in (f"{root}/meta/info.json: data_path is '{old}'", "convert_dataset_v21_to_v30"):
+        assert words in str(refusal.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"fps": 3}'])
@@ -247,6 +262,28 @@ def test_missing_tables(tmp_path: Path) -> None:
     (root / EPISODES).unlink()
     with pytest.raises(MetadataError, match="no episode table found"):
         load(root)
+
+
+def test_chunks_on_another_disk_are_found(tmp_path: Path) -> None:
+    """A chunk folder that is a link, and a whole meta/episodes that is one, are followed."""
+    root = copy_of("av1_multifile", tmp_path)
+    (tmp_path / "disk").mkdir()
+    for part in ("meta/episodes/chunk-000", "meta/episodes", "data/chunk-000"):
+        elsewhere = tmp_path / "disk" / part.replace("/", "-")
+        (root / part).rename(elsewhere)
+        (root / part).symlink_to(elsewhere)
+
+    assert load(root).fingerprint == load(FIXTURES / "av1_multifile").fingerprint
+
+
+def test_the_home_folder_may_be_written_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root that begins with ~ lies in the home folder, as a text and as a path."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    copy_of("images", tmp_path)
+
+    assert load("~/images").root == load(Path("~/images")).root == tmp_path / "images"
 
 
 def test_an_episode_table_with_a_gap(tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import av
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from robostream.decode import build_index
 from robostream.errors import SelectionError
@@ -188,6 +192,21 @@ def test_a_wrong_picture_size_is_a_problem(tmp_path: Path) -> None:
     ((_, problem),) = look(root).problems
 
     assert "does not fit this video" in problem.what
+
+
+@pytest.mark.parametrize(("mode", "words"), [("P", "a palette"), ("L", "has 1 channels of 64x48")])
+def test_pictures_the_loader_refuses_are_a_problem(tmp_path: Path, mode: str, words: str) -> None:
+    """A picture in Parquet that is no RGB of the declared shape is told before training."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / ROWS)
+    buffer = BytesIO()
+    Image.new(mode, (64, 48)).save(buffer, "png")
+    cells = pa.array([{"bytes": buffer.getvalue(), "path": None}] * len(table))
+    pq.write_table(table.set_column(table.column_names.index(CAMERA), CAMERA, cells), root / ROWS)
+    ((place, problem),) = look(root).problems
+
+    assert place == CAMERA
+    assert words in problem.what
 
 
 def test_files_are_read_where_the_dataset_is(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ rows.py        rows of an episode, from Parquet
 columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet
 episode.py     where an episode's pictures lie in the video files
+times.py       whether the times in a table are those of its frames
 sample.py      one sample written to its place
 download.py    the files of chosen episodes of a Hub dataset
 """
@@ -16,6 +17,7 @@ download.py    the files of chosen episodes of a Hub dataset
 from robostream.assemble.download import localise
 from robostream.assemble.episode import index_folder, picture_numbers
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
+from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.sample import Arrays, draw_stored, fill_row, finish_depth, sample_texts
 from robostream.assemble.selection import (
@@ -25,6 +27,7 @@ from robostream.assemble.selection import (
     select_episodes,
 )
 from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms, make_spec
+from robostream.assemble.times import check_times
 from robostream.assemble.windows import Offsets, window_targets
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "RowReader",
     "SampleLayout",
     "SampleSpec",
+    "check_times",
     "check_transforms",
     "draw_stored",
     "fill_row",
@@ -48,6 +52,7 @@ __all__ = [
     "localise",
     "make_spec",
     "picture_numbers",
+    "read_picture",
     "sample_texts",
     "select_episodes",
     "window_targets",

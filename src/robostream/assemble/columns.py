@@ -1,36 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Arrow columns to the arrays samples are cut from."""
+"""From Arrow columns to the arrays samples are cut from; what does not fit info.json is refused."""
 
 from __future__ import annotations
 
+import bisect
 import json
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from robostream.errors import DataFileError
 
+Numbers = npt.NDArray[Any]
 
-def numeric_column(
-    column: pa.ChunkedArray, shape: tuple[int, ...], *, key: str, where: str
-) -> npt.NDArray[Any]:
+_CURE = "Copy the file again, or correct the feature in info.json: the two do not match."
+# Tests of Arrow types: what a column may be stored as.
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_NUMBERS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+_OBJECTS = {
+    "string": (pa.types.is_string, pa.types.is_large_string),
+    "image": (pa.types.is_binary, pa.types.is_large_binary),
+    "language": _LISTS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCase:
+    """A column of one episode and what info.json declares of it.
+
+    Attributes:
+        key: Its name.
+        dtype: The declared dtype.
+        shape: The declared shape; (1,) means a plain number.
+        where: The file and the episode, for messages.
+    """
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    where: str
+
+    def refuse(self, found: str, frame: int | None = None) -> NoReturn:
+        """Raise DataFileError that says what was found, and in which frame."""
+        place = self.where if frame is None else f"{self.where}, frame {frame}"
+        raise DataFileError(
+            f"{place}: column {self.key!r} holds {found}; info.json declares {self.dtype} of shape "
+            f"{self.shape}. {_CURE}"
+        )
+
+
+def numeric_column(column: pa.ChunkedArray, case: ColumnCase) -> Numbers:
     """Return a column as one array of (rows, *shape): float32, int64 or bool, nothing else.
 
-    These are the dtypes LeRobot's reader gives (values pass through Python numbers there). A shape
-    of (1,) means a plain number, so the array has one axis.
+    LeRobot casts a column to its declared dtype, refusing values that this dtype cannot hold, and
+    passes them through Python numbers, which leaves these three dtypes. So does this: 2.0 in a
+    column of integers is 2, and 1.5 is an error. It is stricter in two ways: a text is never read
+    as a number, and a bool is 0 or 1 only.
     """
-    rows = len(column)
-    inner: tuple[int, ...] = () if shape == (1,) else shape
-    flat = _flatten(column)
-    if flat.null_count or len(flat) != rows * int(np.prod(inner, dtype=np.int64)):
-        raise DataFileError(
-            f"{where}: column {key!r} holds {len(flat)} values ({flat.null_count} of them null) in "
-            f"{rows} rows; info.json declares shape {shape}. The file and meta/ do not match."
+    inner: tuple[int, ...] = () if case.shape == (1,) else case.shape
+    flat = _flatten(column, case)
+    if not _is_number(flat.type):
+        case.refuse(f"values of type {flat.type}")
+    if pa.types.is_float16(flat.type):
+        flat = pa.array(flat.to_numpy().astype(np.float32))
+    cast = _caster(np.dtype(case.dtype))
+    try:
+        values = cast(flat)
+    except pa.ArrowInvalid as error:
+        place = _first_refused(flat, cast)
+        case.refuse(f"{flat[place].as_py()!r} ({error})", place * len(column) // len(flat))
+    return np.ascontiguousarray(values).reshape(len(column), *inner)
+
+
+def object_column(column: pa.ChunkedArray, case: ColumnCase) -> pa.Array:
+    """Return a column of texts, language lists or encoded pictures, holding its own bytes only."""
+    if case.dtype == "image" and pa.types.is_struct(column.type):
+        if "bytes" not in column.type.names:
+            case.refuse(f"values of type {column.type}")
+        column = pa.chunked_array(
+            [c.field("bytes") for c in column.chunks], column.type.field("bytes").type
         )
-    values = flat.to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(values, dtype=_torch_like(values.dtype)).reshape(rows, *inner)
+    if not any(test(column.type) for test in (*_OBJECTS[case.dtype], pa.types.is_null)):
+        case.refuse(f"values of type {column.type}")
+    # A slice keeps the whole group's buffers alive; `take` copies out this episode's part.
+    return _in_one_piece(column.take(pa.array(range(len(column)), pa.int64())))
 
 
 def language_value(value: Any) -> Any:
@@ -42,20 +100,86 @@ def language_value(value: Any) -> Any:
     return value
 
 
-def _torch_like(dtype: np.dtype[Any]) -> type[np.generic]:
+def _flatten(column: pa.ChunkedArray, case: ColumnCase) -> pa.Array:
+    """Return the numbers of all rows, each list on the way checked to be of its declared length."""
+    array = _storage(_in_one_piece(column))
+    # Some recorders store a shape of (1,) as lists of one number.
+    is_plain = case.shape == (1,) and not _is_list(array.type)
+    per_row = 1
+    for size in () if is_plain else case.shape:
+        if not _is_list(array.type):
+            case.refuse(f"values of type {column.type}")
+        lengths = pc.list_value_length(array).fill_null(-1).to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(lengths != size)
+        if wrong.size:
+            length = lengths[wrong[0]]
+            found = "a null" if length < 0 else f"a list of {length} in place of {size}"
+            case.refuse(found, int(wrong[0]) // per_row)
+        array = _storage(array.flatten())
+        per_row *= size
+    if array.null_count:
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+        case.refuse("a null", int(np.argmax(missing)) // per_row)
+    return array
+
+
+def _caster(dtype: np.dtype[Any]) -> Callable[[pa.Array], Numbers]:
+    """Return what turns numbers of a declared dtype into ours, or raises ArrowInvalid."""
+    if dtype.kind == "f":
+        return lambda flat: _as_floats(flat, dtype)
     if dtype.kind == "b":
-        return np.bool_
-    return np.float32 if dtype.kind == "f" else np.int64
+        return _as_bools
+    declared = pa.from_numpy_dtype(dtype)
+    return lambda flat: _cast(_cast(flat, declared), pa.int64()).to_numpy()
 
 
-def _flatten(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else array.type.empty()
-    while True:
-        if isinstance(array.type, pa.ExtensionType):
-            array = array.storage
-        elif pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
-            array = array.flatten()
-        else:
-            return array
+def _cast(flat: pa.Array, kind: pa.DataType) -> pa.Array:
+    return flat if flat.type == kind else pc.cast(flat, kind)
+
+
+def _as_floats(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
+    if not pa.types.is_floating(flat.type):
+        flat = pc.cast(flat, pa.float64() if dtype.itemsize > 4 else pa.float32())
+    # Rounding is what a float dtype promises, up to infinity: LeRobot does it without a word too.
+    with np.errstate(over="ignore"):
+        values: Numbers = flat.to_numpy().astype(dtype, copy=False)
+        return values.astype(np.float32, copy=False)
+
+
+def _as_bools(flat: pa.Array) -> Numbers:
+    if pa.types.is_boolean(flat.type):
+        values: Numbers = flat.to_numpy(zero_copy_only=False)
+        return values
+    numbers: Numbers = pc.cast(flat, pa.int64()).to_numpy()
+    if ((numbers != 0) & (numbers != 1)).any():
+        raise pa.ArrowInvalid("a bool is 0 or 1")
+    return numbers.astype(np.bool_)
+
+
+def _first_refused(flat: pa.Array, cast: Callable[[pa.Array], Numbers]) -> int:
+    """Return the place of the first value that a cast refuses."""
+
+    def is_refused(stop: int) -> bool:
+        try:
+            cast(flat.slice(0, stop))
+        except pa.ArrowInvalid:
+            return True
+        return False
+
+    return bisect.bisect_left(range(1, len(flat)), True, key=is_refused)
+
+
+def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _storage(array: pa.Array) -> pa.Array:
+    return array.storage if isinstance(array.type, pa.ExtensionType) else array
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _LISTS)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _NUMBERS)

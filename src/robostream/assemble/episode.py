@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.decode import FrameIndex
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import LeRobotDatasetMetadata, check_span
+
+_SAME_FRAMES = 0.1
 
 
 def picture_numbers(
@@ -22,9 +25,27 @@ def picture_numbers(
     checks that the table says the same.)
     """
     start_s = float(meta.episodes[f"videos/{key}/from_timestamp"][episode])
-    times_s = np.arange(int(meta.episodes["length"][episode])) / meta.fps
+    stop_s = float(meta.episodes[f"videos/{key}/to_timestamp"][episode])
+    length = int(meta.episodes["length"][episode])
     where = f"{key}, episode {episode}"
-    return index.match(start_s + times_s, tolerance_s=tolerance_s, where=where)
+    if _ends_are_last_frames(meta, key):
+        stop_s += 1 / meta.fps
+    check_span(start_s, stop_s, length, meta.fps, f"{meta.meta_location.url}/meta: {where}")
+    times_s = start_s + np.arange(length) / meta.fps
+    return index.match(times_s, tolerance_s=tolerance_s, where=where)
+
+
+@functools.lru_cache(maxsize=64)
+def _ends_are_last_frames(meta: LeRobotDatasetMetadata, key: str) -> bool:
+    """Return whether every span of a camera ends with its last frame's time, not one later.
+
+    LeRobot writes the time one past the last frame and never reads it, so some converters write
+    the other; both are meant well if they are meant throughout.
+    """
+    spans_s = meta.episodes[f"videos/{key}/to_timestamp"]
+    spans_s = spans_s - meta.episodes[f"videos/{key}/from_timestamp"]
+    short = meta.episodes["length"] - spans_s * meta.fps
+    return bool(np.all(np.abs(short - 1) < _SAME_FRAMES))
 
 
 def index_folder(meta: LeRobotDatasetMetadata) -> Path | None:

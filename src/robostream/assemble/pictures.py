@@ -1,21 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures stored inside Parquet: PNG (colour) and TIFF or 16-bit PNG (depth)."""
+"""Pictures stored inside Parquet: PNG or JPEG (colour) and TIFF or 16-bit PNG (depth)."""
 
 from __future__ import annotations
 
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from robostream.errors import DataFileError
 
-_SIXTEEN_BIT = ("I;16", "I;16L", "I;16B", "I;16N")
+Pixels = npt.NDArray[Any]
+
+# PIL's modes whose values are brightness from 0 to 255 (of "1": 0 or 1), and those whose values
+# are measurements. Whatever else there is would reach a policy as colours that it does not hold.
+_BRIGHTNESS = ("1", "L", "LA", "RGB", "RGBA")
+_MEASURED = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+_MEANINGS = {
+    "P": "a palette: its values are numbers of colours, not colours",
+    "PA": "a palette: its values are numbers of colours, not colours",
+    "CMYK": "printing inks",
+    "YCbCr": "brightness and two colour differences",
+    "LAB": "lightness and two colour differences",
+    "HSV": "hue, saturation and brightness",
+}
+_UNREADABLE = (
+    UnidentifiedImageError,
+    Image.DecompressionBombError,
+    OSError,
+    SyntaxError,
+    ValueError,
+)
 
 
-def decode_picture(encoded: bytes | None, *, where: str) -> npt.NDArray[np.float32]:
-    """Return (channels, height, width) float32: colour in [0, 1], depth in its recorded unit."""
+def decode_picture(
+    encoded: bytes | None, *, where: str, shape: tuple[int, ...] | None = None
+) -> npt.NDArray[np.float32]:
+    """Return (channels, height, width) float32: colour in [0, 1], depth in its recorded unit.
+
+    The values are those LeRobot's reader gives; see docs/format.md for each kind of picture.
+
+    Args:
+        encoded: The bytes of the file.
+        where: The dataset, camera, episode and frame, for messages.
+        shape: What (channels, height, width) must be; None for anything.
+    """
+    pixels = read_picture(encoded, where=where, shape=shape)
+    if pixels.dtype != np.uint8:
+        return pixels.astype(np.float32)
+    # float32 division, as LeRobot's reader does it: multiplying by 1/255 differs in the last bit.
+    return pixels.astype(np.float32) / np.float32(255)
+
+
+def read_picture(
+    encoded: bytes | None, *, where: str, shape: tuple[int, ...] | None = None
+) -> Pixels:
+    """Return (channels, height, width) as stored: uint8 is brightness, all else is measured."""
+    mode, values = _open(encoded, where)
+    if mode not in _BRIGHTNESS and mode not in _MEASURED:
+        meaning = _MEANINGS.get(mode, "no kind of picture a camera makes")
+        raise DataFileError(
+            f"{where}: the picture has PIL's mode {mode!r} ({meaning}); want grey, RGB, RGBA or "
+            "depth. Convert it with PIL's image.convert('RGB') and store it again."
+        )
+    if mode == "1":
+        values = values.astype(np.uint8) * np.uint8(255)
+    planes = values[:, :, None] if values.ndim == 2 else values
+    pixels = np.ascontiguousarray(planes.transpose(2, 0, 1))
+    if shape is not None and pixels.shape != tuple(shape):
+        raise DataFileError(
+            f"{where}: the picture has {_size(pixels.shape)}, want the {_size(shape)} that "
+            "info.json declares. Store it again as declared, or correct the shape in info.json."
+        )
+    return pixels
+
+
+def _open(encoded: bytes | None, where: str) -> tuple[str, Pixels]:
+    """Return PIL's mode of a picture and its values, the right way up."""
     if not encoded:
         raise DataFileError(
             f"{where}: the picture is missing from the file (only a path was stored). Record it "
@@ -24,17 +87,21 @@ def decode_picture(encoded: bytes | None, *, where: str) -> npt.NDArray[np.float
     try:
         with Image.open(BytesIO(encoded)) as image:
             image.load()
-            mode = image.mode
-            values = np.asarray(image)
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+            return image.mode, np.asarray(_upright(image))
+    except _UNREADABLE as error:
         raise DataFileError(
             f"{where}: the picture cannot be decoded ({error}); its {len(encoded)} bytes start "
             f"with {encoded[:8]!r}. The file is damaged."
         ) from error
-    if values.ndim == 2:
-        values = values[:, :, None]
-    chw = np.ascontiguousarray(values.transpose(2, 0, 1))
-    if mode in _SIXTEEN_BIT or chw.dtype != np.uint8:
-        return chw.astype(np.float32)
-    # float32 division, as LeRobot's reader does it: multiplying by 1/255 differs in the last bit.
-    return chw.astype(np.float32) / np.float32(255)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    # A camera that was held sideways says so beside the pixels; LeRobot's reader turns them too.
+    if image.getexif().get(ExifTags.Base.Orientation) is None:
+        return image
+    return ImageOps.exif_transpose(image)
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    channels, height, width = shape
+    return f"{channels} channels of {width}x{height} pixels"

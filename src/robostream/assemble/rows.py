@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robostream.assemble.columns import numeric_column
+from robostream.assemble.columns import ColumnCase, numeric_column, object_column
+from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
     DEFAULT_FEATURES,
@@ -46,10 +47,22 @@ class EpisodeRows:
 
 
 class RowReader:
-    """Reads episodes' rows; not thread-safe, pickles without its open files."""
+    """Reads episodes' rows; not thread-safe, pickles without its open files.
 
-    def __init__(self, meta: LeRobotDatasetMetadata, keys: Sequence[str]) -> None:
+    Args:
+        meta: The dataset.
+        keys: The columns to read; the five every dataset has are read too.
+        tolerance_s: How far a frame's time may be from frame_index / fps; None for anything.
+    """
+
+    def __init__(
+        self,
+        meta: LeRobotDatasetMetadata,
+        keys: Sequence[str],
+        tolerance_s: float | None = None,
+    ) -> None:
         self._meta = meta
+        self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
         self._first_rows = _first_rows(meta)
         self._files: OrderedDict[str, pq.ParquetFile] = OrderedDict()
@@ -61,19 +74,22 @@ class RowReader:
         relative = self._meta.get_data_file_path(episode).as_posix()
         where = self._meta.location.describe(relative)
         table = self._table(episode, relative, where)
-        length = int(self._meta.episodes["length"][episode])
-        _check_rows(table, episode, length, where)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array] = {}
+        place = f"{where}: episode {episode}"
         for key in self._keys:
-            entry = self._meta.features[key]
-            if entry["dtype"] in ("string", "image", "language"):
-                objects[key] = _compact(table.column(key))
+            dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
+            case = ColumnCase(key, dtype, shape, place)
+            if dtype in ("string", "image", "language"):
+                objects[key] = object_column(table.column(key), case)
             else:
-                numbers[key] = numeric_column(
-                    table.column(key), entry["shape"], key=key, where=where
-                )
-        return EpisodeRows(episode, length, numbers, objects)
+                numbers[key] = numeric_column(table.column(key), case)
+        rows = EpisodeRows(episode, table.num_rows, numbers, objects)
+        _check_rows(rows, where)
+        if self._tolerance_s is not None:
+            times, frames = numbers["timestamp"], numbers["frame_index"]
+            check_times(times, frames, self._meta.fps, self._tolerance_s, place)
+        return rows
 
     def close(self) -> None:
         """Close all files."""
@@ -163,20 +179,11 @@ def _check_columns(
         )
 
 
-def _check_rows(table: pa.Table, episode: int, length: int, where: str) -> None:
-    episodes = table.column("episode_index").to_numpy()
-    frames = table.column("frame_index").to_numpy()
-    if not (episodes == episode).all() or not np.array_equal(frames, np.arange(length)):
+def _check_rows(rows: EpisodeRows, where: str) -> None:
+    episodes, frames = rows.numbers["episode_index"], rows.numbers["frame_index"]
+    if not (episodes == rows.episode).all() or not np.array_equal(frames, np.arange(rows.length)):
         raise DataFileError(
-            f"{where}: the rows that meta/ gives to episode {episode} hold episodes "
+            f"{where}: the rows that meta/ gives to episode {rows.episode} hold episodes "
             f"{np.unique(episodes).tolist()} and frames {frames.min()} to {frames.max()}; want "
-            f"frames 0 to {length - 1} of it in order. The file and meta/ do not match."
+            f"frames 0 to {rows.length - 1} of it in order. The file and meta/ do not match."
         )
-
-
-def _compact(column: pa.ChunkedArray) -> pa.Array:
-    # A slice keeps the whole group's buffers alive; `take` copies out this episode's part.
-    if pa.types.is_struct(column.type):
-        column = pa.chunked_array([c.field("bytes") for c in column.chunks], pa.binary())
-    taken = column.take(pa.array(range(len(column)), pa.int64()))
-    return pa.concat_arrays(taken.chunks) if taken.num_chunks != 1 else taken.chunk(0)

@@ -64,7 +64,8 @@ def draw_stored(
     recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
     for slot, frame in enumerate(frames):
         where = f"{layout.meta.location.url}: {camera.key}, episode {rows.episode}, frame {frame}"
-        picture = decode_picture(rows.object_at(camera.key, frame), where=where)
+        encoded = rows.object_at(camera.key, frame)
+        picture = decode_picture(encoded, where=where, shape=camera.stack[1:])
         if recorded not in (None, wanted):
             picture = picture * _MM_PER_M if recorded == "m" else picture / _MM_PER_M
         out[slot] = picture

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 
@@ -25,21 +27,23 @@ def select_episodes(
 ) -> npt.NDArray[np.int64]:
     """Return the chosen episodes in storage order, each once.
 
-    Numbers that do not exist are left out with a warning, as in LeRobot; none left is an error.
+    Numbers that do not exist are left out with a warning, as in LeRobot; none left is an error, and
+    so is what is no whole number.
     """
     total = meta.total_episodes
+    wanted: list[int] = []
     if episodes is None:
         chosen = np.arange(total, dtype=np.int64)
     else:
-        wanted = np.unique(np.asarray(list(episodes), dtype=np.int64))
-        chosen = wanted[(wanted >= 0) & (wanted < total)]
-        _warn_of_strangers(wanted, chosen, meta)
+        wanted = sorted(set(config.whole_numbers(episodes, "episodes")))
+        chosen = np.array([n for n in wanted if 0 <= n < total], dtype=np.int64)
+        _warn_of_strangers([n for n in wanted if not 0 <= n < total], meta)
     if episode_filter is not None:
         chosen = np.intersect1d(chosen, np.asarray(meta.filter_episodes(episode_filter)))
     if len(chosen) == 0:
         raise SelectionError(
             f"no episode of {meta.repo_id} is selected (it has {total}, numbered from 0); "
-            f"got episodes={_shorten(episodes)} and "
+            f"got episodes={'None' if episodes is None else _shorten(wanted)} and "
             f"{'an' if episode_filter else 'no'} episode_filter"
         )
     return chosen
@@ -61,7 +65,7 @@ class FrameSelection:
 
     def locate(self, item: int) -> tuple[int, int]:
         """Return (episode, frame in it) of an item; negative numbers count from the end."""
-        count = self.num_frames
+        count, item = self.num_frames, operator.index(item)
         if not -count <= item < count:
             raise IndexError(f"item {item} is out of range; the selection has {count} frames")
         item %= count
@@ -98,11 +102,8 @@ class AbsoluteToRelative(Mapping[int, int]):
         return self._selection.num_frames
 
 
-def _warn_of_strangers(
-    wanted: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], meta: LeRobotDatasetMetadata
-) -> None:
-    if len(chosen) < len(wanted):
-        strangers = np.setdiff1d(wanted, chosen).tolist()
+def _warn_of_strangers(strangers: Sequence[int], meta: LeRobotDatasetMetadata) -> None:
+    if strangers:
         logger.warning(
             "%s has no episodes %s (it has %d, numbered from 0); they are left out",
             meta.repo_id,
@@ -111,7 +112,7 @@ def _warn_of_strangers(
         )
 
 
-def _shorten(numbers: Sequence[int] | None) -> str:
-    if numbers is None or len(numbers) <= 10:
-        return str(numbers if numbers is None else list(numbers))
-    return f"[{', '.join(str(n) for n in list(numbers)[:10])}, ... {len(numbers)} in all]"
+def _shorten(numbers: Sequence[int]) -> str:
+    if len(numbers) <= 10:
+        return str(list(numbers))
+    return f"[{', '.join(str(n) for n in numbers[:10])}, ... {len(numbers)} in all]"

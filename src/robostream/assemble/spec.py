@@ -58,6 +58,7 @@ def make_spec(
         raise SelectionError(
             f"delta_timestamps asks for {', '.join(idle)}, which camera_keys leaves out"
         )
+    _check_pad_names(meta, windows)
     columns = tuple(
         key for key, f in meta.features.items() if f["dtype"] != "video" and key not in dropped
     )
@@ -78,6 +79,17 @@ def check_transforms(image_transforms: ImageTransforms | None) -> None:
     if image_transforms is not None and not callable(image_transforms):
         raise TypeError(
             f"image_transforms must be callable or None, got {type(image_transforms).__name__}"
+        )
+
+
+def _check_pad_names(meta: LeRobotDatasetMetadata, windows: Mapping[str, Offsets]) -> None:
+    """Refuse a window whose mask would take the name of a feature."""
+    taken = [f"{key}_is_pad" for key in windows if f"{key}_is_pad" in meta.features]
+    if taken:
+        raise SelectionError(
+            f"{meta.repo_id} has a feature named {', '.join(taken)}, which is also the name of the "
+            "mask of a window in delta_timestamps. Leave the window out, or rename the feature in "
+            "info.json and in the files of data/."
         )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from robostream import config
 from robostream.bench.table import format_table, machine
-from robostream.plan import Cut, EpochPlan, capture_state, walk
+from robostream.plan import Cut, EpochPlan, capture_state, default_lanes, walk
 
 TITLE = "plan: the order of an epoch as arithmetic"
 _MEAN_LENGTH = 300
@@ -60,9 +60,8 @@ def _measure(num_frames: int, *, rounds: int) -> dict[str, Any]:
     half = _MEAN_LENGTH // 2
     lengths = half + np.arange(num_frames // _MEAN_LENGTH, dtype=np.int64) * 7919 % (2 * half + 1)
     begin = time.process_time()
-    plan = EpochPlan(
-        lengths, seed=1, epoch=0, lanes=config.LANES, pool_size=config.EPISODE_POOL_SIZE
-    )
+    lanes = default_lanes(len(lengths), 1, shuffle=True)
+    plan = EpochPlan(lengths, seed=1, epoch=0, lanes=lanes, pool_size=config.EPISODE_POOL_SIZE)
     plan.slice(0, _BATCH_SIZE)
     start_s = time.process_time() - begin
     seeks = _seek_ms(plan, rounds)

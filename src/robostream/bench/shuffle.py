@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from robostream import config
 from robostream.bench.table import format_table, machine
+from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods
 
 TITLE = "shuffle: how well an order mixes episodes (made-up episodes, batch 64)"
@@ -15,10 +15,11 @@ TITLE = "shuffle: how well an order mixes episodes (made-up episodes, batch 64)"
 
 def run(quick: bool) -> dict[str, Any]:
     """Measure, print the table, and return the figures."""
+    lengths = made_up_lengths(500 if quick else 2000, 150, seed=0)
     measured = measure_methods(
-        made_up_lengths(500 if quick else 2000, 150, seed=0),
+        lengths,
         batch_size=64,
-        lanes=config.LANES,
+        lanes=default_lanes(len(lengths), 1, shuffle=True),
         pool_sizes=[16, 64, 256],
         seed=0,
     )

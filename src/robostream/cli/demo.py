@@ -26,7 +26,7 @@ EXAMPLES = """\
   robostream demo --json                the figures for a script
 """
 
-# Many small files, so that all threads of the floor have something to decode.
+# Many small files, so that all processes of the floor have something to decode.
 _SPEC = SynthSpec(
     episodes=20,
     min_frames=100,
@@ -74,28 +74,27 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
     files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
     rounds = []
     for _ in range(_ROUNDS):
-        with closing(open_stream()) as stream:
-            first, both = (_stream_epoch(stream, progress=progress) for _ in range(2))
-            threads = stream.workshops.open(_BATCH, depth=1).threads
-        images, seconds = decode_floor(files, threads)
+        loader = StreamingDataLoader(open_stream(), _BATCH, progress=progress)
+        with closing(loader):
+            first, both = (_stream_epoch(loader) for _ in range(2))
+        floor = decode_floor(files, max(loader.num_workers, 1))
         delivered, decoded = (both[key] - first[key] for key in _COUNTS)
         rounds.append(
             {
                 "images_per_s": first["images_per_s"],
-                "over_decode_floor": first["images_per_s"] / (images / seconds),
+                "over_decode_floor": first["images_per_s"] / floor,
                 "images_decoded_per_delivered": first["amplification"],
                 "first_batch_s": first["first_batch_s"],
                 "second_epoch_images_per_s": both["images_per_s"],
                 "second_epoch_images_decoded_per_delivered": decoded / delivered,
-                "threads": float(threads),
+                "workers": float(loader.num_workers),
             }
         )
     return {key: median(figures[key] for figures in rounds) for key in rounds[0]}
 
 
-def _stream_epoch(stream: StreamingLeRobotDataset, *, progress: bool) -> dict[str, float]:
+def _stream_epoch(loader: StreamingDataLoader) -> dict[str, float]:
     """Return the loader's figures of an epoch; counts go on from epoch to epoch."""
-    loader = StreamingDataLoader(stream, _BATCH, progress=progress)
     for _batch in loader:
         pass
     return loader.stats()
@@ -104,7 +103,7 @@ def _stream_epoch(stream: StreamingLeRobotDataset, *, progress: bool) -> dict[st
 def _exactly_once(open_stream: Open) -> Proof:
     stream = open_stream(camera_keys=[])
     counts: Counter[int] = Counter()
-    for batch in StreamingDataLoader(stream, _BATCH):
+    for batch in StreamingDataLoader(stream, _BATCH, num_workers=0):
         counts.update(batch["index"].tolist())
     held = len(counts) == stream.num_frames and set(counts.values()) == {1}
     text = f"{len(counts)} of {stream.num_frames} frames, each {max(counts.values())} time"
@@ -113,13 +112,13 @@ def _exactly_once(open_stream: Open) -> Proof:
 
 def _resume(open_stream: Open) -> Proof:
     """Stop at a random batch, save the state as JSON, go on in another loader with other sizes."""
-    whole = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH)
+    whole = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH, num_workers=0)
     order = [index for batch in whole for index in batch["index"].tolist()]
-    loader = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH)
+    loader = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH, num_workers=0)
     steps = random.randint(1, len(loader) - 1)
     head = [i for batch in islice(loader, steps) for i in batch["index"].tolist()]
     state = json.dumps(loader.state_dict())
-    other = StreamingDataLoader(open_stream(camera_keys=[]), 2 * _BATCH + 3)
+    other = StreamingDataLoader(open_stream(camera_keys=[]), 2 * _BATCH + 3, num_workers=0)
     other.load_state_dict(json.loads(state))
     tail = [i for batch in other for i in batch["index"].tolist()]
     held = head + tail == order
@@ -138,6 +137,7 @@ def _ranks(open_stream: Open) -> Proof:
             StreamingDataLoader(
                 open_stream(camera_keys=[], rank=rank, world_size=world_size, lanes=48),
                 _BATCH // world_size,
+                num_workers=0,
             )
             for rank in range(world_size)
         ]
@@ -155,8 +155,8 @@ def _print(args: argparse.Namespace, proofs: list[Proof], speed: dict[str, float
     rows = [[name, "yes" if held else "NO", text] for name, held, text in proofs]
     print(format_table(["promise", "held", "what was seen"], rows))
     print(
-        f"\n{speed['images_per_s']:,.0f} images/s in shuffled order on {speed['threads']:.0f} "
-        f"threads, {speed['over_decode_floor']:.2f} of the decode floor (decoding alone, in file "
+        f"\n{speed['images_per_s']:,.0f} images/s in shuffled order on {speed['workers']:.0f} "
+        f"workers, {speed['over_decode_floor']:.2f} of the decode floor (decoding alone, in file "
         f"order);\n{speed['images_decoded_per_delivered']:.2f} images decoded per image delivered, "
         f"first batch after {speed['first_batch_s']:.2f} s\n"
         f"second epoch, with what the frame cache kept: "

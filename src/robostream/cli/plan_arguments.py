@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from robostream import config
-from robostream.meta import LeRobotDatasetMetadata
-from robostream.plan import Cut, EpochPlan
+from robostream.meta import LeRobotDatasetMetadata, written_root
+from robostream.plan import Cut, EpochPlan, default_lanes
 
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
 
@@ -25,9 +24,9 @@ def add_order_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what decides the order."""
     add = parser.add_argument_group("order").add_argument
     add("--revision", help="branch, tag or commit on the Hub")
-    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--seed", type=int, default=config.SEED, help="(%(default)s)")
     add("--epoch", type=int, default=0, help="the first epoch (%(default)s)")
-    add("--lanes", type=positive, help=f"({config.LANES}; without shuffle, the world size)")
+    add("--lanes", type=positive, help="(as the loader chooses, by episodes and ranks)")
     add(
         "--pool-size",
         type=positive,
@@ -47,18 +46,16 @@ def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:
     """Return the metadata of a DATASET argument."""
-    # What is written as a path is one, also where it is mistyped and does not exist.
-    is_folder = dataset.startswith((".", "/", "~")) or Path(dataset).is_dir()
-    root = dataset if is_folder else None
-    return LeRobotDatasetMetadata(dataset, root=root, revision=revision)
+    return LeRobotDatasetMetadata(dataset, root=written_root(dataset), revision=revision)
 
 
 def make_plan(args: argparse.Namespace, meta: LeRobotDatasetMetadata) -> EpochPlan:
     """Return the plan that the arguments describe."""
     meta.ensure_readable()
-    lanes = args.world_size if args.no_shuffle else config.LANES
+    lengths = meta.episodes["length"]
+    lanes = default_lanes(len(lengths), args.world_size, shuffle=not args.no_shuffle)
     return EpochPlan(
-        meta.episodes["length"],
+        lengths,
         seed=args.seed,
         epoch=args.epoch,
         lanes=args.lanes or lanes,

@@ -11,8 +11,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from robostream import config
-from robostream.bench import table
+from robostream.bench import format_table
 from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
+from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 
 EXAMPLES = """\
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--mean-length", type=positive, default=150, help="of made-up episodes (%(default)s)")
     add("--revision", help="branch, tag or commit on the Hub")
     add("--batch-size", type=positive, default=64, help="of a global batch (%(default)s)")
-    add("--lanes", type=positive, default=config.LANES, help="(%(default)s)")
+    add("--lanes", type=positive, help="(as the loader chooses, by episodes)")
     add(
         "--pool-sizes",
         type=positive,
@@ -40,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="episodes mixed at a time (16 64 256)",
     )
-    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--seed", type=int, default=config.SEED, help="(%(default)s)")
     add("--plot", type=Path, metavar="FILE", help="draw a picture (.svg, .png, .pdf)")
     add("--json", action="store_true", help="print all figures as JSON")
 
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     measured = measure_methods(
         lengths,
         batch_size=args.batch_size,
-        lanes=args.lanes,
+        lanes=args.lanes or default_lanes(len(lengths), 1, shuffle=True),
         pool_sizes=args.pool_sizes,
         seed=args.seed,
     )
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=2))
     else:
-        print(table.format_table(list(rows[0]), [list(row.values()) for row in rows]))
+        print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
     if args.plot:
         plot_qualities(qualities, args.batch_size, args.plot)
     return 0

@@ -47,14 +47,12 @@ class Channel:
         """Return the next message and the descriptors that came with it. Blocks."""
         try:
             header, fds, _, _ = socket.recv_fds(self._socket, _HEADER.size, _MAX_FDS)
-            if not header:
-                raise ChannelClosed("the other process is gone")
-            length, _ = _HEADER.unpack(header + self._read(_HEADER.size - len(header)))
-            return pickle.loads(self._read(length)), list(fds)
-        except ChannelClosed:
-            raise
         except OSError as error:
             raise ChannelClosed(str(error)) from error
+        if not header:
+            raise ChannelClosed("the other process is gone")
+        length, _ = _HEADER.unpack(header + self._read(_HEADER.size - len(header)))
+        return pickle.loads(self._read(length)), list(fds)
 
     def close(self) -> None:
         """Close this end; the other process sees it."""
@@ -64,7 +62,10 @@ class Channel:
         content = bytearray(count)
         view = memoryview(content)
         while view:
-            got = self._socket.recv_into(view)
+            try:
+                got = self._socket.recv_into(view)
+            except OSError as error:
+                raise ChannelClosed(str(error)) from error
             if not got:
                 raise ChannelClosed("the other process ended in the middle of a message")
             view = view[got:]

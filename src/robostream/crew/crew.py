@@ -52,9 +52,7 @@ class Crew:
         self._process = os.getpid()
         self._workers: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
-        self._finalizer = weakref.finalize(
-            self, _end, self._process, self._workers, self._channels
-        )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._workers, self._channels)
         for worker in range(num_workers):
             self._start(worker, num_workers, fds)
         self._next_tour = 0
@@ -156,9 +154,8 @@ class Crew:
 
     def _listen(self, timeout_s: float | None) -> bool:
         """Take the messages that are there, at least one; return False if the time is over."""
-        ready = wait(self._channels, timeout_s)
-        for channel in ready:
-            assert isinstance(channel, Channel)
+        ready = wait([channel.fileno() for channel in self._channels], timeout_s)
+        for channel in [c for c in self._channels if c.fileno() in ready]:
             try:
                 message, _ = channel.receive()
             except ChannelClosed as error:

@@ -10,25 +10,30 @@ makes torch draw the same base seed, and gets the same epoch again.
 
 from __future__ import annotations
 
-import multiprocessing
+import fcntl
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.context import get_spawning_popen
-from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-# Iterators that may live at a time.
+from robostream.crew import create_memory
+
+# Iterators that may live at a time; the oldest is forgotten.
 _ROWS = 64
-_VERSION, _SEED, _LAP, _EPOCH, _USED = range(5)
+_COLUMNS = 5
+_VERSION, _SEED, _LAP, _EPOCH, _TURN = range(_COLUMNS)
 
 
 class EpochAgreement:
-    """A table of the epochs given out, in memory that forked and spawned workers share."""
+    """A table of the epochs given out, in a nameless file that forked and spawned workers share."""
 
     def __init__(self) -> None:
-        self._cells: Any = RawArray("q", _ROWS * 5)
-        self._lock = multiprocessing.Lock()
+        self._take(create_memory(8 * _ROWS * _COLUMNS))
 
     def epoch_of(self, version: int, seed: int, lap: int, first: int) -> int:
         """Return the epoch of an iterator, the same for all its workers.
@@ -39,25 +44,41 @@ class EpochAgreement:
             lap: How many iterators this worker process has begun before, if it is kept.
             first: The epoch of the first iterator of the version.
         """
-        with self._lock:
-            rows = np.frombuffer(self._cells, np.int64).reshape(_ROWS, 5)
-            own = rows[(rows[:, _USED] > 0) & (rows[:, _VERSION] == version)]
+        with self._table() as rows:
+            own = rows[(rows[:, _TURN] > 0) & (rows[:, _VERSION] == version)]
             known = own[(own[:, _SEED] == seed) & (own[:, _LAP] == lap)]
             if len(known):
                 return int(known[0, _EPOCH])
             epoch = int(own[:, _EPOCH].max()) + 1 if len(own) else first
-            self._enter(rows, [version, seed, lap, epoch])
+            turn = int(rows[:, _TURN].max()) + 1
+            rows[int(rows[:, _TURN].argmin())] = version, seed, lap, epoch, turn
             return epoch
 
+    def has_begun(self, version: int) -> bool:
+        """Return whether any worker has begun an iterator since the place was set."""
+        with self._table() as rows:
+            return bool(np.any((rows[:, _TURN] > 0) & (rows[:, _VERSION] == version)))
+
     def __getstate__(self) -> dict[str, Any]:
-        # Shared memory travels to a process being spawned, and nowhere else.
-        return self.__dict__ if get_spawning_popen() is not None else {}
+        # A process being spawned shares the table; any other copy has one of its own.
+        is_spawned = get_spawning_popen() is not None
+        return {"path": f"/proc/{os.getpid()}/fd/{self._fd}"} if is_spawned else {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]
-        self.__dict__.update(state)
+        path = state.get("path")
+        self._take(os.open(path, os.O_RDWR) if path else create_memory(8 * _ROWS * _COLUMNS))
 
-    @staticmethod
-    def _enter(rows: npt.NDArray[np.int64], row: list[int]) -> None:
-        place = int(rows[:, _USED].argmin())
-        rows[place] = [*row, int(rows[:, _USED].max()) + 1]
+    def _take(self, fd: int) -> None:
+        self._fd = fd
+        weakref.finalize(self, os.close, fd)
+
+    @contextmanager
+    def _table(self) -> Iterator[npt.NDArray[np.int64]]:
+        """Give one process at a time the rows, and write them back."""
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        try:
+            content = bytearray(os.pread(self._fd, 8 * _ROWS * _COLUMNS, 0))
+            yield np.frombuffer(content, np.int64).reshape(_ROWS, _COLUMNS)
+            os.pwrite(self._fd, content, 0)
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN)

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 POLICIES = ("raise", "quarantine")
 
 
-class WorkerTrace(Exception):  # noqa: N818  # not an error of its own: it shows where one happened
+class WorkerTrace(Exception):  # not an error of its own: it shows where one happened
     """Where in a worker process an error happened."""
 
 

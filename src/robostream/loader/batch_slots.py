@@ -54,6 +54,11 @@ class BatchSlots:
         self._held.discard(slot)
         self._free.append(slot)
 
+    def give_all(self, slots: list[int]) -> None:
+        """Take several slots back."""
+        for slot in slots:
+            self.give(slot)
+
     def deliver(self, slot: int, size: int) -> dict[str, npt.NDArray[Any]]:
         """Return the batch in a slot; the slot comes back when the arrays are gone."""
         if len(self._held) >= self._max_held:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -117,9 +118,9 @@ class BatchIterator(Iterator[Batch]):
     def _end(self) -> None:
         number, self._number = self._number, None
         if number is not None:
-            slots, given = self._slots, list(self._assigned)
+            given = list(self._assigned)
             self._assigned.clear()
-            self._builders.end(number, lambda: [slots.give(slot) for slot in given] and None)
+            self._builders.end(number, functools.partial(self._slots.give_all, given))
 
     def _assign(self) -> None:
         """Let batches be built as far ahead as is asked for and slots are free."""

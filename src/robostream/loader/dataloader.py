@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -105,7 +104,8 @@ class StreamingDataLoader(DataLoader[Any]):
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
         batch_bytes = batch_size * dataset.sample_bytes
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
-        self.prefetch_factor = config.whole_number(depth, "prefetch_factor", least=1)
+        self._depth = config.whole_number(depth, "prefetch_factor", least=1)
+        self.prefetch_factor = self._depth
         self.progress = progress
         self._place = Place()
         self._adopted = 0
@@ -137,6 +137,9 @@ class StreamingDataLoader(DataLoader[Any]):
         def on_deliver(cursor: Cursor, size: int) -> None:
             self._place.deliver(cursor, staged)
             self._tally.add(size)
+            self.stream.read_by_loader = True
+            if cursor.epoch > start.epoch:
+                self._report(start.epoch)
 
         self._tally.begin()
         batches = BatchIterator(
@@ -145,13 +148,13 @@ class StreamingDataLoader(DataLoader[Any]):
             slots,
             self.stream.bad_episodes,
             texts=self.stream.layout.texts,
-            depth=self.prefetch_factor,
+            depth=self._depth,
             timeout_s=self.timeout,
             pin_memory=self.pin_memory,
             on_deliver=on_deliver,
             tally=self._tally,
         )
-        return self._with_progress(batches, start.epoch) if self.progress else batches
+        return self._with_progress(batches) if self.progress else batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run stands after the batches delivered so far.
@@ -213,7 +216,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def _start(self) -> tuple[Crew | HomeCrew, BatchSlots]:
         outfit = self.stream.fit_out(max(self.num_workers, 1))
         batches = format_batch(outfit.layout.arrays, self.cut.batch_size)
-        most = config.LIVE_ITERATORS * self.prefetch_factor + config.HELD_BATCHES
+        most = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
         slots = BatchSlots(batches, most, config.HELD_BATCHES)
         recipe = Recipe(outfit.layout, batches, outfit.budgets, outfit.shared)
         board = create_memory(self._counters.nbytes)
@@ -251,7 +254,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def _decoder_stats(self) -> dict[str, float]:
         return summarise(self._counters.sum(axis=0))
 
-    def _with_progress(self, batches: BatchIterator, epoch: int) -> Iterator[dict[str, Any]]:
+    def _with_progress(self, batches: BatchIterator) -> Iterator[dict[str, Any]]:
         with tqdm(total=len(batches), unit="batch", disable=None) as bar:
             for batch in batches:
                 if not bar.disable:
@@ -259,7 +262,13 @@ class StreamingDataLoader(DataLoader[Any]):
                     bar.update()
                 yield batch
                 del batch
+
+    def _report(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._tally.line())
+        bad = self.stream.bad_episodes.reasons()
+        if bad:
+            listed = "; ".join(f"episode {number}: {reason}" for number, reason in bad.items())
+            logger.warning("epoch %d: %d episodes were set aside: %s", epoch, len(bad), listed)
 
     def _say_what_is_dropped(self, start: Cursor) -> None:
         dropped = dropped_frames(self.cut, self.stream.num_frames, start.position)

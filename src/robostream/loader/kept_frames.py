@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.errors import SelectionError
 
 logger = logging.getLogger(__name__)
@@ -71,13 +72,8 @@ def keep_frames(
     """
     first, after = _episode_bounds(starts, stops)
     used = _used_episodes(episodes, len(first))
-    if drop_first < 0 or drop_last < 0:
-        raise SelectionError(
-            "want drop_n_first_frames and drop_n_last_frames of 0 or more, got "
-            f"{drop_first} and {drop_last}"
-        )
-    first = first + drop_first
-    lengths = after - drop_last - first
+    first = first + config.whole_number(drop_first, "drop_n_first_frames", 0)
+    lengths = after - config.whole_number(drop_last, "drop_n_last_frames", 0) - first
     kept = _kept_episodes(used, lengths)
     first, lengths = first[kept], lengths[kept]
     if relative is not None:
@@ -88,7 +84,10 @@ def keep_frames(
 
 def _episode_bounds(starts: npt.ArrayLike, stops: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
     """Return each episode's first frame index and the one after its last."""
-    first, after = np.asarray(starts, dtype=np.int64), np.asarray(stops, dtype=np.int64)
+    first, after = (
+        np.array(config.whole_numbers(numbers, name), dtype=np.int64)
+        for numbers, name in ((starts, "dataset_from_indices"), (stops, "dataset_to_indices"))
+    )
     if first.shape != after.shape:
         raise SelectionError(
             "want one dataset_from_index and one dataset_to_index per episode, got "
@@ -106,19 +105,15 @@ def _used_episodes(episodes: npt.ArrayLike | None, num_episodes: int) -> _BoolAr
     """Return which episodes were asked for; all of them must exist."""
     if episodes is None:
         return np.ones(num_episodes, dtype=np.bool_)
-    wanted = np.asarray(episodes)
-    if wanted.size and wanted.dtype.kind not in "iu":
+    wanted = config.whole_numbers(episodes, "episode_indices_to_use")
+    unknown = [episode for episode in wanted if not 0 <= episode < num_episodes]
+    if unknown:
         raise SelectionError(
-            f"want episode_indices_to_use as whole numbers, got values of type {wanted.dtype}"
-        )
-    unknown = wanted[(wanted < 0) | (wanted >= num_episodes)]
-    if unknown.size:
-        raise SelectionError(
-            f"episode_indices_to_use names {_listed(unknown.tolist())}, but the dataset has "
-            f"{num_episodes} episodes, numbered from 0"
+            f"episode_indices_to_use names {_listed(unknown)}, but the dataset has {num_episodes} "
+            "episodes, numbered from 0"
         )
     used = np.zeros(num_episodes, dtype=np.bool_)
-    used[wanted.astype(np.int64)] = True
+    used[wanted] = True
     return used
 
 

@@ -85,7 +85,9 @@ class MapReader:
 
     def _item(self, episode: int, frame: int) -> dict[str, Any]:
         layout, rows = self._layout, self._rows(episode)
-        arrays = {key: np.empty((1, *shape), dtype) for key, (shape, dtype) in layout.arrays.items()}
+        arrays = {
+            key: np.empty((1, *shape), dtype) for key, (shape, dtype) in layout.arrays.items()
+        }
         fill_row(layout, arrays, 0, rows, frame)
         for camera in layout.cameras:
             self._fill_camera(camera, rows, frame, arrays[camera.key][0])
@@ -171,6 +173,10 @@ class MapReader:
             spans[episode, key] = _Span(file, numbers)
         return spans[episode, key]
 
+    def _row_reader(self) -> RowReader:
+        tolerance_s = self.spec.tolerance_s if self.spec.videos else None
+        return RowReader(self.meta, self.spec.columns, tolerance_s=tolerance_s)
+
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():
             location = self.meta.location
@@ -183,7 +189,7 @@ class MapReader:
                     backend=_open_backend(self._video_backend),
                     index_folder=index_folder(self.meta),
                 ),
-                rows=RowShelf(RowReader(self.meta, self.spec.columns), self._row_cache_bytes),
+                rows=RowShelf(self._row_reader(), self._row_cache_bytes),
             )
         return self._open
 

@@ -51,17 +51,12 @@ def check_options(*, streaming: bool, video_decode_device: str) -> None:
 
 
 def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
-    """Return the number of lanes: the given one, else the plan's default.
-
-    Without a shuffle there is one lane per rank, so that each rank reads a contiguous share.
-    """
-    if lanes is not None and lanes < 1:
-        raise SelectionError(f"lanes must be 1 or more, got {lanes}")
-    if not shuffle:
-        return lanes or world_size
+    """Return the number of lanes: the given one, else the plan's default."""
     if lanes is None:
-        return default_lanes(num_episodes, world_size)
-    if lanes % world_size:
+        return default_lanes(num_episodes, world_size, shuffle=shuffle)
+    if lanes < 1:
+        raise SelectionError(f"lanes must be 1 or more, got {lanes}")
+    if lanes % world_size and shuffle:
         logger.warning(
             "%d ranks do not divide %d lanes: the order is exact, but each rank reads and decodes "
             "parts of about %d times as many episodes. lanes=%d would divide.",

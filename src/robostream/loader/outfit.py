@@ -13,6 +13,7 @@ from robostream.assemble import ArrayLayout, FrameSelection, ImageTransforms, Sa
 from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
+from robostream.meta import decoded_bytes
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
 
@@ -79,9 +80,22 @@ def fit_out(
         frame_bytes=0 if frames.keeps_all else frames.nbytes // num_workers,
         row_bytes=config.ROW_CACHE_BYTES // num_workers,
         max_files=min(max_files, open_files_share()),
-        max_decodings=config.WAITING_DECODERS,
+        max_decodings=_decoders(layout, len(rank_lanes(cut, plan.lanes)), num_workers),
     )
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
+
+
+def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
+    """Return how many decoders of a worker may wait in the middle of a long GOP.
+
+    One for each lane and camera, and some where episodes meet; fewer where pictures are so large
+    that they would take more than their share of memory.
+    """
+    videos = layout.spec.videos
+    wanted = -(-lanes * len(videos) * 3 // (2 * num_workers))
+    largest = max((decoded_bytes(layout.meta.features[key]) for key in videos), default=0)
+    most = config.DECODER_BYTES // (config.PICTURES_PER_DECODER * largest + (1 << 20))
+    return max(1, min(wanted, most))
 
 
 def probe_transform(layout: SampleLayout) -> SampleLayout:

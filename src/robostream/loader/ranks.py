@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from robostream import config
 from robostream.errors import SelectionError
 
 
@@ -32,19 +33,24 @@ def discover_rank(rank: int | None = None, world_size: int | None = None) -> Ran
     """Return the given rank, else Accelerate's, torch's, the environment's, else (0, 1).
 
     Nothing is initialised by looking: Accelerate and torch.distributed count only if they already
-    are. Of RANK/WORLD_SIZE and SLURM_PROCID/SLURM_NTASKS both parts must be set.
+    are. Of RANK/WORLD_SIZE both parts must be set. SLURM's variables count in what srun started;
+    one process of a job of several tasks that srun did not start is an error.
     """
     if (rank is None) != (world_size is None):
         raise SelectionError(
             f"give both rank and world_size or neither, got rank={rank}, world_size={world_size}"
         )
     if rank is not None and world_size is not None:
-        return Rank(rank, world_size, "the arguments")
+        return Rank(
+            config.whole_number(rank, "rank", 0),
+            config.whole_number(world_size, "world_size", 1),
+            "the arguments",
+        )
     return (
         _from_accelerate()
         or _from_torch()
         or _from_environment("RANK", "WORLD_SIZE")
-        or _from_environment("SLURM_PROCID", "SLURM_NTASKS")
+        or _from_slurm()
         or Rank(0, 1, "no launcher")
     )
 
@@ -62,6 +68,27 @@ def _from_torch() -> Rank | None:
         return None
     return Rank(
         torch.distributed.get_rank(), torch.distributed.get_world_size(), "torch.distributed"
+    )
+
+
+def _from_slurm() -> Rank | None:
+    """Return the rank that srun gave this process.
+
+    Srun sets SLURM_STEP_NUM_TASKS to the tasks of its step, also where they are fewer than the
+    job's. A batch script is not such a step, and yet has SLURM_PROCID=0 and the SLURM_NTASKS of the
+    whole job: taken for a rank, it would deliver one share and drop all others.
+    """
+    step = _from_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
+    if step is not None:
+        return step
+    job = _from_environment("SLURM_PROCID", "SLURM_NTASKS")
+    if job is None or job.world_size == 1:
+        return None
+    raise SelectionError(
+        f"this process runs in a SLURM job of {job.world_size} tasks (SLURM_NTASKS) but was not "
+        "started by srun (SLURM_STEP_NUM_TASKS is not set), so it is unclear whether it is alone "
+        "or one of them. Start it with srun or torchrun; or, if it is alone, pass rank=0 and "
+        "world_size=1, or unset SLURM_PROCID."
     )
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
@@ -12,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robostream.errors import StateError
+from robostream import config
+from robostream.errors import SelectionError, StateError
 from robostream.loader.kept_frames import Int64Array, keep_frames
-from robostream.plan import permute
+from robostream.plan import Cursor, Cut, advance, permute
 
 Shuffle = Literal["uniform", "constant_memory"]
 # Positions start to stop (exclusive) of one epoch -> the numbers of the kept frames there.
@@ -86,8 +86,6 @@ class EpisodeAwareSampler:
             raise ValueError(
                 f"want shuffle True, False, 'uniform' or 'constant_memory', got {shuffle!r}"
             )
-        if seed < 0:
-            raise ValueError(f"want a seed of 0 or more, got {seed}")
         self._kept = keep_frames(
             dataset_from_indices,
             dataset_to_indices,
@@ -98,7 +96,7 @@ class EpisodeAwareSampler:
         )
         self._pass = _Pass(epoch=0, position=0)
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = config.whole_number(seed, "seed", 0)
 
     def __len__(self) -> int:
         """Return the kept frames of an epoch, whole even if it resumes in the middle."""
@@ -130,8 +128,7 @@ class EpisodeAwareSampler:
         place was used: Accelerate's loaders call this with their own count of epochs, which
         starts at 0 in every process and would silently undo a resume.
         """
-        if epoch < 0:
-            raise ValueError(f"want an epoch of 0 or more, got {epoch}")
+        epoch = config.whole_number(epoch, "epoch", 0)
         current = self._pass
         if current.loaded and not current.begun and epoch != current.epoch:
             raise StateError(
@@ -144,15 +141,23 @@ class EpisodeAwareSampler:
             self._pass = _Pass(epoch, 0)
 
     def state_dict(self) -> SamplerState:
-        """Return the place of the next frame not yet handed out."""
-        return _place(self._pass.epoch, self._pass.position, len(self))
+        """Return the place of the next frame not yet handed out.
+
+        The end of an epoch that was iterated is the start of the next; a state that was loaded and
+        not yet used comes back as it is.
+        """
+        current = self._pass
+        if current.begun and current.position == len(self):
+            return {"epoch": current.epoch + 1, "start_index": 0}
+        return {"epoch": current.epoch, "start_index": current.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next iteration begin at the place a `state_dict` (or LeRobot's) names."""
-        if not {"epoch", "start_index"} <= set(state):
-            raise StateError(f"a sampler state has epoch and start_index, got {dict(state)!r}")
-        epoch, position = operator.index(state["epoch"]), operator.index(state["start_index"])
-        place = _place(epoch, position, len(self))
+        """Make the next iteration begin at the place a `state_dict` (or LeRobot's) names.
+
+        At the end of an epoch that iteration is empty, as LeRobot's is, and the one after it goes
+        through the next epoch.
+        """
+        place = _checked(state, len(self))
         self._pass = _Pass(place["epoch"], place["start_index"], loaded=True)
 
     def _order(self, epoch: int) -> _Order:
@@ -189,38 +194,33 @@ def compute_sampler_state(
         start: The place the counting began; the start of epoch 0 if None. A run that resumed with
             another batch size or world size counts from its resume.
     """
-    if step < 0 or min(num_frames, batch_size, num_processes) < 1:
-        raise ValueError(
-            "want step >= 0 and num_frames, batch_size, num_processes >= 1, got "
-            f"{step}, {num_frames}, {batch_size}, {num_processes}"
-        )
-    began = start or {"epoch": 0, "start_index": 0}
-    place = _place(began["epoch"], began["start_index"], num_frames)
-    steps_left = _num_steps(num_frames - place["start_index"], batch_size, num_processes)
-    if step >= steps_left:
-        steps_per_epoch = _num_steps(num_frames, batch_size, num_processes)
-        more_epochs, step = divmod(step - steps_left, steps_per_epoch)
-        place = {"epoch": place["epoch"] + 1 + more_epochs, "start_index": 0}
-    offset = place["start_index"] + step * batch_size * num_processes
-    return {"epoch": place["epoch"], "start_index": offset}
+    frames = config.whole_number(num_frames, "num_frames", 1)
+    began = _checked(start or {"epoch": 0, "start_index": 0}, frames)
+    cut = Cut(
+        rank=0,
+        world_size=config.whole_number(num_processes, "num_processes", 1),
+        batch_size=config.whole_number(batch_size, "batch_size", 1),
+        drop_last=False,
+    )
+    cursor = Cursor(began["epoch"], began["start_index"])
+    place = advance(cut, frames, cursor, config.whole_number(step, "step", 0))
+    return {"epoch": place.epoch, "start_index": place.position}
 
 
-def _num_steps(num_frames: int, batch_size: int, num_processes: int) -> int:
-    """Return the steps that read `num_frames`, the last one filled up with repeats."""
-    return -(-num_frames // (batch_size * num_processes))
-
-
-def _place(epoch: int, position: int, num_frames: int) -> SamplerState:
-    """Return a checked state; the end of an epoch is the start of the next."""
-    if epoch < 0 or not 0 <= position <= num_frames:
+def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
+    """Return a state that names a place of `num_frames` frames, or raise StateError."""
+    if not {"epoch", "start_index"} <= set(state):
+        raise StateError(f"a sampler state has epoch and start_index, got {dict(state)!r}")
+    try:
+        epoch, start = (config.whole_number(state[k], k, 0) for k in ("epoch", "start_index"))
+    except SelectionError as error:
+        raise StateError(f"{error} in the sampler state {dict(state)!r}") from error
+    if start > num_frames:
         raise StateError(
-            f"want epoch >= 0 and start_index in 0 to {num_frames} (the sampler's frames), got "
-            f"epoch {epoch}, start_index {position}. The state is of another dataset, episode "
-            "selection or drop_n_first_frames/drop_n_last_frames."
+            f"want start_index in 0 to {num_frames} (the sampler's frames), got {start}. The state "
+            "is of another dataset, episode selection or drop_n_first_frames/drop_n_last_frames."
         )
-    if position == num_frames:
-        return {"epoch": epoch + 1, "start_index": 0}
-    return {"epoch": epoch, "start_index": position}
+    return {"epoch": epoch, "start_index": start}
 
 
 def _uniform_order(num_frames: int, seed: int, epoch: int) -> Int64Array:

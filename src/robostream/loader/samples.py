@@ -156,7 +156,7 @@ class SampleIterator:
 
     def _deliver(self, tour: Tour, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
         delivery = Delivery(self._worker, tour, share.lanes)
-        ours = {step: None for step in share._own}
+        ours = dict.fromkeys(share._own)
         try:
             while (part := delivery.next_share()) is not None:
                 if (begin + part.step) % share._period in ours:

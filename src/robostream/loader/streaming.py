@@ -159,9 +159,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
-        self.lanes = choose_lanes(
-            lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle
-        )
+        self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self._limits = Limits(frame_cache_bytes, video_decoder_cache_size)
         self._plan: EpochPlan | None = None
@@ -169,7 +167,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self._agreement = EpochAgreement()
         self._laps = 0
         self._skip: tuple[int, int] | None = None
-        self._last: SampleIterator | None = None
+        self.read_by_loader = False
         self.bad_episodes = BadEpisodes(on_bad_episode)
         self.place = Place()
 
@@ -272,8 +270,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             share, skipped = role.share, role.samples
 
         def on_deliver(iterator: SampleIterator) -> None:
-            self._last = iterator
             self._skip = None
+            self.read_by_loader = False
             self.place.deliver(iterator.cursor(), began_from)
 
         return SampleIterator(
@@ -292,6 +290,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """
         if get_worker_info() is not None:
             return {_IN_WORKER: True}  # a worker's place is in the state of its iterator
+        self._check_own_place()
         cursor = self.place.cursor
         plan = self.bad_episodes.plan_of(self.plan(cursor.epoch))
         return capture_state(plan, cursor.position, fingerprint=self.meta.fingerprint).to_dict()
@@ -346,8 +345,22 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy stands where this one does and opens its own files.
-        own = {"_plan": None, "_worker": None, "_last": None, "_laps": 0}
+        own = {"_plan": None, "_worker": None, "_laps": 0}
         return self.__dict__ | own
+
+    def _check_own_place(self) -> None:
+        if self.read_by_loader:
+            raise StateError(
+                "a StreamingDataLoader reads this stream and knows where the run stands: save "
+                "loader.state_dict() instead of stream.state_dict()"
+            )
+        if self._agreement.has_begun(self.place.version):
+            raise StateError(
+                "the samples were delivered by worker processes of a plain DataLoader, whose "
+                "progress the dataset cannot see. Use StreamingDataLoader, or torchdata's "
+                "StatefulDataLoader, and save its state; or save {'batches_consumed': n, "
+                "'batch_size': b} and load that."
+            )
 
     def _open_worker(self, num_workers: int) -> Worker:
         """Return what this process builds samples with; a fork opens its own."""

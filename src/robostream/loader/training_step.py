@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robostream.errors import StateError, WriteError
+from robostream import config
+from robostream.errors import SelectionError, StateError, WriteError
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.meta import write_bytes_atomic
 
@@ -66,11 +67,12 @@ def save_training_step(
             frames per step, because `step` alone no longer tells the place; give
             `compute_sampler_state(steps_since_resume, ..., start=place_of_the_resume)`.
     """
-    fields = {
-        "step": step,
-        "dp_world_size": num_processes,
-        "num_processes": num_processes,
-        "batch_size": batch_size,
+    processes = config.whole_number(num_processes, "num_processes", 1)
+    fields: dict[str, Any] = {
+        "step": config.whole_number(step, "step", 0),
+        "dp_world_size": processes,
+        "num_processes": processes,
+        "batch_size": config.whole_number(batch_size, "batch_size", 1),
         "grad_accum_steps": grad_accum_steps,
         "parallelism": None if parallelism is None else dict(parallelism),
         "sampler_state": sampler_state,
@@ -156,7 +158,9 @@ def _warn_recut(place: SamplerState, *, was: tuple[int, int], now: tuple[int, in
 
 def _whole_number(fields: dict[str, Any], key: str, path: Path, *, least: int) -> int | None:
     """Return a field's number, or None if the file does not have the field."""
-    value = fields.get(key)
-    if value is None or (isinstance(value, int) and value >= least):
-        return value
-    raise StateError(f"want a whole number of {least} or more as {key!r} in {path}, got {value!r}")
+    if fields.get(key) is None:
+        return None
+    try:
+        return config.whole_number(fields[key], key, least)
+    except SelectionError as error:
+        raise StateError(f"{path}: {error}. Resume from another checkpoint.") from error

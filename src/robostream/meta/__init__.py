@@ -17,9 +17,10 @@ from robostream.meta.features import (
 )
 from robostream.meta.hub import pin_and_download
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.location import Location, as_connection_error, as_location
+from robostream.meta.location import Location, as_connection_error, as_location, written_root
 from robostream.meta.metadata import LeRobotDatasetMetadata
 from robostream.meta.parquet import open_parquet, readable_parquet
+from robostream.meta.spans import check_span
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
 
@@ -37,6 +38,7 @@ __all__ = [
     "TaskTable",
     "as_connection_error",
     "as_location",
+    "check_span",
     "decode_depth",
     "decoded_bytes",
     "depth_unit",
@@ -55,4 +57,5 @@ __all__ = [
     "tasks_to_arrow",
     "validate_features",
     "write_bytes_atomic",
+    "written_root",
 ]

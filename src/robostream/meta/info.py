@@ -20,7 +20,7 @@ from robostream.meta.features import (
     keys_of_dtype,
     validate_features,
 )
-from robostream.meta.versions import check_version
+from robostream.meta.versions import CONVERTER, check_version
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,9 @@ class DatasetInfo:
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
                 f"the usual value is {config.VIDEO_PATH!r}"
             )
+        _check_template("data_path", self.data_path, config.DATA_PATH, where)
+        if self.video_path is not None:
+            _check_template("video_path", self.video_path, config.VIDEO_PATH, where)
         missing = [key for key in DEFAULT_FEATURES if key not in self.features]
         if missing:
             raise MetadataError(
@@ -116,6 +119,24 @@ class DatasetInfo:
     def depth_keys(self) -> list[str]:
         """Cameras that measure distance."""
         return [key for key in self.camera_keys if is_depth(self.features[key])]
+
+
+def _check_template(name: str, template: Any, usual: str, where: str) -> None:
+    """Raise MetadataError unless a path template can be filled in with what v3.0 knows."""
+    places = {"chunk_index": 0, "file_index": 0}
+    try:
+        template.format(**places, **({"video_key": "top"} if name == "video_path" else {}))
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        known = ", ".join(f"{{{key}}}" for key in ("video_key", *places) if key in usual)
+        old = (
+            f"It is one of v2.x: convert the dataset with LeRobot ({CONVERTER}). If that was done, "
+        )
+        cure = f"put the usual value there: {usual!r}."
+        raise MetadataError(
+            f"{where}: {name} is {template!r}; want a text with the fields {known} and no others "
+            f"({type(error).__name__}: {error}). "
+            f"{old + cure if 'episode_' in str(template) else cure[0].upper() + cure[1:]}"
+        ) from error
 
 
 def parse_info(text: str | bytes, where: str) -> DatasetInfo:

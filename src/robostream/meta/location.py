@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,8 +41,10 @@ class Location:
         try:
             fs, path = url_to_fs(self.url, **self.options)
         except ImportError as error:
-            extra = "s3" if self.url.startswith("s3") else "hub"
-            raise MissingExtraError(str(error.name or error), extra, self.url) from error
+            # fsspec tells what to install in words; the name is with the error that it met.
+            package = error.name or getattr(error.__cause__, "name", None) or str(error)
+            extra = "s3" if self.url.startswith("s3") else None
+            raise MissingExtraError(package, extra, self.url) from error
         except ValueError as error:
             raise MetadataError(
                 f"{self.url}: {error}. Want a local folder, hf://datasets/owner/name[@revision], "
@@ -69,8 +72,9 @@ class Location:
     def find(self, folder: str, suffix: str) -> list[str]:
         """Return the paths, relative to this location, of all files below `folder`, sorted."""
         if self.local_root is not None:
-            found = (self.local_root / folder).rglob(f"*{suffix}")
-            return sorted(p.relative_to(self.local_root).as_posix() for p in found)
+            # Unlike pathlib's, this follows links: chunks may lie on several disks.
+            pattern = f"{glob.escape(folder)}/**/*{suffix}"
+            return sorted(glob.glob(pattern, root_dir=self.local_root, recursive=True))
         fs, path = self.filesystem()
         prefix = path.rstrip("/") + "/"
         try:
@@ -89,6 +93,15 @@ def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Loca
     if "://" not in text:
         text = str(Path(text).expanduser().absolute())
     return Location(text, options or {})
+
+
+def written_root(dataset: str) -> str | None:
+    """Return a dataset's root if a person wrote one, or None for a name to look up.
+
+    What is written as a path is one, also where it is mistyped and does not exist.
+    """
+    is_path = dataset.startswith((".", "/", "~")) or "://" in dataset or Path(dataset).is_dir()
+    return dataset if is_path else None
 
 
 @contextmanager

@@ -13,6 +13,8 @@ from robostream.errors import (
     ForwardCompatibilityError,
 )
 
+CONVERTER = "python -m lerobot.scripts.convert_dataset_v21_to_v30 --repo-id=<repo>"
+
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?")
 
 
@@ -66,8 +68,7 @@ def _compare(version: tuple[int, int], found: str, where: str) -> None:
     assert ours is not None
     if version[0] < ours[0]:
         convert = (
-            "Convert it with LeRobot: python -m lerobot.scripts.convert_dataset_v21_to_v30 "
-            "--repo-id=<repo>"
+            f"Convert it with LeRobot: {CONVERTER}"
             if version == (2, 1)
             else "Convert it to v2.1 with the LeRobot release of its time, then to v3.0"
         )

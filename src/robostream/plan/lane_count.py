@@ -12,13 +12,16 @@ _CANDIDATES: Final = (240, 48, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 _EPISODES_PER_LANE: Final = 3
 
 
-def default_lanes(num_episodes: int, world_size: int) -> int:
+def default_lanes(num_episodes: int, world_size: int, *, shuffle: bool) -> int:
     """Return the number of lanes for a selection of `num_episodes` and `world_size` ranks. Pure.
 
-    The world size divides it, so that each rank has lanes of its own. 240 are enough to keep the 16
-    workers of each of 8 ranks evenly busy; where the selection is small there are fewer, so that a
-    lane is a few episodes long.
+    Without a shuffle there is one lane per rank, so that each rank reads a contiguous share.
+    Otherwise the world size divides it, so that each rank has lanes of its own. 240 are enough to
+    keep the 16 workers of each of 8 ranks evenly busy; where the selection is small there are
+    fewer, so that a lane is a few episodes long.
     """
+    if not shuffle:
+        return world_size
     most = max(world_size, num_episodes // _EPISODES_PER_LANE)
     fitting = (lcm(base, world_size) for base in _CANDIDATES)
     return next(lanes for lanes in fitting if lanes <= most or lanes == world_size)

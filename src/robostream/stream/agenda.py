@@ -8,7 +8,7 @@ its epoch, and is computed a chunk of steps at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from robostream.plan import (
     steps_left,
     unroll_lane,
 )
+
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class StepShare:
     lanes: list[int]
     frames: list[int]
     heads: list[int]
-    extras: list[tuple[int, int]] = field(default_factory=list)
+    extras: list[tuple[int, int]]
 
 
 def walk_agenda(tour: Tour, lanes: list[int]) -> Iterator[StepShare]:
@@ -109,8 +111,9 @@ def _chunk(
     first = tour.start + steps.start * size
     last = min(tour.start + steps.stop * size, tour.plan.num_frames)
     found = [_lane_part(tour, number, first, last, heads, at) for at, number in enumerate(lanes)]
+    found = found or [(_NONE, _NONE, _NONE)]
     positions, frames, reached = (np.concatenate(part) for part in zip(*found, strict=True))
-    owners = np.repeat(np.arange(len(lanes)), [len(part[0]) for part in found])
+    owners = np.repeat(np.arange(len(found)), [len(part[0]) for part in found])
     order = np.argsort(positions)
     positions = positions[order]
     edges = np.searchsorted(positions, tour.start + np.arange(steps.start, steps.stop + 1) * size)
@@ -126,8 +129,9 @@ def _chunk(
             columns = [column[healthy] for column in columns]
         spots = tour.positions(step)
         beyond = [(n, p) for n, p in enumerate(spots) if p >= tour.plan.num_frames]
+        lists: list[list[int]] = [column.tolist() for column in columns]
         more = [*extras.get(step, ()), *beyond]
-        yield StepShare(step, len(spots), *(column.tolist() for column in columns), extras=more)
+        yield StepShare(step, len(spots), lists[0], lists[1], lists[2], lists[3], more)
 
 
 def _lane_part(

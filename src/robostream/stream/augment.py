@@ -37,16 +37,12 @@ def transform_pictures(
     with _seeded(stream(_AUGMENTATION, *key)):
         result = transform(torch.from_numpy(pictures))
     if not isinstance(result, torch.Tensor):
-        raise SelectionError(
-            f"image_transforms must return a tensor, got {type(result).__name__}"
-        )
+        raise SelectionError(f"image_transforms must return a tensor, got {type(result).__name__}")
     array: npt.NDArray[Any] = result.detach().cpu().numpy()
     return array
 
 
-def write_transformed(
-    result: npt.NDArray[Any], out: npt.NDArray[Any], camera: str
-) -> None:
+def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: str) -> None:
     """Write a transformed picture to its place, which was made for the first one's shape."""
     if result.shape != out.shape or result.dtype != out.dtype:
         raise SelectionError(
@@ -65,7 +61,7 @@ def _seeded(seed: int) -> Iterator[None]:
     kept = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
     random.seed(seed)
     np.random.seed(seed % (1 << 32))
-    torch.random.default_generator.manual_seed(seed % (1 << 63))
+    torch.default_generator.manual_seed(seed % (1 << 63))
     try:
         yield
     finally:

@@ -17,8 +17,7 @@ from robostream.errors import DatasetError
 from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
 from robostream.stream.augment import transform_pictures, write_transformed
 from robostream.stream.lane_work import LaneWork, Piece, Share
-from robostream.stream.projector import is_long
-from robostream.stream.reel import Clock, Reel
+from robostream.stream.reel import Clock, Reel, is_long
 from robostream.stream.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -188,9 +187,9 @@ class Delivery:
     def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> None:
         for want in wants:
             reel = want.reel
-            missing = [p for p in want.pictures if reel.slots[p] < 0]
-            if missing:
-                ahead.setdefault(reel, []).extend(missing)
+            for picture in want.pictures:
+                if reel.slots[picture] < 0:
+                    ahead.setdefault(reel, []).extend(with_partners(reel, picture))
         requests = [(reel, sorted(set(pictures))) for reel, pictures in ahead.items() if pictures]
         try:
             self._worker.projector.decode(requests)
@@ -218,7 +217,8 @@ class Delivery:
         layout = self._worker.layout.cameras[camera]
         if layout.is_transformed:
             return np.empty(layout.stack, layout.dtype)
-        return arrays[layout.key][place].reshape(layout.stack)
+        place_of: npt.NDArray[Any] = arrays[layout.key][place].reshape(layout.stack)
+        return place_of
 
     def _transform(
         self, camera: int, place: int, pictures: npt.NDArray[Any], arrays: Arrays
@@ -271,6 +271,21 @@ class Delivery:
         except Exception as error:
             position = self._tour.positions(self._clock.step)[sample.place]
             raise BadSampleError(sample.episode, sample.frame, position) from error
+
+
+def with_partners(reel: Reel, picture: int) -> list[int]:
+    """Return a missing picture and the others of its GOP that are still to be delivered.
+
+    Most of a short GOP's cost is its first frame, which would have to be decoded again for them.
+    """
+    if is_long(reel):
+        return [picture]
+    starts = reel.file.index.start_frames
+    number = int(reel.numbers[picture])
+    gop = max(int(np.searchsorted(starts, number, "right")) - 1, 0)
+    following = int(starts[gop + 1]) if gop + 1 < len(starts) else reel.file.index.num_frames
+    first, stop = np.searchsorted(reel.numbers, (int(starts[gop]), following)).tolist()
+    return sorted({picture, *reel.missing(first, stop)})
 
 
 def whole_gops(reel: Reel, stop: int) -> int:

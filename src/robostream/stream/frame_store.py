@@ -109,12 +109,12 @@ class PrivateStore:
             self._clear_other_sizes(nbytes)
             return deque()
         due = np.concatenate([r.due(np.array(p)) for r, (p, _) in by_reel.items()])
-        slots = np.concatenate([np.array(s) for _, s in by_reel.values()])
-        if len(slots) > _VICTIMS_PER_SCAN:
+        kept = np.concatenate([np.array(s) for _, s in by_reel.values()])
+        if len(kept) > _VICTIMS_PER_SCAN:
             furthest = np.argpartition(due, -_VICTIMS_PER_SCAN)[-_VICTIMS_PER_SCAN:]
-            slots, due = slots[furthest], due[furthest]
+            kept, due = kept[furthest], due[furthest]
         order = np.argsort(-due, kind="stable")
-        return deque(zip(due[order].tolist(), slots[order].tolist(), strict=True))
+        return deque(zip(due[order].tolist(), kept[order].tolist(), strict=True))
 
     def _may_go(self, slot: int, nbytes: int, due: int) -> bool:
         # The list is some time old: the slot may be free, or hold another picture by now.

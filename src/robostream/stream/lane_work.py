@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from robostream.plan import Ints, head_of_lane, turns_in_lane
 from robostream.stream.agenda import Tour, first_place
-from robostream.stream.reel import Reel
+from robostream.stream.reel import Reel, is_long
 
 # A lane is a conveyor if it is at least so many windows long; otherwise most of it is lead-in.
 _WINDOWS_PER_LANE = 3
@@ -33,6 +33,8 @@ _WINDOWS_PER_LANE = 3
 # that workers that wait for each other wait little.
 STEP_FRAMES = 8
 
+# Over how many windows decoding catches up with the head of a lane.
+_CATCH_UP_WINDOWS = 2
 # Frames of a block that one worker owns where nothing is shuffled.
 BLOCK_FRAMES = 32
 
@@ -96,8 +98,10 @@ class LaneWork:
         self._block = self._lane.length if tour.plan.shuffle else BLOCK_FRAMES
         self._end = self._lane.entry + self._lane.length + self._lane.window
         self._pieces: dict[tuple[int, int, int], Piece] = {}
-        self._ahead = self._entry = head_of_lane(self._lane, first_place(tour, number))
+        self._entry = head_of_lane(self._lane, first_place(tour, number))
+        self._ahead = self._entry - self._lane.window
         self._stagger = stagger % STEP_FRAMES
+        self._long_gops: bool | None = None
 
     def share(self, frame: int) -> Share:
         """Return what of the sample at a frame of the endless line is ours."""
@@ -125,26 +129,43 @@ class LaneWork:
         return (frame if self._is_conveyor else frame % self._lane.length) - piece.begin
 
     def run_ahead(self, head: int) -> list[tuple[Reel, int]]:
-        """Return (reel, picture) up to which to decode so that all frames below `head` are there.
+        """Return (reel, picture) up to which to decode, when a lane has got to `head`.
 
-        The frames below the first head had come on before the iterator began and are left out.
+        At the start nothing is decoded, and all that falls due has to be. If decoding ran ahead of
+        the head at once, that would be twice the work. So it begins a window behind the head, and
+        catches up while the lane goes on by two windows. In long GOPs it stays at the head from the
+        start: there, one picture by itself costs as much as all before it.
         """
-        if not self._is_conveyor or head <= self._ahead:
+        if not self._is_conveyor:
             return []
-        goal = min(head + STEP_FRAMES - 1 - self._stagger, self._end)
+        goal = head if self._has_long_gops() else head - self._lag(head)
+        if goal <= self._ahead:
+            return []
+        goal = min(goal + STEP_FRAMES - 1 - self._stagger, self._end)
         self._stagger = 0
         found: list[tuple[Reel, int]] = []
         while self._ahead < goal:
             piece = self.piece_at(self._ahead)
-            stop = min(goal, piece.stop)
+            self._ahead = min(goal, piece.stop)
             for reel in piece.reels:
-                back, forth = self._windows[reel.camera]
-                if self._ahead == self._entry:
-                    reel.ahead = max(0, self._entry - piece.begin + back - reel.first)
-                last = stop - 1 - piece.begin + forth - reel.first
+                last = self._ahead - 1 - piece.begin + self._windows[reel.camera][1] - reel.first
                 found.append((reel, min(last, len(reel) - 1) + 1))
-            self._ahead = stop
         return found
+
+    def _lag(self, head: int) -> int:
+        return max(0, self._lane.window - (head - self._entry) // _CATCH_UP_WINDOWS)
+
+    def _has_long_gops(self) -> bool:
+        """Return whether the videos at the entry have long GOPs; then skip what lies behind it."""
+        if self._long_gops is None:
+            piece = self.piece_at(self._entry)
+            self._long_gops = any(is_long(reel) for reel in piece.reels)
+            if self._long_gops:
+                self._ahead = self._entry
+                for reel in piece.reels:
+                    first = self._entry - piece.begin + self._windows[reel.camera][0]
+                    reel.ahead = max(0, first - reel.first)
+        return self._long_gops
 
     def retire(self, piece: Piece) -> None:
         """Forget the reels of a piece all of whose pictures are delivered."""
@@ -176,4 +197,5 @@ class LaneWork:
     def _is_delivered(self, positions: Ints) -> npt.NDArray[np.bool_]:
         tour = self._tour
         inside = (positions >= tour.start) & (positions < tour.stop)
-        return inside & (positions % tour.cut.world_size == tour.cut.rank)
+        ours: npt.NDArray[np.bool_] = inside & (positions % tour.cut.world_size == tour.cut.rank)
+        return ours

@@ -24,11 +24,8 @@ from robostream.decode import (
 )
 from robostream.errors import VideoFileError
 from robostream.stream.frame_store import FrameStore
-from robostream.stream.reel import Reel
+from robostream.stream.reel import Reel, is_long
 
-# A decoder in the middle of a GOP longer than this is kept to go on later; shorter GOPs are decoded
-# whole.
-LONG_GOP_FRAMES = 16
 # A kept decoder is given at least so many frames to work on, and never part of a GOP.
 _FRAMES_PER_DECODING = 64
 
@@ -201,9 +198,3 @@ class Projector:
         decoding, reel.decoding = reel.decoding, None
         if decoding is not None:
             decoding.close()  # type: ignore[attr-defined]  # a generator gives its decoder back
-
-
-def is_long(reel: Reel) -> bool:
-    """Return whether the GOPs of a reel's file are so long that decoders are kept in them."""
-    index = reel.file.index
-    return index.num_frames > LONG_GOP_FRAMES * len(index.starts)

@@ -12,6 +12,9 @@ import numpy as np
 from robostream.decode import PictureLayout, VideoFile
 from robostream.plan import Ints
 
+# A decoder in the middle of a GOP longer than this is kept to go on later; shorter GOPs are decoded
+# whole.
+_LONG_GOP_FRAMES = 16
 NEVER = int(np.iinfo(np.int64).max)
 
 Decoding = Iterator[tuple[int, int, Any]]
@@ -140,3 +143,9 @@ class Reel:
         found = self._uses[np.minimum(places, len(self._uses) - 1)]
         there = (places < len(self._uses)) & (found // self._span == pictures)
         return np.where(there, found % self._span - now, NEVER)
+
+
+def is_long(reel: Reel) -> bool:
+    """Return whether the GOPs of a reel's file are so long that decoders are kept in them."""
+    index = reel.file.index
+    return index.num_frames > _LONG_GOP_FRAMES * len(index.starts)

@@ -84,8 +84,10 @@ class Worker:
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.pictures]
         shelves = 1 + len(spec.pictures)
+        # Pictures are found by frame_index / fps, so the table's times must say the same.
+        tolerance_s = spec.tolerance_s if spec.videos else None
         self._rows = RowShelf(
-            RowReader(meta, plain), budgets.row_bytes // shelves
+            RowReader(meta, plain, tolerance_s=tolerance_s), budgets.row_bytes // shelves
         )
         self._pictures = {
             key: RowShelf(RowReader(meta, [key]), budgets.row_bytes // shelves)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from robostream.assemble import RowReader
+from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
 from robostream.errors import DatasetError, MissingExtraError, SelectionError
 from robostream.fetch import open_source
@@ -24,6 +25,8 @@ from robostream.tools.diagnose_pictures import check_pictures
 from robostream.tools.diagnose_records import CameraCheck
 from robostream.tools.diagnose_software import Software, check_software
 from robostream.tools.diagnose_video import VideoCase, check_video
+
+_OPEN_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,14 @@ def _chosen(
 def _check_cameras(
     meta: LeRobotDatasetMetadata, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
 ) -> Iterator[CameraCheck]:
-    reader = RowReader(meta, []) if dataset.table.problem is None else None
+    reader = None
+    if dataset.table.problem is None:
+        reader = RowReader(meta, [], tolerance_s=TOLERANCE_S if meta.video_keys else None)
     # No store: each picture is decoded when it is asked for, so the rate is the decoder's.
-    with FrameEngine(lambda file: open_source(meta.location, file), store_bytes=0) as engine:
+    engine = FrameEngine(
+        lambda file: open_source(meta.location, file), store_bytes=0, max_files=_OPEN_FILES
+    )
+    with engine:
         for key in cameras:
             if key in meta.image_keys:
                 yield check_pictures(meta, key, dataset.episode)

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
 
 from robostream.assemble import RowReader
 from robostream.errors import CompatibilityError, DataFileError, MissingExtraError
-from robostream.meta import LeRobotDatasetMetadata, as_location
+from robostream.meta import LeRobotDatasetMetadata, as_location, written_root
 from robostream.tools.diagnose_file import FileCheck, Problem, check_file, read_errors, unreadable
 
 
@@ -34,8 +33,7 @@ class Address:
     @property
     def opened_root(self) -> str | None:
         """The folder or URL that is opened; None for what is looked up by name."""
-        is_folder = self.root is None and Path(self.dataset).is_dir()
-        return self.dataset if is_folder else self.root
+        return written_root(self.dataset) if self.root is None else self.root
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +126,10 @@ def _check_table(meta: LeRobotDatasetMetadata, episode: int) -> FileCheck:
 
 def _placeholder(address: Address) -> Problem | None:
     """Return the problem of the first table of a local meta/ that is no Parquet file."""
-    folder = Path(address.opened_root or address.dataset)
-    for path in sorted(folder.glob("meta/**/*.parquet")):
-        file = path.relative_to(folder).as_posix()
-        problem = check_file(as_location(folder), file, want="parquet").problem
-        if problem is not None:
-            return problem
-    return None
+    place = as_location(address.opened_root or address.dataset)
+    tables = place.find("meta", ".parquet") if place.local_root is not None else []
+    problems = (check_file(place, table, want="parquet").problem for table in tables)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _revisions(repo_id: str) -> str:

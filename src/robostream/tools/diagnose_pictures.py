@@ -5,16 +5,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from io import BytesIO
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
-
-from robostream.assemble import RowReader
+from robostream.assemble import RowReader, read_picture
 from robostream.errors import DataFileError
-from robostream.meta import LeRobotDatasetMetadata, is_depth
+from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.tools.diagnose_file import Problem, check_file, read_errors, unreadable
 from robostream.tools.diagnose_records import CameraCheck, Rate, summarise_picture
 
@@ -33,12 +27,13 @@ def check_pictures(meta: LeRobotDatasetMetadata, key: str, episode: int) -> Came
     if isinstance(encoded, Problem):
         return replace(check, problems=(encoded,))
     read = time.perf_counter()
+    shape = image_shape(meta.features[key])
     for frame, content in enumerate(encoded):
+        place = f"{file.path}: {key}, episode {episode}, frame {frame}"
         try:
-            values = _decode(content)
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
-            what = f"{file.path}: {key}, frame {frame}: the picture cannot be decoded ({error})."
-            return replace(check, problems=(Problem("damaged", what, _CURE),))
+            values = read_picture(content, where=place, shape=shape)
+        except DataFileError as error:
+            return replace(check, problems=(Problem("damaged", str(error), _CURE),))
         if not frame:
             depth_name = "depth" if is_depth(meta.features[key]) else None
             check = replace(check, picture=summarise_picture(values, depth_name=depth_name))
@@ -62,10 +57,3 @@ def _read(meta: LeRobotDatasetMetadata, key: str, episode: int, path: str) -> li
     finally:
         reader.close()
     return [rows.object_at(key, frame) or b"" for frame in range(rows.length)]
-
-
-def _decode(content: bytes) -> npt.NDArray[Any]:
-    """Return a picture as (channels, height, width)."""
-    with Image.open(BytesIO(content)) as image:
-        values = np.asarray(image)
-    return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)

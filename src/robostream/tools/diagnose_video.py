@@ -10,7 +10,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import RowReader, load_episode, make_spec
+from robostream.assemble import RowReader, picture_numbers
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex
 from robostream.errors import FrameTimestampError, VideoFileError
@@ -190,19 +190,8 @@ def _matched(case: VideoCase, index: FrameIndex, wanted: npt.NDArray[np.float64]
     if case.reader is None:
         where = f"{case.key}, episode {case.episode}"
         return index.match(wanted, tolerance_s=TOLERANCE_S, where=where)
-    spec = make_spec(
-        case.meta,
-        camera_keys=[case.key],
-        delta_timestamps=None,
-        tolerance_s=TOLERANCE_S,
-        return_uint8=True,
-        depth_output_unit="mm",
-        image_transforms=None,
-    )
-    episode = load_episode(
-        case.episode, meta=case.meta, reader=case.reader, engine=case.engine, spec=spec
-    )
-    return episode.spans[case.key].numbers
+    case.reader.read(case.episode)
+    return picture_numbers(case.meta, index, case.episode, case.key, tolerance_s=TOLERANCE_S)
 
 
 def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Picture, Rate] | Problem:
