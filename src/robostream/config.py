@@ -49,7 +49,7 @@ HELD_BATCHES = 3
 BATCH_MEMORY_BYTES = 1024**3
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
-# Memory, per process, of decoders that wait in the middle of a long GOP, and the pictures one holds.
+# Memory per process of decoders that wait in the middle of a long GOP; pictures each one holds.
 DECODER_BYTES = 1024**3
 PICTURES_PER_DECODER = 6
 
@@ -166,8 +166,17 @@ def lerobot_home() -> Path:
 
 def index_home() -> Path:
     """Return the folder of saved frame indices (`ROBOSTREAM_CACHE`, else in `XDG_CACHE_HOME`)."""
+    return _robostream_home() / "indices"
+
+
+def bench_home() -> Path:
+    """Return the folder of datasets that benchmarks made, beside that of indices."""
+    return _robostream_home() / "bench"
+
+
+def _robostream_home() -> Path:
     home = os.environ.get("ROBOSTREAM_CACHE", f"{_cache_home()}/robostream")
-    return Path(home).expanduser() / "indices"
+    return Path(home).expanduser()
 
 
 def _cache_home() -> str:

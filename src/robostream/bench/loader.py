@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole loader against the floor and a peer, from local disk.
+"""The whole loader against the floor and a peer, from local disk, with nothing set.
 
-In each round floor, peer and robostream take turns, each in a process of its own, on the same
-dataset, cores and samples per batch. A ratio is the median over rounds of one round's quotient.
-Robostream streams two epochs of a dataset larger than its frame cache.
+In each round floor, peer and robostream take turns, each in processes of its own, on the same
+dataset, with as many processes and samples per batch. A ratio is the median over rounds of one
+round's quotient. Robostream streams two epochs and is timed from its first batch on.
 """
 
 from __future__ import annotations
@@ -11,127 +11,144 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from robostream import config
+from robostream.bench.datasets import bench_dataset
+from robostream.bench.floor import decode_floor
+from robostream.bench.loader_cases import CASES, Case, small
 from robostream.bench.resume import measure_resume
 from robostream.bench.table import format_table, machine
-from robostream.tools import SynthSpec, make_dataset
+from robostream.loader import share_of_cores
 
 TITLE = "loader: images/s against decoding alone and a plain map-style loader (shuffled, uint8)"
 
-_THREADS = 2
-_FPS = 20
-_POOL = 8  # episodes mixed at a time, and lanes
-_EIGHT_SECONDS = [-float(second) for second in range(7, -1, -1)]
 # What the peer is given: it is too slow for whole epochs.
 _PEER_BATCHES = 8
+_WORKER_BYTES = 150 * 10**6
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """Measure, print the tables, and return the figures."""
-    config.quiet_encoders()
-    rounds = 2 if quick else 3
-    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
-        root = Path(folder) / "data"
-        made = make_dataset(root, _spec(quick))
-        # Room, as 4:2:0, for the episodes that are open at a time: the pool and those at its edges.
-        # Never for all of them: a dataset that fits would be decoded in the first epoch only.
-        episodes = min(3 * _POOL, 0.75 * made.episodes)
-        images = episodes * made.frames / made.episodes * len(made.camera_kbit_per_s)
-        budget = int(images * 256 * 256 * 3 / 2)
-        cases = {
-            "single": _case(root, made.camera_kbit_per_s, None, 32, budget),
-            "sarm": _case(root, made.camera_kbit_per_s, _EIGHT_SECONDS, 16, budget),
-        }
-        results = {name: _measure(case, rounds) for name, case in cases.items()}
-    _print(results, budget)
-    resume = measure_resume(frames=10**6 if quick else 10**7)
-    return {"machine": machine(), "budget_bytes": budget, "cases": results, "resume": resume}
-
-
-def _spec(quick: bool) -> SynthSpec:
-    # Many small files, so that the floor's threads have equally much to do.
-    return SynthSpec(
-        episodes=8 if quick else 32, min_frames=200, max_frames=320, fps=_FPS, video_file_mb=0.5
-    )
-
-
-def _case(
-    root: Path, cameras: dict[str, float], window_s: list[float] | None, batch: int, budget: int
+def run(
+    quick: bool, workers: Sequence[int] = (), only: Sequence[str] = (), rounds: int | None = None
 ) -> dict[str, Any]:
-    return {
+    """Measure, print the tables, and return the figures.
+
+    Args:
+        quick: Smaller datasets and fewer rounds.
+        workers: How many worker processes; several are measured one after the other.
+        only: Names of the cases to measure; all if empty.
+        rounds: How often each is measured.
+    """
+    config.quiet_encoders()
+    rounds = rounds or (2 if quick else 3)
+    numbers = workers or [share_of_cores(1)]
+    cases = [case for case in CASES if not only or case.name in only]
+    results = []
+    for case in map(small, cases) if quick else cases:
+        root = bench_dataset(case.data, case.spec)
+        for number in numbers:
+            results.append(_measure(case, root, number, rounds))
+            _print(results[-1])
+    print(_table(results), flush=True)
+    print(
+        "over floor: images/s over those of PyAV decoding the same files in order, in as many "
+        "processes as workers\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
+        "memory: of all processes, over frame cache + 150 MB per worker + batches + the consumer"
+    )
+    figures = {"machine": machine(), "cases": results}
+    if not only:
+        figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
+    return figures
+
+
+def _measure(case: Case, root: Path, workers: int, rounds: int) -> dict[str, Any]:
+    files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
+    request = {
         "root": str(root),
-        "batch_size": batch,
-        "threads": _THREADS,
-        "deltas": dict.fromkeys(cameras, window_s) if window_s else None,
-        "offsets": [round(s * _FPS) for s in window_s or [0.0]],
-        "frame_cache_bytes": budget,
-        "pool": _POOL,
-        "max_batches": None,
+        "batch_size": case.batch_size,
+        "offsets": case.offsets,
+        "options": case.options,
+        "workers": workers,
+        "max_batches": _PEER_BATCHES,
     }
-
-
-def _measure(case: dict[str, Any], rounds: int) -> dict[str, Any]:
-    samples: dict[str, list[dict[str, float]]] = {"floor": [], "peer": [], "robostream": []}
+    floors: list[float] = []
+    samples: dict[str, list[dict[str, Any]]] = {"peer": [], "robostream": []}
     for _ in range(rounds):
+        floors.append(decode_floor(files, workers))
         for contestant, kept in samples.items():
-            limit = {"max_batches": _PEER_BATCHES} if contestant == "peer" else {}
-            kept.append(_run({**case, **limit, "contestant": contestant}))
-    rates = {name: [s["images_per_s"] for s in kept] for name, kept in samples.items()}
+            kept.append(_run({**request, "contestant": contestant}))
     ours = samples["robostream"]
+    rates = [sample["images_per_s"] for sample in ours]
+    peer = [sample["images_per_s"] for sample in samples["peer"]]
     return {
-        "images_per_s": {name: median(values) for name, values in rates.items()},
-        "over_floor": _ratio(rates["robostream"], rates["floor"]),
-        "over_peer": _ratio(rates["robostream"], rates["peer"]),
-        "samples_per_s": median(s["samples_per_s"] for s in ours),
-        "first_batch_s": median(s["first_batch_s"] for s in ours),
-        "wait_s": median(s["wait_s"] for s in ours),
-        "amplification": median(s["amplification"] for s in ours),
-        "peak_bytes": max(s["peak_bytes"] for s in ours),
+        "case": case.name,
+        "workers": workers,
+        "settings": case.options,
+        "goal": case.goal,
+        "floor_images_per_s": median(floors),
+        "peer_images_per_s": median(peer),
+        "over_floor": median(a / b for a, b in zip(rates, floors, strict=True)),
+        "over_peer": median(a / b for a, b in zip(rates, peer, strict=True)),
+        "over_floor_rounds": [a / b for a, b in zip(rates, floors, strict=True)],
+        "rates": ours[0]["rates"],
+        "allowed_bytes": _allowed_bytes(ours[0], workers),
+        **{
+            name: median(sample[name] for sample in ours)
+            for name in ours[0]
+            if isinstance(ours[0][name], int | float)
+        },
     }
 
 
-def _run(request: dict[str, Any]) -> dict[str, float]:
+def _allowed_bytes(sample: dict[str, Any], workers: int) -> float:
+    """Return what memory should stay within; the consumer imports torch, 350 MB of it."""
+    held = (config.PREFETCH_BATCHES + config.HELD_BATCHES) * sample["batch_bytes"]
+    return float(sample["frame_cache_bytes"] + workers * _WORKER_BYTES + held + 350 * 10**6)
+
+
+def _run(request: dict[str, Any]) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
         check=True,
         capture_output=True,
         text=True,
     )
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
-def _ratio(ours: list[float], theirs: list[float]) -> float:
-    return median(a / b for a, b in zip(ours, theirs, strict=True))
+def _print(result: dict[str, Any]) -> None:
+    rates = " ".join(str(rate) for rate in result["rates"][:10])
+    print(
+        f"{result['case']}, {result['workers']} workers: {result['over_floor']:.3f} of the floor "
+        f"in rounds {[round(r, 3) for r in result['over_floor_rounds']]}; images/s in each 2 s "
+        f"from the first batch on: {rates}",
+        flush=True,
+    )
 
 
-def _print(results: dict[str, dict[str, Any]], budget: int) -> None:
-    goals = {"single": 0.75, "sarm": 2.5}
-    header = ["case", "floor", "plain map-style", "robostream", "over floor", "goal", "over plain"]
-    header += ["first batch s", "decoded per delivered", "peak RSS"]
+def _table(results: list[dict[str, Any]]) -> str:
+    header = ["case", "workers", "floor", "plain map-style", "robostream", "over floor", "goal"]
+    header += ["over plain", "first batch s", "lowest", "decoded per delivered", "memory"]
     rows = [
         [
-            name,
-            *result["images_per_s"].values(),
+            result["case"],
+            result["workers"],
+            result["floor_images_per_s"],
+            result["peer_images_per_s"],
+            result["images_per_s"],
             result["over_floor"],
-            goals[name],
+            "" if result["goal"] is None else str(result["goal"]),
             result["over_peer"],
             result["first_batch_s"],
+            result["lowest_over_median"],
             result["amplification"],
-            config.format_bytes(result["peak_bytes"]),
+            f"{config.format_bytes(result['tree_bytes'])}, "
+            f"{result['tree_bytes'] / result['allowed_bytes']:.2f}",
         ]
-        for name, result in results.items()
+        for result in results
     ]
-    print(format_table(header, rows))
-    print(
-        f"images/s on {_THREADS} threads or workers each, frame cache {config.format_bytes(budget)}"
-    )
-    print(
-        "single: batch 32, one picture of 3 cameras; sarm: batch 16, 8 pictures 1 s apart of each"
-    )
-    print("goals: first batch under 2 s, peak RSS at most frame cache + 1 GiB", flush=True)
+    return format_table(header, rows)

@@ -7,90 +7,103 @@ python -m robostream.bench.loader_run '{"contestant": ..., "root": ..., ...}'
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
-from itertools import chain, islice
-from pathlib import Path
+from collections.abc import Iterator
+from itertools import islice
+from statistics import median
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
-from robostream.bench.floor import decode_floor
-from robostream.bench.memory import peak_bytes
+from robostream.bench.memory import tree_bytes
 from robostream.bench.peer import PlainPyavDataset
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.meta import LeRobotDatasetMetadata
 
+# A rate is given for each stretch of this many seconds.
+_STRETCH_S = 2.0
+# The stall at the start, if there is one, is within so many stretches.
+_START_STRETCHES = 10
 _EPOCHS = 2
 
 
-def run_floor(root: str, options: dict[str, Any]) -> dict[str, float]:
-    """Decode all videos of the dataset alone."""
-    files = sorted(str(path) for path in Path(root).glob("videos/**/*.mp4"))
-    images, seconds = decode_floor(files, options["threads"])
-    return {"images_per_s": images / seconds}
-
-
-def run_peer(root: str, options: dict[str, Any]) -> dict[str, float]:
+def run_peer(root: str, options: dict[str, Any]) -> dict[str, Any]:
     """Read random samples through the plain map-style dataset and DataLoader workers."""
     dataset = PlainPyavDataset(root, options["offsets"])
     sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(0))
     loader = DataLoader(
-        dataset, options["batch_size"], sampler=sampler, num_workers=options["threads"]
+        dataset, options["batch_size"], sampler=sampler, num_workers=options["workers"]
     )
-    return _consume(iter(loader), options, dataset.meta.camera_keys, time.perf_counter())
+    batches = islice(loader, options["max_batches"])
+    return _consume(batches, dataset.meta.camera_keys, time.perf_counter())
 
 
-def run_robostream(root: str, options: dict[str, Any]) -> dict[str, float]:
-    """Stream two epochs: in the first, memory is touched for the first time.
-
-    The dataset is larger than the frame cache, so nothing is kept from one to the next.
-    """
+def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Stream two epochs, from the first moment on."""
     begin = time.perf_counter()
+    settings = {"return_uint8": True} | options["options"]
+    fps = LeRobotDatasetMetadata("bench/loader", root=root).fps
     stream = StreamingLeRobotDataset(
-        "bench/loader",
-        root=root,
-        return_uint8=True,
-        delta_timestamps=options["deltas"] or None,
-        decode_threads=options["threads"],
-        frame_cache_bytes=options["frame_cache_bytes"],
-        episode_pool_size=options["pool"],
-        lanes=options["pool"],
+        "bench/loader", root=root, delta_timestamps=_windows(root, options, fps), **settings
     )
-    loader = StreamingDataLoader(stream, options["batch_size"])
-    batches = chain.from_iterable(loader for _ in range(_EPOCHS))
-    result = _consume(batches, options, stream.meta.camera_keys, begin)
+    loader = StreamingDataLoader(stream, options["batch_size"], num_workers=options["workers"])
+    batches = (batch for _ in range(_EPOCHS) for batch in loader)
+    result = _consume(batches, stream.meta.camera_keys, begin)
     stats = loader.stats()
-    return result | {"amplification": stats["amplification"], "wait_s": stats["dataloading_s"]}
+    frames = stream.fit_out(max(loader.num_workers, 1)).frames
+    result |= {
+        "amplification": stats["amplification"],
+        "wait_s": stats["dataloading_s"],
+        "frame_cache_bytes": frames.nbytes,
+        "frame_cache_reason": frames.reason,
+        "batch_bytes": options["batch_size"] * stream.sample_bytes,
+        "lanes": stream.lanes,
+        "tree_bytes": tree_bytes(),
+    }
+    loader.close()
+    return result
 
 
-def _consume(
-    batches: Any, options: dict[str, Any], cameras: list[str], begin: float
-) -> dict[str, float]:
-    """Return images/s from the first batch on, and the seconds until it came."""
+def _windows(root: str, options: dict[str, Any], fps: int) -> dict[str, list[float]] | None:
+    if len(options["offsets"]) == 1:
+        return None
+    cameras = LeRobotDatasetMetadata("bench/loader", root=root).camera_keys
+    return {key: [offset / fps for offset in options["offsets"]] for key in cameras}
+
+
+def _consume(batches: Iterator[Any], cameras: list[str], begin: float) -> dict[str, Any]:
+    """Return images/s from the first batch on, when that came, and the rate in each stretch."""
     first = next(batches)
-    first_batch_s = time.perf_counter() - begin
+    started = last = time.perf_counter()
     # (batch, channels, height, width), with one more axis for a window
     per_sample = sum(first[key].shape[1] if first[key].ndim == 5 else 1 for key in cameras)
     del first
-    started, samples = time.perf_counter(), 0
-    for batch in islice(batches, options["max_batches"]):
+    samples = since = 0
+    rates = []
+    for batch in batches:
         samples += len(batch[cameras[0]])
+        now = time.perf_counter()
+        if now - last >= _STRETCH_S:
+            rates.append((samples - since) * per_sample / (now - last))
+            last, since = now, samples
     seconds = time.perf_counter() - started
+    lowest = min(rates[:_START_STRETCHES], default=0.0)
     return {
         "images_per_s": samples * per_sample / seconds,
         "samples_per_s": samples / seconds,
-        "first_batch_s": first_batch_s,
+        "first_batch_s": started - begin,
+        "rates": [round(rate) for rate in rates],
+        "lowest_over_median": lowest / median(rates) if rates else 1.0,
     }
 
 
 def main(request: dict[str, Any]) -> None:
     """Run what a request asks for and print the figures as JSON."""
     torch.set_num_threads(1)
-    contestants = {"floor": run_floor, "peer": run_peer, "robostream": run_robostream}
-    result = contestants[request["contestant"]](request["root"], request)
-    print(json.dumps(result | {"peak_bytes": peak_bytes(), "process": os.getpid()}))
+    contestants = {"peer": run_peer, "robostream": run_robostream}
+    print(json.dumps(contestants[request["contestant"]](request["root"], request)))
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ import argparse
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 EXAMPLES = """\
   robostream bench all             every benchmark at its usual size
   robostream bench all --quick     smaller, for a first look
+  robostream bench loader --workers 1 2 4 8 16 --only single sarm
 """
 # Each is a module of robostream.bench with TITLE and run(quick: bool) -> JSON-able dict; it prints
 # its own table.
@@ -22,6 +24,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("case", choices=[*CASES, "all"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repeats")
     parser.add_argument(
+        "--workers",
+        type=int,
+        nargs="+",
+        default=[],
+        metavar="N",
+        help="loader: worker processes, one run for each number (the cores)",
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="CASE", help="loader: these rows only"
+    )
+    parser.add_argument("--rounds", type=int, help="loader: how often each row is measured")
+    parser.add_argument(
         "--out", type=Path, default=Path("bench-results"), help="folder for the JSON (%(default)s)"
     )
 
@@ -32,7 +46,10 @@ def run(args: argparse.Namespace) -> int:
     for case in CASES if args.case == "all" else (args.case,):
         module = importlib.import_module(f"robostream.bench.{case}")
         print(f"\n== {module.TITLE}", flush=True)
-        result = module.run(quick=args.quick)
+        options: dict[str, Any] = {}
+        if case == "loader":
+            options = {"workers": args.workers, "only": args.only, "rounds": args.rounds}
+        result = module.run(quick=args.quick, **options)
         path = args.out / f"{case}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
         print(f"kept in {path}", flush=True)

@@ -2,6 +2,7 @@
 """Torch: samplers, datasets, loaders, ranks and state."""
 
 from robostream.loader.dataloader import StreamingDataLoader
+from robostream.loader.machine import share_of_cores
 from robostream.loader.map_style import MapReader
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.loader.streaming import StreamingLeRobotDataset
@@ -23,4 +24,5 @@ __all__ = [
     "load_training_step",
     "resume_sampler",
     "save_training_step",
+    "share_of_cores",
 ]
