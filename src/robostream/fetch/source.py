@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fsspec.asyn import AsyncFileSystem
-
 from robostream.errors import VideoFileError
 from robostream.meta import Location, as_connection_error
 
@@ -90,7 +88,7 @@ class FsspecSource:
 
     def _read(self, start: int, stop: int) -> bytes:
         content: bytes
-        if isinstance(self._fs, AsyncFileSystem):
+        if getattr(self._fs, "async_impl", False):
             content = self._fs.cat_file(self._path, start=start, end=stop)
             return content
         # Others, the Hub's among them, would read a block of several megabytes ahead.

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset."""
 
+from pathlib import Path
+from typing import Any
+
 from robostream.meta.atomic import sync_folder, write_bytes_atomic
 from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
 from robostream.meta.episodes import EpisodeTable
@@ -15,7 +18,6 @@ from robostream.meta.features import (
     keys_of_dtype,
     validate_features,
 )
-from robostream.meta.hub import pin_and_download
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.location import Location, as_connection_error, as_location, written_root
 from robostream.meta.metadata import LeRobotDatasetMetadata
@@ -23,6 +25,14 @@ from robostream.meta.parquet import open_parquet, readable_parquet
 from robostream.meta.spans import check_span
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
+
+
+def pin_and_download(*args: Any, **options: Any) -> tuple[Path, str]:
+    """Return where files of a Hub dataset were downloaded; see `meta.hub`, which this loads."""
+    from robostream.meta import hub
+
+    return hub.pin_and_download(*args, **options)
+
 
 __all__ = [
     "CAMERA_DTYPES",

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import unquote
 
 import huggingface_hub
 from huggingface_hub import constants
@@ -28,14 +26,6 @@ logger = logging.getLogger(__name__)
 
 # The root error of the HTTP library below huggingface_hub, which is not the same in all versions.
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
-
-_REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
-
-
-def parse_repo_url(url: str) -> tuple[str, str | None] | None:
-    """Return (repo_id, revision or None) of `hf://datasets/owner/name[@revision]`, else None."""
-    match = _REPO_URL.fullmatch(url)
-    return (match[1], unquote(match[2]) if match[2] else None) if match else None
 
 
 def pin_and_download(

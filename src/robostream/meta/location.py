@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import glob
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from fsspec.core import url_to_fs
+from urllib.parse import unquote
 
 from robostream.errors import MetadataError, MissingExtraError
-from robostream.meta.hub import HTTP_ERROR
+
+_REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Location:
 
     def filesystem(self) -> tuple[Any, str]:
         """Return the fsspec filesystem and this folder's path in it."""
+        from fsspec.core import url_to_fs  # local datasets, and their workers, do without
+
         try:
             fs, path = url_to_fs(self.url, **self.options)
         except ImportError as error:
@@ -85,6 +88,12 @@ class Location:
         return sorted(_relative(name, prefix) for name in listed if name.endswith(suffix))
 
 
+def parse_repo_url(url: str) -> tuple[str, str | None] | None:
+    """Return (repo_id, revision or None) of `hf://datasets/owner/name[@revision]`, else None."""
+    match = _REPO_URL.fullmatch(url)
+    return (match[1], unquote(match[2]) if match[2] else None) if match else None
+
+
 def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Location:
     """Return the location of a path or URL; a local path is made absolute."""
     text = str(root)
@@ -109,7 +118,9 @@ def as_connection_error() -> Iterator[None]:
     """Turn what the libraries below fsspec raise about the network into what Python raises."""
     # Only a filesystem that is in use has loaded its library.
     s3, http = sys.modules.get("botocore.exceptions"), sys.modules.get("aiohttp")
-    foreign: list[type[Exception]] = [HTTP_ERROR]
+    hub = sys.modules.get("huggingface_hub.errors")
+    # What is below huggingface_hub is not the same in all its versions.
+    foreign: list[type[Exception]] = [hub.HfHubHTTPError.__bases__[0]] if hub else []
     foreign += [s3.BotoCoreError] if s3 else []
     foreign += [http.ClientError] if http else []
     try:

@@ -17,9 +17,8 @@ from robostream.errors import MetadataError, SelectionError
 from robostream.meta.atomic import write_bytes_atomic
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype
-from robostream.meta.hub import parse_repo_url, pin_and_download
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.location import Location, as_location
+from robostream.meta.location import Location, as_location, parse_repo_url
 from robostream.meta.parquet import open_parquet
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
@@ -292,6 +291,8 @@ class LeRobotDatasetMetadata:
         if root is not None and repo is None:
             place = as_location(root, options)
             return place, place
+        from robostream.meta.hub import pin_and_download  # local datasets do without the Hub
+
         repo_id, revision = repo or (self.repo_id, None)
         folder, self.revision = pin_and_download(
             repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force

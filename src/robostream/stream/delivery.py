@@ -276,9 +276,10 @@ class Delivery:
 def with_partners(reel: Reel, picture: int) -> list[int]:
     """Return a missing picture and the others of its GOP that are still to be delivered.
 
-    Most of a short GOP's cost is its first frame, which would have to be decoded again for them.
+    Most of a short GOP's cost is its first frame, which would have to be decoded again for them. A
+    long GOP is decoded on as decoding comes along the line, or at once if it never will.
     """
-    if is_long(reel):
+    if is_long(reel) and not reel.is_behind:
         return [picture]
     starts = reel.file.index.start_frames
     number = int(reel.numbers[picture])

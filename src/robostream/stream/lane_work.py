@@ -192,6 +192,8 @@ class LaneWork:
             samples = np.arange(first - origin, stop - origin)[ours]
             steps = (positions[ours] - self._tour.start) // self._tour.cut.step_size
             reels = [self._open_reel(camera, episode, samples, steps) for camera in videos]
+            for reel in reels:
+                reel.is_behind = self._is_conveyor and stop + shift <= self._entry
         return Piece(episode, origin + shift, first + shift, stop + shift, reels)
 
     def _is_delivered(self, positions: Ints) -> npt.NDArray[np.bool_]:

@@ -44,6 +44,8 @@ class Reel:
         now: How often each picture is delivered by the batch being built.
         waiting: The sum of `left`.
         base: The place of picture 0 in a store that has one for every frame of the selection.
+        is_behind: Whether it lies wholly behind where its lane was entered, so that decoding along
+            the line never comes by.
         ahead: Pictures below this one have been decoded ahead of delivery.
         layout: How kept pictures lie in memory, once the first was decoded.
         decoding: A decoder in the middle of a long run, and `decoding_at`, the picture it gives
@@ -67,6 +69,7 @@ class Reel:
         "episode",
         "file",
         "first",
+        "is_behind",
         "layout",
         "left",
         "now",
@@ -99,6 +102,7 @@ class Reel:
         self.now: dict[int, int] = {}
         self.waiting = targets.size
         self.base = 0
+        self.is_behind = False
         self.ahead = 0
         self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None
