@@ -8,9 +8,10 @@ import timeit
 import av
 import numpy as np
 
-from robostream.decode.native import Ffmpeg, load_ffmpeg
-from robostream.decode.proof import is_proven
-from robostream.decode.render import Renderer, layout_of
+from robostream.decode.picture.layout import layout_of
+from robostream.decode.picture.native import Ffmpeg, load_ffmpeg
+from robostream.decode.picture.proof import is_proven
+from robostream.decode.picture.render import Renderer
 
 SIZES = ((256, 256), (640, 480))
 CALLS, REPEATS = 200, 7

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,22 @@ def test_other_stages_are_entered_through_their_front_door(stage: str) -> None:
     }
 
     assert wrong == set()
+
+
+@pytest.mark.parametrize("stage", FLOW)
+def test_files_of_a_stage_do_not_import_each_other_in_circles(stage: str) -> None:
+    """Every file can be read after those it needs; so can every folder inside a stage."""
+    files: dict[str, set[str]] = {}
+    folders: dict[str, set[str]] = {}
+    for path in modules_of(stage):
+        if path.name == "__init__.py":
+            continue
+        name = ".".join(("robostream", *path.relative_to(SRC).with_suffix("").parts))
+        own = {other for other in imported_modules(path) if other.split(".")[1] == stage}
+        files[name] = own
+        inside = {".".join(n.split(".")[2:-1]) for n in own}
+        folder = ".".join(name.split(".")[2:-1])
+        folders.setdefault(folder, set()).update(inside - {folder})
+
+    TopologicalSorter(files).prepare()
+    TopologicalSorter(folders).prepare()

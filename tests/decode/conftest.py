@@ -17,6 +17,8 @@ import pytest
 from hypothesis import settings
 
 from robostream.config import quiet_encoders
+from robostream.decode import Backend, FrameEngine
+from robostream.fetch import ByteSource, LocalSource
 from tests.decode.videos import KINDS, reference
 
 settings.register_profile("patient", deadline=None)
@@ -43,6 +45,23 @@ class Clip:
         """Return slots for pictures, filled with what no picture holds throughout."""
         shape, own = self.pictures[0].shape, self.pictures[0].dtype
         return np.full((count, *shape), 77, dtype or own)
+
+
+def local_engine(
+    *,
+    store_bytes: int = 0,
+    backend: Backend | None = None,
+    index_folder: Path | None = None,
+    open_source: Callable[[str], ByteSource] = LocalSource,
+) -> FrameEngine:
+    """Return an engine that reads local files."""
+    return FrameEngine(
+        open_source,
+        store_bytes=store_bytes,
+        max_files=8,
+        backend=backend,
+        index_folder=index_folder,
+    )
 
 
 @pytest.fixture(scope="session")

@@ -5,48 +5,33 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 
-from robostream.decode import NEVER, FrameEngine
-from robostream.fetch import LocalSource
+from robostream.bench.memory import resident_bytes
+from tests.decode.conftest import local_engine
 
 _EPOCHS = 10
 
 
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    fields = Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * 4096
-
-
-def main(files: list[str], budget: int, foresight: bool) -> None:
-    """Read every frame of every file once per epoch, in random order."""
+def main(budget: int, order: str, files: list[str]) -> None:
+    """Read every frame of every file once per epoch, at random or in order."""
     before = resident_bytes()
-    engine = FrameEngine(LocalSource, store_bytes=0)
-    frames = [(f, n) for f in files for n in range(engine.index(f).num_frames)]
-    config = engine.index(files[0]).configs[0]
-    out = np.zeros((1, 3, config.height, config.width), np.uint8)
-    when: dict[tuple[str, int], int] = {}
-
-    def next_uses(file: str, numbers: np.ndarray, after: int) -> np.ndarray:
-        positions = np.array([when[file, n] for n in numbers.tolist()])
-        return np.where(positions > after, positions, NEVER)[:, None]
-
-    uses = next_uses if foresight else None
     resident = []
-    with FrameEngine(LocalSource, store_bytes=budget, next_uses=uses, reorder=0) as engine:
+    with local_engine(store_bytes=budget) as engine:
+        frames = [(f, n) for f in files for n in range(engine.index(f).num_frames)]
+        sizes = {f: engine.index(f).configs[0] for f in files}
+        outs = {f: np.zeros((1, 3, size.height, size.width), np.uint8) for f, size in sizes.items()}
         for epoch in range(_EPOCHS):
-            order = np.random.default_rng(epoch).permutation(len(frames)).tolist()
-            for place, at in enumerate(order):
-                when[frames[at]] = epoch * len(frames) + place
-            for place, at in enumerate(order):
+            places = np.arange(len(frames))
+            if order == "random":
+                np.random.default_rng(epoch).shuffle(places)
+            for at in places.tolist():
                 file, number = frames[at]
-                engine.read(file, [number], out, position=epoch * len(frames) + place)
+                engine.read(file, [number], outs[file])
             resident.append(resident_bytes() - before)
     print(json.dumps(resident))
 
 
 if __name__ == "__main__":
-    main(sys.argv[3:], int(sys.argv[1]), sys.argv[2] == "foresight")
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robostream.decode import FrameEngine
-from robostream.fetch import LocalSource
-from tests.decode.conftest import Clip
+from tests.decode.conftest import Clip, local_engine
 
 REPO = Path(__file__).parents[2]
 ClipMaker = Callable[[str], Clip]
@@ -48,7 +46,7 @@ def test_a_file_replaced_while_open_stays_the_one_that_was_opened(
     old, new = clip("h264_bframes"), clip("h264_g250")
     path = tmp_path / "video.mp4"
     shutil.copy(old.path, path)
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         engine.index(str(path))
         shutil.copy(new.path, tmp_path / "aside.mp4")
         (tmp_path / "aside.mp4").rename(path)
@@ -56,7 +54,7 @@ def test_a_file_replaced_while_open_stays_the_one_that_was_opened(
         engine.read(str(path), [30], out)
 
         np.testing.assert_array_equal(out[0], old.pictures[30])
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
+    with local_engine() as engine:
         engine.read(str(path), [200], out)
 
         np.testing.assert_array_equal(out[0], new.pictures[200])
@@ -68,7 +66,7 @@ def test_a_saved_index_is_dropped_when_the_file_changes(clip: ClipMaker, tmp_pat
     for kind, frame in (("h264_bframes", 30), ("av1_g2", 40)):
         video = clip(kind)
         shutil.copy(video.path, path)
-        with FrameEngine(LocalSource, store_bytes=0, index_folder=folder) as engine:
+        with local_engine(index_folder=folder) as engine:
             out = video.slots(1)
             engine.read(str(path), [frame], out)
 

@@ -1,51 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import multiprocessing
+import numpy as np
 
-import pytest
-
-from robostream.decode import COUNTERS, DecodeStatistics, StatisticsBoard
-from tests.threads import at_once
+from robostream.decode import COUNTERS, DecodeStatistics, Meter, MeteredSource, summarise
 
 ONE_READ = tuple(range(1, len(COUNTERS) + 1))
 
 
-def add_many(board: StatisticsBoard, process: int) -> None:
-    """Count 100 reads in one process."""
-    statistics = DecodeStatistics(board.row(process))
-    for _ in range(100):
-        statistics.add(ONE_READ)
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_processes_add_up(method: str) -> None:
-    """The board's total is the sum over processes, however they were started."""
-    context = multiprocessing.get_context(method)
-    board = StatisticsBoard(3)
-    processes = [context.Process(target=add_many, args=(board, n)) for n in (0, 2)]
-    for process in processes:
-        process.start()
-    add_many(board, 1)
-    for process in processes:
-        process.join()
-    total = board.total()
+def test_rows_of_a_table_add_up() -> None:
+    """Each process counts in its row of memory that others see; the sum is what all did."""
+    table = np.zeros((3, len(COUNTERS)))
+    for row in table:
+        statistics = DecodeStatistics(row)
+        for _ in range(100):
+            statistics.add(ONE_READ)
+    total = summarise(table.sum(axis=0))
 
     for name, amount in zip(COUNTERS, ONE_READ, strict=True):
         assert total[name] == 300 * amount
-
-
-def test_threads_add_up() -> None:
-    """No count is lost between threads."""
-    statistics = DecodeStatistics()
-
-    def count(_: int) -> None:
-        for _ in range(2000):
-            statistics.add(ONE_READ)
-
-    at_once(4, count)
-
-    assert statistics.summary()["images_delivered"] == 8000
 
 
 def test_ratios_follow_from_the_counts() -> None:
@@ -57,3 +30,33 @@ def test_ratios_follow_from_the_counts() -> None:
 
     assert summary["amplification"] == 0.25
     assert summary["file_hit_rate"] == 0.75
+
+
+def test_a_meter_gives_what_it_has_in_the_order_of_the_counters() -> None:
+    """What is taken is named as it was counted, and is gone from the meter."""
+    meter = Meter(images_delivered=1, images_decoded=2, store_hits=3, fetch_s=5, decode_s=6)
+    meter.convert_s, meter.copy_s = 7, 8
+    assert meter.elsewhere_s == 20
+    taken = meter.take(store_evictions=4, file_hits=9, file_misses=10, file_evictions=11)
+
+    assert taken == ONE_READ
+    assert not any(meter.take(store_evictions=0, file_hits=0, file_misses=0, file_evictions=0))
+
+
+def test_reading_is_timed() -> None:
+    """A metered source gives the bytes of its own and adds the time to the meter."""
+
+    class Source:
+        name = "here"
+
+        def size(self) -> int:
+            return 10
+
+        def read(self, start: int, stop: int) -> bytes:
+            return bytes(range(start, stop))
+
+    meter = Meter()
+    source = MeteredSource(Source(), meter)
+
+    assert (source.name, source.size(), source.read(2, 5)) == ("here", 10, b"\2\3\4")
+    assert meter.fetch_s > 0

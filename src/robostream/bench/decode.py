@@ -1,277 +1,185 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images delivered by the frame engine against the floor: decoding alone, in order.
+"""Random access on one thread, against the floor: decoding alone, in order.
 
 The floor is what PyAV needs to decode the same files from the first frame to the last, without
-colour conversion, on the same number of threads. All cases take turns in each round; a ratio is the
-median over rounds of (images/s of the case) / (images/s of the floor in the same round). With
-budget 0 an image also needs the frames before it in its GOP; what that leaves of the floor is
-measured too: each image decoded by itself, in random order, and nothing else. Engines live through
-all rounds, as in training; the first round only warms up. In each round the files go by new names,
-so that no frame is left over from the round before.
+colour conversion. All ways to read take turns in each round, each with an engine of its own; a
+ratio is the median over rounds of (images/s of the way) / (images/s of the floor in that round).
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import window_targets
+from robostream import config
+from robostream.bench.datasets import bench_dataset
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.table import format_table, machine
-from robostream.config import PICTURES_PER_READ, quiet_encoders
-from robostream.decode import NEVER, FrameEngine, Want
+from robostream.decode import (
+    Arena,
+    FrameEngine,
+    Piece,
+    PyavBackend,
+    Renderer,
+    build_index,
+    layout_of,
+    load_ffmpeg,
+    plan_runs,
+)
 from robostream.fetch import LocalSource
-from robostream.loader import frame_uses
-from robostream.tools import SynthSpec, make_dataset
+from robostream.tools import SynthSpec
 
-TITLE = "decode: images/s of the frame engine against decoding alone"
-Int64s = npt.NDArray[np.int64]
+TITLE = "decode: images/s of random access on one thread against decoding alone"
 
-_SIDE_PX = 256
-_FPS = 30
-_NOW = np.zeros(1, np.int64)
-_EIGHT_STEPS = np.arange(-7, 1) * _FPS
-_BATCH = 32
-# Above what all images take as 4:2:0, so that each is decoded once a round; not so far above that
-# memory is never used again.
-_FULL_STORE = 1.25
+_LONG_GOP = 250
+# With nothing kept, a picture of a long GOP costs all before it; so few are read.
+_SAMPLES_OF_LONG_GOPS = 40
+_PICTURES = 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Videos:
-    """Episodes laid end to end, one file for each camera and episode.
-
-    `files[episode]` are its files, `lengths[episode]` its number of frames.
-    """
-
-    codec: str
-    files: list[list[str]]
-    lengths: Int64s
-
-    @property
-    def num_frames(self) -> int:
-        """How many frames the episodes have together."""
-        return int(self.lengths.sum())
-
-    def locate(self, samples: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the episode of each sample, and the frame in it."""
-        stops = np.cumsum(self.lengths)
-        episodes = np.searchsorted(stops, samples, "right")
-        return episodes, samples - (stops - self.lengths)[episodes]
-
-
-@dataclass(slots=True)
-class Case:
-    """One way to read the videos, its goals, and what it reached round by round."""
+    """Episodes of several cameras; `files[episode]` are an episode's files, one per camera."""
 
     name: str
-    videos: Videos
-    offsets: Int64s
-    store: float
-    threads: int
-    goal: float
-    max_amplification: float
-    floors: list[float] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
-    amplifications: list[float] = field(default_factory=list)
-    bounds: list[float] = field(default_factory=list)
+    gop: int
+    files: list[list[str]]
+    lengths: list[int]
+    width: int
+    height: int
 
     @property
-    def store_bytes(self) -> int:
-        """The store's budget."""
-        images = self.videos.num_frames * len(self.videos.files[0])
-        return int(self.store * images * _SIDE_PX**2 * 3 // 2)
+    def samples(self) -> list[tuple[int, int]]:
+        """The (episode, frame) of every sample, in order."""
+        return [(e, frame) for e, length in enumerate(self.lengths) for frame in range(length)]
 
     @property
-    def ratio(self) -> float:
-        """The median over rounds of the rate over the floor's."""
-        return median(r / f for r, f in zip(self.rates, self.floors, strict=True))
+    def all_files(self) -> list[str]:
+        """The files of all cameras."""
+        return [file for of_episode in self.files for file in of_episode]
 
 
 def run(quick: bool) -> dict[str, Any]:
-    """Measure, print the table, and return the figures."""
-    quiet_encoders()
-    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
-        av1 = _make_videos(Path(folder) / "av1", quick=quick, codec="libsvtav1", gop=2, crf=30)
-        long = _make_videos(Path(folder) / "long", quick=quick, codec="h264", gop=250, crf=20)
-        cases = _cases(av1, long)
-        _measure(cases, rounds=3 if quick else 7)
-    return _report(cases)
+    """Measure, print the tables, and return the figures."""
+    config.quiet_encoders()
+    short = SynthSpec(episodes=12, min_frames=270, max_frames=300, video_file_mb=1e-6)
+    if quick:
+        short = replace(short, episodes=6, min_frames=60, max_frames=90)
+    long = replace(short, codec="h264", gop=_LONG_GOP, crf=23)
+    videos = [_open("decode-av1", short), _open("decode-h264", long)]
+    ways = [row for one in videos for row in _measure(one, rounds=2 if quick else 5)]
+    costs = [{"videos": one.name, **_costs(one.files[0][0])} for one in videos]
+    header = ["videos", "read", "floor images/s", "images/s", "over floor", "decoded per delivered"]
+    print(format_table(header, [list(row.values()) for row in ways]))
+    print("\nmicroseconds per picture")
+    print(format_table(list(costs[0]), [list(row.values()) for row in costs]))
+    return {"machine": machine(), "results": ways, "costs_us": costs}
 
 
-def _cases(av1: Videos, long: Videos) -> list[Case]:
-    full = _FULL_STORE
-    return [
-        Case("single, full store", av1, _NOW, full, 2, 0.8, 1.02),
-        Case("single, full store", av1, _NOW, full, 1, 0.8, 1.02),
-        Case("single, budget 0", av1, _NOW, 0, 2, 0.5, 1.5),
-        Case("sarm, full store", av1, _EIGHT_STEPS, full, 2, 3.0, 0.13),
-        Case("sarm, full store", av1, _EIGHT_STEPS, full, 1, 3.0, 0.13),
-        Case("long, full store", long, _NOW, full, 2, 0.5, 1.05),
-    ]
-
-
-def _make_videos(dest: Path, *, quick: bool, codec: str, gop: int, crf: int) -> Videos:
-    episodes, shortest, longest = (6, 60, 90) if quick else (12, 270, 300)
-    spec = SynthSpec(
-        episodes=episodes,
-        min_frames=shortest,
-        max_frames=longest,
-        width=_SIDE_PX,
-        height=_SIDE_PX,
-        fps=_FPS,
-        codec=codec,
-        gop=gop,
-        crf=crf,
-        video_file_mb=1e-6,
-    )
-    make_dataset(dest, spec)
-    cameras = [sorted(map(str, camera.glob("*/*.mp4"))) for camera in dest.glob("videos/*")]
+def _open(name: str, spec: SynthSpec) -> Videos:
+    root = bench_dataset(name, spec)
+    cameras = [sorted(map(str, camera.glob("*/*.mp4"))) for camera in root.glob("videos/*")]
     files = [list(of_episode) for of_episode in zip(*cameras, strict=True)]
-    with FrameEngine(LocalSource, store_bytes=0) as engine:
-        lengths = np.array([engine.index(of_episode[0]).num_frames for of_episode in files])
-    return Videos(f"{codec} g={gop}", files, lengths)
+    lengths = [build_index(LocalSource(of_episode[0])).num_frames for of_episode in files]
+    name = f"{spec.codec} g={spec.gop}"
+    return Videos(name, spec.gop, files, lengths, spec.width, spec.height)
 
 
-class Order:
-    """A random order of all frames, anew in each round, that knows every use ahead."""
-
-    def __init__(self, videos: Videos, offsets: Int64s) -> None:
-        self._videos = videos
-        self._offsets = offsets
-        self._episode_in = {f: episode for episode, fs in enumerate(videos.files) for f in fs}
-
-    def begin(self, round_number: int) -> None:
-        """Shuffle for a round, whose positions follow those of the round before."""
-        count = self._videos.num_frames
-        self.first_position = round_number * count
-        self._round = str(round_number)
-        samples = np.random.default_rng(round_number).permutation(count)
-        self.episodes, frames = self._videos.locate(samples)
-        lengths = self._videos.lengths[self.episodes]
-        self.windows, _ = window_targets(self._offsets, frames[:, None], lengths[:, None])
-        positions = np.empty(count, np.int64)
-        positions[samples] = np.arange(count) + self.first_position
-        of_episodes = np.split(positions, np.cumsum(self._videos.lengths)[:-1])
-        self._uses = [frame_uses(self._offsets, of_episode) for of_episode in of_episodes]
-
-    def name(self, file: str) -> str:
-        """Return what a file is called in this round."""
-        return f"{self._round}:{file}"
-
-    def __call__(self, file: str, frames: Int64s, after: int) -> Int64s:
-        """Return the next uses of frames, as the engine asks for them."""
-        round_number, _, path = file.partition(":")
-        if round_number != self._round:
-            return np.full((len(frames), 1), NEVER)
-        return self._uses[self._episode_in[path]].after(frames, after)
-
-
-def _measure(cases: list[Case], *, rounds: int) -> None:
-    orders = [Order(case.videos, case.offsets) for case in cases]
-    engines = [
-        FrameEngine(_open_named, store_bytes=case.store_bytes, next_uses=order, keep_used=False)
-        for case, order in zip(cases, orders, strict=True)
+def _measure(videos: Videos, *, rounds: int) -> list[dict[str, Any]]:
+    """Return a row for each way to read: its rate, over the floor, and decoded per delivered."""
+    floors, found = [], []
+    for number in range(rounds):
+        floors.append(decode_floor(videos.all_files, 1))
+        found.append(_read_all_ways(videos, np.random.default_rng(number)))
+    return [
+        {
+            "videos": videos.name,
+            "read": way,
+            "floor_images_per_s": median(floors),
+            "images_per_s": median(one[way][0] for one in found),
+            "over_floor": median(o[way][0] / f for o, f in zip(found, floors, strict=True)),
+            "amplification": median(one[way][1] for one in found),
+        }
+        for way in found[0]
     ]
-    for round_number in range(rounds + 1):
-        for case, order, engine in zip(cases, orders, engines, strict=True):
-            order.begin(round_number)
-            floor = _rate(decode_floor, case)
-            rate, amplification = _read_all(case, order, engine)
-            if round_number:
-                case.floors.append(floor)
-                if not case.store:
-                    case.bounds.append(_rate(random_floor, case) / floor)
-                case.rates.append(rate)
-                case.amplifications.append(amplification)
-    for engine in engines:
-        engine.close()
 
 
-def _rate(floor: Callable[[list[str], int], tuple[int, float]], case: Case) -> float:
-    """Return images/s of decoding all videos of a case alone."""
-    images, seconds = floor([file for files in case.videos.files for file in files], case.threads)
-    return images / seconds
+def _read_all_ways(videos: Videos, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
+    """Return images/s and images decoded per image delivered, by the way they were read."""
+    samples = videos.samples
+    at_random = [samples[place] for place in rng.permutation(len(samples))]
+    few = at_random[:_SAMPLES_OF_LONG_GOPS] if videos.gop == _LONG_GOP else at_random
+    all_bytes = len(samples) * len(videos.files[0]) * videos.width * videos.height * 3 // 2
+    found = {}
+    if videos.gop != _LONG_GOP:
+        found["at random, decoding alone"] = random_floor(videos.all_files, 1), (videos.gop + 1) / 2
+    with _engine(0) as engine:
+        found["at random, nothing kept"] = _read(engine, videos, few)
+    with _engine(2 * all_bytes) as engine:
+        found["at random, room for all"] = _read(engine, videos, at_random)
+        found["at random, all kept"] = _read(engine, videos, at_random)
+    with _engine(config.MAP_FRAME_CACHE_BYTES) as engine:
+        found["in order"] = _read(engine, videos, samples)
+    return found
 
 
-def _open_named(name: str) -> LocalSource:
-    return LocalSource(name.partition(":")[2])
+def _engine(store_bytes: int) -> FrameEngine:
+    return FrameEngine(
+        LocalSource, store_bytes=store_bytes, max_files=config.VIDEO_DECODER_CACHE_SIZE
+    )
 
 
-def _read_all(case: Case, order: Order, engine: FrameEngine) -> tuple[float, float]:
-    """Return images/s and decode amplification of one round."""
-    windows, episodes = order.windows, order.episodes.tolist()
-    names = [[order.name(file) for file in files] for files in case.videos.files]
-    cameras, steps = len(case.videos.files[0]), windows.shape[1]
-    batch = np.empty((_BATCH, cameras, steps, 3, _SIDE_PX, _SIDE_PX), np.uint8)
-
-    # The threads take groups of samples from one iterator: nobody else is woken for each of them.
-    group = max(1, PICTURES_PER_READ // (cameras * steps))
-    groups = iter(range(0, len(windows), group))
-
-    def read_on() -> None:
-        for first in groups:
-            places = range(first, min(first + group, len(windows)))
-            engine.read_all(
-                [
-                    Want(file, windows[place], out, order.first_position + place)
-                    for place in places
-                    for file, out in zip(names[episodes[place]], batch[place % _BATCH], strict=True)
-                ]
-            )
-
+def _read(
+    engine: FrameEngine, videos: Videos, samples: Sequence[tuple[int, int]]
+) -> tuple[float, float]:
+    out = np.zeros((1, 3, videos.height, videos.width), np.uint8)
     before = engine.statistics.summary()
     begin = time.perf_counter()
-    with ThreadPoolExecutor(case.threads) as pool:
-        for done in [pool.submit(read_on) for _ in range(case.threads)]:
-            done.result()
+    for episode, frame in samples:
+        for file in videos.files[episode]:
+            engine.read(file, [frame], out)
     seconds = time.perf_counter() - begin
     after = engine.statistics.summary()
     delivered = after["images_delivered"] - before["images_delivered"]
-    decoded = after["images_decoded"] - before["images_decoded"]
-    return delivered / seconds, decoded / delivered
+    return delivered / seconds, (after["images_decoded"] - before["images_decoded"]) / delivered
 
 
-def _report(cases: list[Case]) -> dict[str, Any]:
-    results = [
-        {
-            "case": case.name,
-            "codec": case.videos.codec,
-            "threads": case.threads,
-            "floor_images_per_s": median(case.floors),
-            "images_per_s": median(case.rates),
-            "ratio": case.ratio,
-            "goal": case.goal,
-            "amplification": median(case.amplifications),
-            "max_amplification": case.max_amplification,
-        }
-        for case in cases
-    ]
-    scaling = {
-        name: median(two / one for two, one in zip(pair[0].rates, pair[1].rates, strict=True))
-        for name in ("single, full store", "sarm, full store")
-        if len(pair := sorted((c for c in cases if c.name == name), key=lambda c: -c.threads)) == 2
-    }
-    header = ["case", "codec", "threads", "floor images/s", "images/s", "over floor", "goal"]
-    header += ["decoded per delivered", "goal"]
-    print(format_table(header, [list(result.values()) for result in results]))
-    bounds = {case.name: median(case.bounds) for case in cases if case.bounds}
-    for name, bound in bounds.items():
-        print(f"{name}: decoding alone, image by image at random, reaches {bound:.2f} of the floor")
-    for name, times in scaling.items():
-        print(f"{name}: two threads give {times:.2f} times one (goal 1.8)")
+def _costs(file: str) -> dict[str, float]:
+    """Return the microseconds a decoded picture takes to be converted, and to be kept."""
+    source = LocalSource(file)
+    index = build_index(source)
+    runs = plan_runs(index, range(min(_PICTURES, index.num_frames)))
+    pieces = [Piece(source, index, run) for run in runs]
+    frames = [frame for _, number, frame in PyavBackend().decode(pieces) if number >= 0]
+    renderer, layout = Renderer(load_ffmpeg()), layout_of(frames[0])
+    arena = Arena(2 * len(frames) * layout.nbytes)
+    slots = [arena.memory(arena.take(layout.nbytes) or 0) for _ in frames]
+    colours = np.zeros((len(frames), *layout.shape), np.uint8)
+    floats = colours.astype(np.float32)
+
+    def per_picture(work: Callable[[int], None]) -> float:
+        tries = []
+        for _ in range(9):
+            begin = time.perf_counter()
+            for place in range(len(frames)):
+                work(place)
+            tries.append(time.perf_counter() - begin)
+        return median(tries) / len(frames) * 1e6
+
+    def draw(out: npt.NDArray[Any]) -> Callable[[int], None]:
+        return lambda n: renderer.draw(frames[n], layout, out[n], file=file)
+
     return {
-        "machine": machine(),
-        "results": results,
-        "random_decoding_over_floor": bounds,
-        "two_threads_over_one": scaling,
+        "convert": per_picture(draw(colours)),
+        "convert to float32": per_picture(draw(floats)),
+        "keep": per_picture(lambda n: renderer.pack(frames[n], layout, slots[n], file=file)),
+        "convert a kept one": per_picture(
+            lambda n: renderer.draw_packed(slots[n], layout, colours[n], file=file)
+        ),
     }

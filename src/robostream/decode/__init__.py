@@ -1,19 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames: from byte ranges of an MP4 to pictures."""
+"""Frames: from byte ranges of an MP4 to pictures. For one thread of a process.
 
-from robostream.decode.arena import Arena, SlotMemory
-from robostream.decode.backend import Backend, Piece
-from robostream.decode.conversion import one_thread
+index/            which frames a file has
+codec/            from frame numbers to decoded frames
+picture/          from decoded frames to pictures
+video_files.py    files held open, with their indices
+recent_frames.py  decoded pictures kept for random access
+read_ahead.py     what to decode beside the frames that are wanted
+engine.py         FrameEngine: random access to frames by number, made of the above
+metering.py       what was done and how long it took, since last asked
+statistics.py     the same as counters that add up over processes
+"""
+
+from robostream.decode.codec.backend import Backend, Piece
+from robostream.decode.codec.pyav_backend import PyavBackend
+from robostream.decode.codec.runs import plan_runs
+from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
 from robostream.decode.engine import FrameEngine
-from robostream.decode.frame_index import CodecConfig, FrameIndex
-from robostream.decode.indexing import build_index
+from robostream.decode.index.frame_index import CodecConfig, FrameIndex
+from robostream.decode.index.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.native import load_ffmpeg
-from robostream.decode.pyav_backend import PyavBackend
-from robostream.decode.render import Layout, Renderer, kept_layout, layout_of
-from robostream.decode.runs import plan_runs
+from robostream.decode.picture.arena import Arena, SlotMemory
+from robostream.decode.picture.conversion import one_thread
+from robostream.decode.picture.layout import PictureLayout, kept_layout, layout_of
+from robostream.decode.picture.native import load_ffmpeg
+from robostream.decode.picture.render import Renderer
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
-from robostream.decode.torchcodec_backend import TorchcodecBackend
 from robostream.decode.video_files import VideoFile, VideoFiles
 
 __all__ = [
@@ -24,9 +36,9 @@ __all__ = [
     "DecodeStatistics",
     "FrameEngine",
     "FrameIndex",
-    "Layout",
     "Meter",
     "MeteredSource",
+    "PictureLayout",
     "Piece",
     "PyavBackend",
     "Renderer",

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,29 +13,26 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.config import STRETCH_FRAMES
-from robostream.decode.backend import Backend, Piece
-from robostream.decode.frame_index import FrameIndex
+from robostream.decode.codec.backend import Backend, Piece
+from robostream.decode.codec.pyav_backend import PyavBackend
+from robostream.decode.codec.runs import plan_runs
+from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.native import load_ffmpeg
-from robostream.decode.pyav_backend import PyavBackend
+from robostream.decode.picture.layout import layout_of
+from robostream.decode.picture.native import load_ffmpeg
+from robostream.decode.picture.render import Renderer
+from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
-from robostream.decode.render import Layout, Renderer, layout_of
-from robostream.decode.runs import plan_runs
 from robostream.decode.statistics import DecodeStatistics
 from robostream.decode.video_files import VideoFile, VideoFiles
 from robostream.errors import VideoFileError
 from robostream.fetch import ByteSource
 
-# Reads whose first frames are at most this far apart count as reading in order.
-_STEP_IN_ORDER = 8
-
 
 class FrameEngine:
     """Reads frames by number into arrays. For one thread at a time, of the process that made it.
 
-    More than what is wanted is decoded on evidence only: a stretch of about `STRETCH_FRAMES` when
-    frames are read in order, a whole GOP when its first frame is still kept from an earlier visit.
+    More than what is wanted is decoded on evidence only (see `read_ahead.py`).
 
     Args:
         open_source: Opens a file's bytes by the name `read` is called with.
@@ -60,9 +56,8 @@ class FrameEngine:
         self._backend = backend or PyavBackend()
         self._renderer = Renderer(load_ffmpeg())
         self._recent = RecentFrames(store_bytes)
+        self._order = ReadingOrder()
         self._meter = Meter()
-        self._last_reads: dict[str, tuple[int, int]] = {}
-        self._layouts: dict[str, Layout] = {}
 
     def __enter__(self) -> FrameEngine:
         return self
@@ -109,39 +104,50 @@ class FrameEngine:
         for row, number in enumerate(numbers):
             rows.setdefault(number, row)
         try:
-            self._draw_kept(held, rows, out)
-            if rows:
-                self._decode(held, rows, out, within or (0, held.index.num_frames))
-            _repeat(numbers, out)
+            missing = self._draw_kept(held, rows, out)
+            if missing:
+                self._decode(held, missing, out, within or (0, held.index.num_frames))
+            for row, number in enumerate(numbers):
+                if rows[number] != row:
+                    out[row] = out[rows[number]]
             self._meter.images_delivered += len(numbers)
         finally:
             self._count()
 
-    def _draw_kept(self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any]) -> None:
+    def _draw_kept(
+        self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any]
+    ) -> dict[int, int]:
+        """Draw what is kept; return the rest."""
         began = time.perf_counter()
-        for number in list(rows):
+        missing: dict[int, int] = {}
+        for number, row in rows.items():
             kept = self._recent.find(held.name, number)
-            if kept is not None:
-                self._renderer.draw_packed(*kept, out[rows.pop(number)], file=held.name)
+            if kept is None:
+                missing[number] = row
+            else:
+                self._renderer.draw_packed(kept.memory, kept.layout, out[row], file=held.name)
                 self._meter.store_hits += 1
         self._meter.convert_s += time.perf_counter() - began
+        return missing
 
     def _decode(
         self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any], within: tuple[int, int]
     ) -> None:
         """Decode missing frames with what is worth decoding beside them; keep all of it."""
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
-        runs = plan_runs(held.index, self._choose(held, sorted(rows), within))
+        chosen = frames_to_decode(held, sorted(rows), within, self._order, self._recent)
         source = MeteredSource(held.source, self._meter)
-        kept: list[int] = []
+        pieces = [Piece(source, held.index, run) for run in plan_runs(held.index, chosen)]
+        left, kept = dict(rows), []
         try:
-            pieces = [Piece(source, held.index, run) for run in runs]
             for _, number, picture in self._backend.decode(pieces):
                 self._meter.images_decoded += 1
-                if number in rows:
-                    self._draw(held, picture, out[rows.pop(number)])
-                if number >= 0 and self._keep(held, number, picture):
+                if number in left:
+                    self._draw(held, picture, out[left.pop(number)])
+                if number >= 0 and (held.name, number) not in self._recent:
                     kept.append(number)
+                    self._keep(held, number, picture)
+            _check_complete(held, left)
         except BaseException:
             # After an error it is not certain which frame is which.
             for number in kept:
@@ -150,57 +156,19 @@ class FrameEngine:
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
             self._meter.decode_s += time.perf_counter() - began - elsewhere
-        if rows:
-            raise VideoFileError(
-                f"{held.index.file}: the decoder gave no picture for frame {min(rows)}. The file "
-                "is damaged; download or copy it again."
-            )
-
-    def _choose(
-        self, held: VideoFile, wanted: list[int], within: tuple[int, int]
-    ) -> npt.NDArray[np.int64]:
-        index = held.index
-        frames = np.array(wanted, np.int64)
-        layout = self._layouts.get(held.name)
-        room = self._recent.capacity(layout) if layout is not None else 0
-        edges = np.append(index.start_frames, index.num_frames)
-        gops = np.unique(index.gops_of(frames))
-        if self._follows(held.name, wanted[0]) and room > STRETCH_FRAMES:
-            at = int(np.searchsorted(edges, wanted[-1] + STRETCH_FRAMES))
-            stop = min(int(edges[min(at, len(edges) - 1)]), within[1], wanted[-1] + room // 2)
-            ahead = np.arange(wanted[-1], stop)
-            missing = [n for n in ahead.tolist() if (held.name, n) not in self._recent]
-            return np.union1d(frames, np.array(missing, np.int64))
-        again = [
-            np.arange(edges[gop], edges[gop + 1])
-            for gop in gops.tolist()
-            if (held.name, int(edges[gop])) in self._recent
-            and edges[gop + 1] - edges[gop] <= room // 2
-        ]
-        return np.unique(np.concatenate([frames, *again]))
-
-    def _follows(self, file: str, first: int) -> bool:
-        """Note a read and return whether it is the third or a later one of reads in order."""
-        last, steps = self._last_reads.get(file, (-1, 0))
-        steps = steps + 1 if 0 <= first - last <= _STEP_IN_ORDER + STRETCH_FRAMES else 0
-        self._last_reads[file] = first, steps
-        return steps >= 2
 
     def _draw(self, held: VideoFile, picture: av.VideoFrame, out: npt.NDArray[Any]) -> None:
         began = time.perf_counter()
         self._renderer.draw(picture, layout_of(picture), out, file=held.name)
         self._meter.convert_s += time.perf_counter() - began
 
-    def _keep(self, held: VideoFile, number: int, picture: av.VideoFrame) -> bool:
-        if (held.name, number) in self._recent or not self._recent.budget_bytes:
-            return False
+    def _keep(self, held: VideoFile, number: int, picture: av.VideoFrame) -> None:
         began = time.perf_counter()
-        layout = self._layouts[held.name] = layout_of(picture)
+        layout = layout_of(picture)
         memory = self._recent.add(held.name, number, layout)
         if memory is not None:
             self._renderer.pack(picture, layout, memory, file=held.name)
         self._meter.copy_s += time.perf_counter() - began
-        return memory is not None
 
     def _count(self) -> None:
         files, recent = self.files, self._recent
@@ -215,20 +183,6 @@ class FrameEngine:
         recent.evictions = files.hits = files.misses = files.evictions = 0
 
 
-def _repeat(numbers: list[int], out: npt.NDArray[Any]) -> None:
-    """Copy the pictures of frames that are wanted more than once."""
-    first: dict[int, int] = {}
-    row = 0
-    for number, same in itertools.groupby(numbers):
-        stop = row + len(list(same))
-        source = first.setdefault(number, row)
-        if source == row:
-            row += 1
-        if row < stop:
-            out[row:stop] = out[source]
-        row = stop
-
-
 def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:
     if out.ndim != 4 or len(out) != len(numbers):
         raise ValueError(
@@ -238,4 +192,12 @@ def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any])
         raise IndexError(
             f"{index.file} has frames 0 to {index.num_frames - 1}; asked for {min(numbers)} to "
             f"{max(numbers)}"
+        )
+
+
+def _check_complete(held: VideoFile, left: dict[int, int]) -> None:
+    if left:
+        raise VideoFileError(
+            f"{held.index.file}: the decoder gave no picture for frame {min(left)}. The file is "
+            "damaged; download or copy it again."
         )

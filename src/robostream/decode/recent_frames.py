@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from robostream.decode.arena import Arena, SlotMemory
-from robostream.decode.render import Layout
+from robostream.decode.picture.arena import SlotMemory, allocate
+from robostream.decode.picture.layout import PictureLayout
 
 
-class _Kept(NamedTuple):
-    slot: int
-    layout: Layout
+class KeptFrame(NamedTuple):
+    """A picture's bytes, and how it lies in them."""
+
+    memory: SlotMemory
+    layout: PictureLayout
 
 
 class RecentFrames:
@@ -20,58 +22,49 @@ class RecentFrames:
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
+        self.nbytes = 0
         self.evictions = 0
-        self._arena = Arena(budget_bytes)
-        self._kept: OrderedDict[tuple[str, int], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], KeptFrame] = OrderedDict()
 
     def __contains__(self, frame: tuple[str, int]) -> bool:
         return frame in self._kept
 
-    def find(self, file: str, frame: int) -> tuple[SlotMemory, Layout] | None:
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, file: str, frame: int) -> KeptFrame | None:
         """Return a kept picture, which counts as used now."""
         kept = self._kept.get((file, frame))
-        if kept is None:
+        if kept is not None:
+            self._kept.move_to_end((file, frame))
+        return kept
+
+    def add(self, file: str, frame: int, layout: PictureLayout) -> SlotMemory | None:
+        """Return memory for a picture, to be filled now; None if the budget is less than it."""
+        self.forget(file, frame)
+        if layout.nbytes > self.budget_bytes:
             return None
-        self._kept.move_to_end((file, frame))
-        return self._arena.memory(kept.slot), kept.layout
-
-    def add(self, file: str, frame: int, layout: Layout) -> SlotMemory | None:
-        """Return memory for a picture that is to be filled now; None if the budget holds none."""
-        slot = self._arena.take(layout.nbytes)
-        while slot is None and self._kept:
-            self._drop_oldest(layout.nbytes)
-            slot = self._arena.take(layout.nbytes)
-        if slot is None:
-            return None
-        self._kept[file, frame] = _Kept(slot, layout)
-        return self._arena.memory(slot)
-
-    def capacity(self, layout: Layout) -> int:
-        """Return how many pictures of one layout the budget holds."""
-        return self.budget_bytes // layout.nbytes
-
-    def clear(self) -> None:
-        """Forget all pictures and return the memory."""
-        self._kept.clear()
-        self._arena = Arena(0)
-        self.budget_bytes = 0
+        memory: SlotMemory | None = None
+        while self.nbytes + layout.nbytes > self.budget_bytes:
+            _, oldest = self._kept.popitem(last=False)
+            self.nbytes -= oldest.layout.nbytes
+            self.evictions += 1
+            # Memory in use already: fresh pages cost more than copies.
+            if oldest.layout.nbytes == layout.nbytes:
+                memory = oldest.memory
+        if memory is None:
+            memory = allocate(layout.nbytes)
+        self._kept[file, frame] = KeptFrame(memory, layout)
+        self.nbytes += layout.nbytes
+        return memory
 
     def forget(self, file: str, frame: int) -> None:
         """Forget one picture."""
         kept = self._kept.pop((file, frame), None)
         if kept is not None:
-            self._arena.give(kept.slot)
+            self.nbytes -= kept.layout.nbytes
 
-    def _drop_oldest(self, nbytes: int) -> None:
-        """Give up the oldest picture of a size, or a block of another size if there is none."""
-        name = next((n for n, kept in self._kept.items() if kept.layout.nbytes == nbytes), None)
-        if name is not None:
-            self._arena.give(self._kept.pop(name).slot)
-            self.evictions += 1
-            return
-        slots = self._arena.slots_in_the_way(nbytes)
-        for name in [n for n, kept in self._kept.items() if not slots or kept.slot in slots]:
-            self._arena.give(self._kept.pop(name).slot)
-            self.evictions += 1
-        if slots:
-            self._arena.recut(slots, nbytes)
+    def clear(self) -> None:
+        """Forget all pictures."""
+        self._kept.clear()
+        self.nbytes = 0

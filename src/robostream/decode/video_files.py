@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from robostream.decode.frame_index import FrameIndex
-from robostream.decode.index_cache import load_index, save_index
-from robostream.decode.indexing import build_index
+from robostream.decode.index.frame_index import FrameIndex
+from robostream.decode.index.index_cache import load_index, save_index
+from robostream.decode.index.indexing import build_index
 from robostream.fetch import ByteSource
 
 logger = logging.getLogger(__name__)

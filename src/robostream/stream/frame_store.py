@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from robostream.decode import Arena, Layout, SlotMemory
+from robostream.decode import Arena, PictureLayout, SlotMemory
 from robostream.stream.reel import Reel
 
 # A scan of all kept pictures lists this many to give up, and serves as many new ones or a sixteenth
@@ -25,10 +25,10 @@ class FrameStore(Protocol):
     def open(self, reel: Reel) -> None:
         """Note in a new reel which of its pictures are kept already."""
 
-    def take(self, reel: Reel, picture: int, layout: Layout) -> int | None:
+    def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
         """Return a slot for a picture, or None if others deserve the room."""
 
-    def publish(self, slot: int, layout: Layout) -> None:
+    def publish(self, slot: int, layout: PictureLayout) -> None:
         """Note that a taken slot has been filled."""
 
     def memory(self, slot: int) -> SlotMemory:
@@ -57,7 +57,7 @@ class PrivateStore:
     def open(self, reel: Reel) -> None:
         """Do nothing: a new reel has no pictures here."""
 
-    def take(self, reel: Reel, picture: int, layout: Layout) -> int | None:
+    def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
         """Return a slot for a picture, or None if others deserve the room."""
         slot = self._arena.take(layout.nbytes)
         if slot is None:
@@ -71,7 +71,7 @@ class PrivateStore:
         self._taken_since_scan += 1
         return slot
 
-    def publish(self, slot: int, layout: Layout) -> None:
+    def publish(self, slot: int, layout: PictureLayout) -> None:
         """Do nothing: nobody else looks."""
 
     def memory(self, slot: int) -> SlotMemory:

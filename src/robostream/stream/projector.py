@@ -153,9 +153,10 @@ class Projector:
         for picture in pictures:
             if reel.slots[picture] >= 0 or (reel, picture) in self._loose:
                 continue
-            if reel.decoding is None or not self._is_on_the_way(reel, picture):
+            is_coming = reel.decoding is not None and self._is_on_the_way(reel, picture)
+            if not (is_coming and self._run_to(reel, picture)):
                 self._start(reel, picture)
-            self._run_to(reel, picture)
+                self._run_to(reel, picture)
 
     def _is_on_the_way(self, reel: Reel, picture: int) -> bool:
         """Return whether a reel's decoder comes by a picture, and no GOP begins nearer to it."""
@@ -182,7 +183,8 @@ class Projector:
         while len(self._waiting) > self._max_decodings:
             self._stop(next(iter(self._waiting)))
 
-    def _run_to(self, reel: Reel, picture: int) -> None:
+    def _run_to(self, reel: Reel, picture: int) -> bool:
+        """Decode up to a picture; return whether it came before the decoder's work was done."""
         assert reel.decoding is not None
         for _, number, frame in reel.decoding:
             self._keep(reel, number, frame)
@@ -190,8 +192,9 @@ class Projector:
             if reached >= 0:
                 reel.decoding_at = reached + 1
             if reached == picture:
-                return
+                return True
         self._stop(reel)
+        return False
 
     def _stop(self, reel: Reel) -> None:
         self._waiting.pop(reel, None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robostream.decode import Layout, VideoFile
+from robostream.decode import PictureLayout, VideoFile
 from robostream.plan import Ints
 
 # A decoder in the middle of a GOP longer than this is kept to go on later; shorter GOPs are decoded
@@ -101,7 +101,7 @@ class Reel:
         self.waiting = targets.size
         self.base = 0
         self.is_behind = False
-        self.layout: Layout | None = None
+        self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None
         self.decoding_at = 0
         self._samples = samples

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode import Layout, SlotMemory, kept_layout
+from robostream.decode import PictureLayout, SlotMemory, kept_layout
 from robostream.plan import Ints
 from robostream.stream.reel import Reel
 
@@ -82,13 +82,13 @@ class SharedFrames:
             for picture in kept[cells[kept] == cells[kept[0]]].tolist():
                 reel.slots[picture] = first + picture
 
-    def take(self, reel: Reel, picture: int, layout: Layout) -> int | None:
+    def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
         """Return the slot of a picture, or None if it is of another size than declared."""
         if layout.nbytes != self._shape.slot_bytes[reel.camera]:
             return None
         return reel.camera * self._shape.num_frames + reel.base + picture
 
-    def publish(self, slot: int, layout: Layout) -> None:
+    def publish(self, slot: int, layout: PictureLayout) -> None:
         """Let everybody see a picture that has been written."""
         self._cells.reshape(-1)[slot] = _cell_of_layout(layout)
 
@@ -103,12 +103,12 @@ class SharedFrames:
         """Do nothing: what is kept stays."""
 
 
-def _cell_of_layout(layout: Layout) -> int:
+def _cell_of_layout(layout: PictureLayout) -> int:
     kind = _KINDS.index(layout.kind)
     return 1 | kind << 1 | (layout.colorspace & 0xFF) << 3 | (layout.color_range & 0xF) << 11
 
 
-def _layout_of_cell(cell: int, width: int, height: int) -> Layout:
+def _layout_of_cell(cell: int, width: int, height: int) -> PictureLayout:
     kind = _KINDS[cell >> 1 & 3]
     return kept_layout(kind, width, height, cell >> 3 & 0xFF, cell >> 11 & 0xF)
 

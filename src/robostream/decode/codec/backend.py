@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What decodes: one small interface, so that a decoder can be swapped without touching the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import av
+
+from robostream.decode.codec.runs import Run
+from robostream.decode.index.frame_index import CodecConfig, FrameIndex
+from robostream.fetch import ByteSource
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of one file, to be decoded."""
+
+    source: ByteSource
+    index: FrameIndex
+    run: Run
+
+    @property
+    def config(self) -> CodecConfig:
+        """The decoder set-up it needs."""
+        return self.index.configs[self.run.config]
+
+
+class Backend(Protocol):
+    """Decodes runs of packets. For one thread."""
+
+    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Yield (place in `pieces`, number, frame) for their frames, in no promised order.
+
+        Every shown frame of a run's packets from `run.first_frame` on is yielded once. What else
+        had to be decoded is yielded too, as number -1, so that it is counted. A frame stays valid
+        after the iterator has moved on. Damage is a VideoFileError.
+        """

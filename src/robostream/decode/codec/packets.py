@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The packets of a run: their bytes, and what units lie in them."""
+
+from __future__ import annotations
+
+from robostream.decode.codec.runs import Run
+from robostream.decode.index.frame_index import CodecConfig, FrameIndex
+from robostream.fetch import ByteRange, ByteSource, coalesce
+
+# Other tracks' packets (sound, say) may lie between; below this, one read over them is cheaper.
+_MAX_GAP_BYTES = 64 * 1024
+_MAX_READ_BYTES = 64 * 1024 * 1024
+
+_H264_IDR = 5
+_H264_PARAMETERS = frozenset((7, 8, 13, 15))
+_HEVC_KEYS = frozenset(range(16, 22))
+_HEVC_PARAMETERS = frozenset((32, 33, 34))
+_AV1_SEQUENCE_HEADER = 1
+_AV1_TEMPORAL_DELIMITER = 2
+_AV1_HAS_SIZE = 2
+
+
+def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
+    """Return the bytes of each packet of a run, in decode order, with as few reads as sensible."""
+    first, stop = run.first_packet, run.stop_packet
+    positions: list[int] = index.positions[first:stop].tolist()
+    sizes: list[int] = index.sizes[first:stop].tolist()
+    begin, end = min(positions), max(map(int.__add__, positions, sizes))
+    if end - begin <= sum(sizes) + _MAX_GAP_BYTES:
+        content = memoryview(source.read(begin, end))
+        return [content[p - begin : p - begin + n] for p, n in zip(positions, sizes, strict=True)]
+    wanted = [ByteRange(p, p + n) for p, n in zip(positions, sizes, strict=True) if n]
+    packets = [memoryview(b"")] * len(sizes)
+    for read in coalesce(wanted, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES):
+        content = memoryview(source.read(read.start, read.stop))
+        for place, (p, n) in enumerate(zip(positions, sizes, strict=True)):
+            if n and read.start <= p and p + n <= read.stop:
+                packets[place] = content[p - read.start : p - read.start + n]
+    return packets
+
+
+def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
+    """Return whether nothing shown after a key packet refers to what came before it. Pure.
+
+    That holds for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
+    point (of an open GOP or an intra refresh); only an IDR picture will do. Looking into the packet
+    also finds most packets that a table calls a key by mistake.
+    """
+    if config.decoder == "h264":
+        return _H264_IDR in _unit_types(packet, config)
+    if config.decoder == "hevc":
+        return not _HEVC_KEYS.isdisjoint(_unit_types(packet, config))
+    if config.decoder == "libdav1d":
+        return _begins_with_sequence_header(packet)
+    return True
+
+
+def carries_parameters(packet: memoryview, config: CodecConfig) -> bool:
+    """Return whether a packet changes the decoder's parameter sets. Pure."""
+    if config.decoder == "h264":
+        return not _H264_PARAMETERS.isdisjoint(_unit_types(packet, config))
+    if config.decoder == "hevc":
+        return not _HEVC_PARAMETERS.isdisjoint(_unit_types(packet, config))
+    return False
+
+
+def _unit_types(packet: memoryview, config: CodecConfig) -> list[int]:
+    shift, mask, length_at = (0, 0x1F, 4) if config.decoder == "h264" else (1, 0x3F, 21)
+    header = config.extradata
+    length_bytes = (header[length_at] & 3) + 1 if len(header) > length_at else 4
+    types = []
+    at = 0
+    while at + length_bytes < len(packet):
+        types.append(packet[at + length_bytes] >> shift & mask)
+        at += length_bytes + int.from_bytes(packet[at : at + length_bytes], "big")
+    return types
+
+
+def _begins_with_sequence_header(packet: memoryview) -> bool:
+    """Return whether a packet starts as every key packet of AV1 in an MP4 does."""
+    at = 0
+    # A temporal delimiter, which is empty, should have been left out but may come first.
+    if len(packet) > 2 and packet[0] >> 3 & 15 == _AV1_TEMPORAL_DELIMITER:
+        at = 2 if packet[0] & _AV1_HAS_SIZE else 1
+    return len(packet) > at and packet[at] >> 3 & 15 == _AV1_SEQUENCE_HEADER

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding through torchcodec, where it and the system's FFmpeg are installed.
+
+It opens a container per file and seeks in it, and gives 8-bit RGB, so kept frames take
+twice the room and depth videos are not for it. Its frames are checked against the index by time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import av
+import numpy as np
+
+from robostream.decode.codec.backend import Piece
+from robostream.decode.codec.runs import Run
+from robostream.decode.index.frame_index import FrameIndex
+from robostream.decode.index.source_file import SourceFile
+from robostream.errors import MissingExtraError, VideoFileError
+from robostream.fetch import ByteSource
+
+_OPEN_DECODERS = 16
+# A long GOP is fetched in pieces, so that its RGB does not lie in memory all at once.
+_FRAMES_PER_CALL = 32
+
+
+class TorchcodecBackend:
+    """Feeds runs to torchcodec decoders, one per file. For one thread."""
+
+    def __init__(self) -> None:
+        try:
+            from torchcodec.decoders import VideoDecoder
+        except (ImportError, RuntimeError, OSError) as error:
+            raise MissingExtraError(
+                "torchcodec", "torchcodec", "decoding with torchcodec"
+            ) from error
+        self._decoder_type: Any = VideoDecoder
+        self._decoders: OrderedDict[str, Any] = OrderedDict()
+
+    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Yield (place, number, frame) for the frames of several runs."""
+        for place, piece in enumerate(pieces):
+            for number, frame in self._decode_run(piece.source, piece.index, piece.run):
+                yield place, number, frame
+
+    def _decode_run(
+        self, source: ByteSource, index: FrameIndex, run: Run
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        decoder = self._decoder(source, index)
+        shown = index.frames_of(run.first_packet, run.stop_packet)
+        numbers = sorted(number for number in shown if number >= run.first_frame)
+        times_s = index.times_s()[numbers]
+        half_a_tick = float(index.time_base) / 2
+        for at in range(0, len(numbers), _FRAMES_PER_CALL):
+            wanted = numbers[at : at + _FRAMES_PER_CALL]
+            try:
+                batch = decoder.get_frames_at(indices=wanted)
+            except RuntimeError as error:
+                raise VideoFileError(
+                    f"{source.name}: frames {wanted[0]} to {wanted[-1]} cannot be decoded "
+                    f"({error}). The file is damaged; download or copy it again."
+                ) from error
+            off = np.abs(batch.pts_seconds.numpy() - times_s[at : at + _FRAMES_PER_CALL])
+            if np.any(off > half_a_tick):
+                raise VideoFileError(
+                    f"{source.name}: torchcodec gave other frames than {wanted[0]} to "
+                    f"{wanted[-1]} (their times are up to {off.max():.6f} s off). Use the PyAV "
+                    "backend for this file."
+                )
+            for number, picture in zip(wanted, batch.data.numpy(), strict=True):
+                yield number, _as_frame(picture)
+
+    def _decoder(self, source: ByteSource, index: FrameIndex) -> Any:
+        decoder = self._decoders.pop(index.file, None)
+        if decoder is None:
+            decoder = self._open(source, index)
+        self._decoders[index.file] = decoder
+        if len(self._decoders) > _OPEN_DECODERS:
+            self._decoders.popitem(last=False)
+        return decoder
+
+    def _open(self, source: ByteSource, index: FrameIndex) -> Any:
+        try:
+            return self._decoder_type(
+                SourceFile(source), custom_frame_mappings=_frame_mappings(index)
+            )
+        except (RuntimeError, ValueError) as error:
+            raise VideoFileError(
+                f"{index.file}: torchcodec cannot open this ({error}). Use the PyAV backend for it."
+            ) from error
+
+
+def _frame_mappings(index: FrameIndex) -> bytes:
+    """Return what saves torchcodec a scan of the whole file. Pure."""
+    starts = set(index.start_frames.tolist())
+    pts = index.pts.tolist()
+    steps = np.diff(index.pts).tolist() or [1]
+    rows = [
+        {"pts": at, "duration": step, "key_frame": int(number in starts)}
+        for number, (at, step) in enumerate(zip(pts, [*steps, steps[-1]], strict=False))
+    ]
+    return json.dumps({"frames": rows}).encode()
+
+
+def _as_frame(picture: Any) -> av.VideoFrame:
+    _, height, width = picture.shape
+    frame = av.VideoFrame(width, height, "gbrp")
+    for plane, channel in zip(frame.planes, (1, 2, 0), strict=True):
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(height, -1)
+        rows[:, :width] = picture[channel]
+    return frame

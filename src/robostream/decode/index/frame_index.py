@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where every frame of a video file lies, when it is shown, and where decoding it must start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.errors import FrameTimestampError
+
+Int64s = npt.NDArray[np.int64]
+_LISTED_MISSES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CodecConfig:
+    """What opens a decoder: FFmpeg's name for it, its header bytes and the picture size."""
+
+    decoder: str
+    extradata: bytes
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameIndex:
+    """The frames of one video file.
+
+    A frame's number is its place in presentation order; a packet's number is its place in decode
+    order. `starts` are the packets at which decoding may begin, `start_frames` their frames, both
+    ascending: a decoder that begins at starts[i] gives every frame from start_frames[i] on exactly.
+    (The leading pictures of an open GOP come after its key packet but are shown before it; by this
+    rule they belong to the GOP before.)
+
+    Attributes:
+        file: The path or URL, for messages.
+        file_bytes: The file's size when it was indexed.
+        time_base: Seconds per tick of `pts`.
+        pts: Presentation time of each frame in ticks, ascending.
+        packets: The packet of each frame; None where frames and packets have one order.
+        frames: The frame of each packet, -1 for one never shown; None where `packets` is.
+        positions: Byte position of each packet.
+        sizes: Bytes of each packet.
+        configs: Decoder set-ups; most files have one.
+        start_configs: Which of `configs` holds from each start on.
+    """
+
+    file: str
+    file_bytes: int
+    time_base: Fraction
+    pts: npt.NDArray[np.integer[Any]]
+    packets: npt.NDArray[np.integer[Any]] | None
+    frames: npt.NDArray[np.integer[Any]] | None
+    positions: npt.NDArray[np.integer[Any]]
+    sizes: npt.NDArray[np.integer[Any]]
+    starts: npt.NDArray[np.integer[Any]]
+    start_frames: npt.NDArray[np.integer[Any]]
+    configs: tuple[CodecConfig, ...]
+    start_configs: npt.NDArray[np.integer[Any]]
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames that are shown."""
+        return len(self.pts)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory the index takes."""
+        arrays = (self.pts, self.positions, self.sizes, self.starts, self.start_frames)
+        orders = [array for array in (self.packets, self.frames) if array is not None]
+        return sum(array.nbytes for array in (*arrays, *orders))
+
+    def times_s(self) -> npt.NDArray[np.float64]:
+        """Return the presentation time of every frame in seconds, in 64 bits."""
+        ticks = self.pts.astype(np.float64)
+        return ticks * self.time_base.numerator / self.time_base.denominator
+
+    def match(self, times_s: npt.NDArray[np.float64], *, tolerance_s: float, where: str) -> Int64s:
+        """Return the number of the frame nearest to each time.
+
+        This is the one place that decides whether a frame is the wanted one: its time must lie
+        within `tolerance_s`, compared in 64 bits.
+
+        Args:
+            times_s: Wanted times in the file, in seconds.
+            tolerance_s: The largest distance accepted, in seconds.
+            where: Camera and episode, for the message.
+        """
+        wanted = np.asarray(times_s, np.float64)
+        have = self.times_s()
+        if not len(have):
+            raise FrameTimestampError(f"{where}: {self.file} has no frames. Record it again.")
+        right = np.searchsorted(have, wanted).clip(1, max(len(have) - 1, 1))
+        right = np.minimum(right, len(have) - 1)
+        left = np.maximum(right - 1, 0)
+        nearest = np.where(np.abs(wanted - have[left]) <= np.abs(have[right] - wanted), left, right)
+        # Written so that a time that is no number fails too.
+        missed = ~(np.abs(wanted - have[nearest]) <= tolerance_s)
+        if np.any(missed):
+            raise FrameTimestampError(
+                self._describe_misses(wanted, have[nearest], missed, tolerance_s, where)
+            )
+        numbers: Int64s = nearest.astype(np.int64)
+        return numbers
+
+    def _describe_misses(
+        self,
+        wanted: npt.NDArray[np.float64],
+        found: npt.NDArray[np.float64],
+        missed: npt.NDArray[np.bool_],
+        tolerance_s: float,
+        where: str,
+    ) -> str:
+        pairs = list(zip(wanted[missed], found[missed], strict=True))
+        listed = "; ".join(f"{w:.6f} s, nearest {f:.6f} s" for w, f in pairs[:_LISTED_MISSES])
+        more = f"; and {len(pairs) - _LISTED_MISSES} more" if len(pairs) > _LISTED_MISSES else ""
+        return (
+            f"{where}: no frame within {tolerance_s} s of {len(pairs)} of {len(wanted)} wanted "
+            f"times ({listed}{more}) in {self.file}, which has {self.num_frames} frames from "
+            f"{self.times_s()[0]:.6f} s to {self.times_s()[-1]:.6f} s. The video and the table do "
+            "not belong together, or tolerance_s is too small for this video's clock."
+        )
+
+    def packets_of(self, frames: Int64s) -> Int64s:
+        """Return the packets of frames."""
+        return frames if self.packets is None else self.packets[frames].astype(np.int64)
+
+    def frames_of(self, first: int, stop: int) -> list[int]:
+        """Return the frames of the packets [first, stop); -1 for one that is never shown."""
+        if self.frames is None:
+            return list(range(first, stop))
+        numbers: list[int] = self.frames[first:stop].tolist()
+        return numbers
+
+    def gops_of(self, frames: Int64s) -> Int64s:
+        """Return which start each frame decodes from, as a place in `starts`."""
+        # In the array's own type: otherwise numpy would copy the whole array for every look-up.
+        keys = frames.astype(self.start_frames.dtype)
+        return np.maximum(self.start_frames.searchsorted(keys, "right") - 1, 0)
+
+
+def compact(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]]:
+    """Return the same numbers in 32 bits where they fit, else in 64. Pure."""
+    fits = not len(values) or (
+        int(values.min()) >= np.iinfo(np.int32).min and int(values.max()) <= np.iinfo(np.int32).max
+    )
+    return values.astype(np.int32 if fits else np.int64)

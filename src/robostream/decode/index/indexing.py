@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building the frame index of a file: from its moov box, or through FFmpeg where that is unusual.
+
+The moov box is enough when the packets are listed in one table and the edit list, if any, only
+shifts the time axis. Everything else (fragmented files, trimmed edits, codecs not known here) is
+demuxed by FFmpeg once, from the first byte to the last: slow, rare, and right.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.container import InputContainer
+
+from robostream.decode.index.frame_index import CodecConfig, FrameIndex, Int64s, compact
+from robostream.decode.index.mp4 import SampleEntry, VideoTrack, read_video_track
+from robostream.decode.index.source_file import SourceFile
+from robostream.errors import VideoFileError
+from robostream.fetch import ByteSource
+
+# FFmpeg's own "av1" decoder needs hardware; libdav1d is the one in PyAV's wheels.
+_DECODERS = {
+    "avc1": "h264",
+    "avc3": "h264",
+    "hvc1": "hevc",
+    "hev1": "hevc",
+    "av01": "libdav1d",
+    "vp09": "vp9",
+}
+_DEMUX_BUFFER_BYTES = 1 << 20
+# A title in an unknown alphabet is no reason to refuse the pictures; to PyAV 19 it never is.
+_ANY_ALPHABET: dict[str, Any] = (
+    {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+)
+
+VideoPacket: TypeAlias = "av.Packet[av.VideoStream]"
+
+
+def build_index(source: ByteSource) -> FrameIndex:
+    """Return the frame index of a file, or raise VideoFileError."""
+    track = read_video_track(source)
+    index = None if track is None else _from_track(source, track)
+    index = index or _from_demuxer(source)
+    if not index.num_frames:
+        raise VideoFileError(f"{source.name}: the video has no frames. Record it again.")
+    return index
+
+
+def _from_track(source: ByteSource, track: VideoTrack) -> FrameIndex | None:
+    shift = _edit_shift(track)
+    if shift is None or any(entry.fourcc not in _DECODERS for entry in track.entries):
+        return None
+    return _assemble(
+        source,
+        time_base=Fraction(1, track.ticks_per_s),
+        times=track.presentation_times + shift,
+        is_shown=np.ones(len(track.sizes), bool),
+        track=(track.positions, track.sizes, track.is_key, track.entry_of),
+        configs=tuple(_config(entry) for entry in track.entries),
+    )
+
+
+def _config(entry: SampleEntry) -> CodecConfig:
+    return CodecConfig(_DECODERS[entry.fourcc], entry.extradata, entry.width, entry.height)
+
+
+def _edit_shift(track: VideoTrack) -> int | None:
+    """Return the ticks an edit list adds to all times; None if it does more than shift."""
+    times = track.presentation_times
+    if not track.edits or not len(times):
+        return 0
+    *empty, media = track.edits
+    if any(edit.media_time != -1 for edit in empty) or not media.is_normal_rate:
+        return None
+    stop = media.media_time + media.duration * track.ticks_per_s // track.movie_ticks_per_s
+    if int(times.min()) != media.media_time or int(times.max()) >= stop:
+        return None
+    wait = sum(edit.duration for edit in empty)
+    return round(Fraction(wait * track.ticks_per_s, track.movie_ticks_per_s)) - media.media_time
+
+
+def _from_demuxer(source: ByteSource) -> FrameIndex:
+    rows: list[tuple[int, int, int, bool, bool, int]] = []
+    configs: list[CodecConfig] = []
+    try:
+        with _open_container(source) as container:
+            stream = _video_stream(container, source)
+            time_base = stream.time_base
+            for packet in container.demux(stream):
+                if not packet.size:
+                    continue
+                changed = _new_extradata(packet)
+                if changed or not configs:
+                    configs.append(_stream_config(stream, changed))
+                rows.append(_packet_row(packet, len(configs) - 1, source))
+    except av.FFmpegError as error:
+        raise VideoFileError(
+            f"{source.name}: FFmpeg cannot read this as a video ({error.strerror}). Download or "
+            "copy the file again."
+        ) from error
+    table = np.array(rows, np.int64).reshape(-1, 6)
+    return _assemble(
+        source,
+        time_base=time_base or Fraction(1),
+        times=table[:, 2],
+        is_shown=table[:, 4] == 0,
+        track=(table[:, 0], table[:, 1], table[:, 3] != 0, table[:, 5]),
+        configs=tuple(configs),
+    )
+
+
+def _open_container(source: ByteSource) -> InputContainer:
+    file = SourceFile(source)
+    container: InputContainer = av.open(file, "r", buffer_size=_DEMUX_BUFFER_BYTES, **_ANY_ALPHABET)
+    return container
+
+
+def _video_stream(container: InputContainer, source: ByteSource) -> av.VideoStream:
+    if not container.streams.video:
+        raise VideoFileError(f"{source.name}: want a video track, found none.")
+    stream = container.streams.video[0]
+    if stream.codec_context is None:
+        raise VideoFileError(
+            f"{source.name}: the video is of a codec this FFmpeg does not know. Re-encode the file."
+        )
+    return stream
+
+
+def _new_extradata(packet: VideoPacket) -> bytes:
+    """Return the codec set-up a packet brings, if it does. PyAV 15 does not tell."""
+    has = getattr(packet, "has_sidedata", None)
+    return bytes(packet.get_sidedata("new_extradata")) if has and has("new_extradata") else b""
+
+
+def _stream_config(stream: av.VideoStream, changed: bytes) -> CodecConfig:
+    context = stream.codec_context
+    extradata = changed or context.extradata or b""
+    return CodecConfig(context.name, extradata, context.width, context.height)
+
+
+def _packet_row(
+    packet: VideoPacket, config: int, source: ByteSource
+) -> tuple[int, int, int, bool, bool, int]:
+    if packet.is_corrupt:
+        raise VideoFileError(
+            f"{source.name}: the packet at byte {packet.pos} is incomplete. The file is truncated; "
+            "download or copy it again."
+        )
+    if packet.pts is None or packet.pos is None or packet.pos < 0:
+        raise VideoFileError(
+            f"{source.name}: a packet has no time or no place in the file, so its frame cannot be "
+            "told from others. Re-encode the file as a plain MP4."
+        )
+    return packet.pos, packet.size, packet.pts, packet.is_keyframe, packet.is_discard, config
+
+
+def _assemble(
+    source: ByteSource,
+    *,
+    time_base: Fraction,
+    times: Int64s,
+    is_shown: npt.NDArray[np.bool_],
+    track: tuple[Int64s, Int64s, npt.NDArray[np.bool_], Int64s],
+    configs: tuple[CodecConfig, ...],
+) -> FrameIndex:
+    positions, sizes, is_key, config_of = track
+    shown = np.flatnonzero(is_shown)
+    packets = shown[np.argsort(times[shown], kind="stable")]
+    frame_of = np.full(len(times), -1, np.int64)
+    frame_of[packets] = np.arange(len(packets))
+    starts = _starts(source.name, is_key, frame_of, config_of)
+    in_order = len(packets) == len(times) and bool(np.all(packets == np.arange(len(times))))
+    return FrameIndex(
+        file=source.name,
+        file_bytes=source.size(),
+        time_base=time_base,
+        pts=compact(times[packets]),
+        packets=None if in_order else compact(packets),
+        frames=None if in_order else compact(frame_of),
+        positions=compact(positions),
+        sizes=compact(sizes),
+        starts=compact(starts),
+        start_frames=compact(np.maximum(frame_of[starts], 0)),
+        configs=configs,
+        start_configs=config_of[starts].astype(np.min_scalar_type(len(configs))),
+    )
+
+
+def _starts(
+    file: str, is_key: npt.NDArray[np.bool_], frame_of: Int64s, config_of: Int64s
+) -> Int64s:
+    """Return the key packets that are shown after everything that precedes them in decode order.
+
+    Only at such a packet does "what follows is shown later" hold; any other key packet is decoded
+    from the start before it. The first packet always counts: sequential decoding begins there.
+    """
+    if not len(frame_of):
+        return np.zeros(0, np.int64)
+    shown_before = np.concatenate([[-1], np.maximum.accumulate(frame_of)[:-1]])
+    is_start = is_key & (frame_of > shown_before)
+    is_start[0] = True
+    if np.any(np.diff(config_of, prepend=config_of[0])[~is_start]):
+        raise VideoFileError(
+            f"{file}: the codec changes in the middle of a GOP. Re-encode the file."
+        )
+    return np.flatnonzero(is_start)

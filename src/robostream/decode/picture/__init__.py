@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From decoded frames to pictures in a batch, and the memory that keeps frames in between.
+
+layout.py      how a kept frame lies in its bytes
+arena.py       memory of a fixed size, handed out in slots
+conversion.py  colours through PyAV, the same with every version of it
+native.py      colours and copies through FFmpeg's own functions, which is quicker
+proof.py       whether these give the very same pictures
+render.py      Renderer: frames into batches, frames into kept bytes, kept bytes into batches
+"""

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decode benchmark measures what it says, on files small enough for a test."""
+
+from __future__ import annotations
+
+from robostream.bench import decode
+from robostream.decode import build_index
+from robostream.fetch import LocalSource
+from tests.fixture_datasets import FIXTURES
+
+WAYS = {
+    "at random, decoding alone",
+    "at random, nothing kept",
+    "at random, room for all",
+    "at random, all kept",
+    "in order",
+}
+
+
+def small_videos() -> decode.Videos:
+    """Return one camera of a fixture."""
+    files = sorted((FIXTURES / "av1_multifile" / "videos").glob("*top/*/*.mp4"))
+    indices = [build_index(LocalSource(file)) for file in files]
+    config = indices[0].configs[0]
+    lengths = [index.num_frames for index in indices]
+    return decode.Videos(
+        "small", 2, [[str(file)] for file in files], lengths, config.width, config.height
+    )
+
+
+def test_each_way_to_read_is_measured() -> None:
+    """Rates are positive; what is kept is not decoded again, what is read in order hardly."""
+    rows = {row["read"]: row for row in decode._measure(small_videos(), rounds=1)}
+
+    assert rows.keys() == WAYS
+    assert all(row["images_per_s"] > 0 < row["over_floor"] for row in rows.values())
+    assert 1 < rows["at random, nothing kept"]["amplification"] <= 1.6
+    assert rows["at random, room for all"]["amplification"] <= 1.5
+    assert rows["at random, all kept"]["amplification"] == 0
+    assert rows["in order"]["amplification"] < 1.5
+
+
+def test_conversion_and_keeping_are_timed() -> None:
+    """Each cost of a picture is a number of microseconds."""
+    costs = decode._costs(small_videos().files[0][0])
+
+    assert set(costs) == {"convert", "convert to float32", "keep", "convert a kept one"}
+    assert all(0 < cost < 10_000 for cost in costs.values())

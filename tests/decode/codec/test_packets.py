@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.decode import CodecConfig, build_index
+from robostream.decode.codec.packets import begins_afresh, read_packets
+from robostream.decode.codec.runs import Run
+from robostream.fetch import LocalSource
+from tests.decode.conftest import Clip
+
+ClipMaker = Callable[[str], Clip]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 3, 70_000])), min_size=1, max_size=9)
+)
+def test_each_packet_gets_its_own_bytes(
+    clip: ClipMaker, tmp_path_factory: pytest.TempPathFactory, layout: list[tuple[int, int]]
+) -> None:
+    """Packets may be empty, and other tracks' bytes, few or many, may lie between them."""
+    sizes, gaps = np.array(layout).T
+    positions = np.cumsum(sizes + gaps) - sizes
+    content = np.random.default_rng(0).bytes(int(positions[-1] + sizes[-1]))
+    path = tmp_path_factory.mktemp("packets") / "file"
+    path.write_bytes(content)
+    index = replace(
+        build_index(LocalSource(clip("h264_g2").path)), positions=positions, sizes=sizes
+    )
+    packets = read_packets(LocalSource(path), index, Run(0, len(sizes), 0, 0))
+
+    assert packets == [content[p : p + n] for p, n in zip(positions, sizes, strict=True)]
+
+
+AV1 = CodecConfig("libdav1d", b"", 96, 64)
+
+
+@pytest.mark.parametrize(
+    ("packet", "expected"),
+    [
+        ("0a 01 00 32 01 10", True),
+        ("12 00 0a 01 00 32 01 10", True),
+        ("10 0a 01 00 32 01 10", True),
+        ("32 01 10", False),
+        ("12 00 32 01 10", False),
+        ("12 00", False),
+        ("", False),
+    ],
+    ids=["header", "delimiter", "delimiter without a size", "frame", "after one", "alone", "none"],
+)
+def test_a_key_packet_of_av1_begins_with_a_sequence_header(packet: str, expected: bool) -> None:
+    """It may have a temporal delimiter before it; anything else is no start."""
+    assert begins_afresh(memoryview(bytes.fromhex(packet)), AV1) is expected

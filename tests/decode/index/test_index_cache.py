@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robostream.decode import FrameIndex, build_index
+from robostream.decode.index.index_cache import load_index, save_index
+from robostream.fetch import LocalSource
+from tests.decode.conftest import Clip, local_engine
+from tests.decode.videos import KINDS
+
+ClipMaker = Callable[[str], Clip]
+
+
+def assert_equal(a: FrameIndex, b: FrameIndex) -> None:
+    """Compare two indices field by field, types included."""
+    for name in FrameIndex.__dataclass_fields__:
+        left, right = getattr(a, name), getattr(b, name)
+        if isinstance(left, np.ndarray):
+            assert left.dtype == right.dtype, name
+            np.testing.assert_array_equal(left, right, err_msg=name)
+        else:
+            assert left == right, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path: Path) -> None:
+    """Saving and loading changes nothing."""
+    index = build_index(LocalSource(clip(kind).path))
+    save_index(tmp_path, index)
+    loaded = load_index(tmp_path, index.file, index.file_bytes)
+
+    assert loaded is not None
+    assert_equal(loaded, index)
+
+
+def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
+    """An index with B-frames takes a few bytes of disk a frame beside its header."""
+    index = build_index(LocalSource(clip("h264_g250").path))
+    save_index(tmp_path, index)
+    (path,) = tmp_path.iterdir()
+
+    assert path.stat().st_size <= 4 * index.num_frames + 500
+
+
+def test_an_index_of_another_size_or_name_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
+    """A file that has changed is indexed anew."""
+    index = build_index(LocalSource(clip("av1_g2").path))
+    save_index(tmp_path, index)
+
+    assert load_index(tmp_path, index.file, index.file_bytes + 1) is None
+    assert load_index(tmp_path, "other.mp4", index.file_bytes) is None
+
+
+def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
+    """Cut short, overwritten or replaced by something else, a saved index counts as none."""
+    index = build_index(LocalSource(clip("h264_bframes").path))
+    save_index(tmp_path, index)
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for size in (0, 1, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        assert load_index(tmp_path, index.file, index.file_bytes) is None
+    for _ in range(30):
+        damaged = bytearray(content)
+        damaged[int(rng.integers(len(content)))] ^= 0xFF
+        path.write_bytes(damaged)
+        assert load_index(tmp_path, index.file, index.file_bytes) is None
+
+
+def test_the_engine_reads_a_saved_index(clip: ClipMaker, tmp_path: Path) -> None:
+    """A second engine opens the file without reading its moov box."""
+    video = clip("h264_bframes")
+    reads: list[tuple[int, int]] = []
+
+    class Watched(LocalSource):
+        def read(self, start: int, stop: int) -> bytes:
+            reads.append((start, stop))
+            return super().read(start, stop)
+
+    for expected in (1, 0):
+        reads.clear()
+        with local_engine(open_source=Watched, index_folder=tmp_path) as engine:
+            engine.index(video.file)
+
+            assert (len(reads) > 0) == bool(expected)
+            out = video.slots(1)
+            engine.read(video.file, [20], out)
+            np.testing.assert_array_equal(out[0], video.pictures[20])
+
+
+def _index_all(files: list[str], folder: Path) -> None:
+    with local_engine(index_folder=folder) as engine:
+        for _ in range(20):
+            for file in files:
+                engine.files.clear()
+                assert engine.index(file).num_frames
+
+
+def test_processes_share_a_folder(clip: ClipMaker, tmp_path: Path) -> None:
+    """Several processes may save and load the same indices at the same time."""
+    files = [clip(kind).file for kind in ("av1_g2", "h264_g2", "h264_bframes")]
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_index_all, args=(files, tmp_path)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert len(list(tmp_path.iterdir())) == len(files)

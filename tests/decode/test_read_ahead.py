@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.decode import PictureLayout, VideoFile, build_index
+from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
+from robostream.decode.recent_frames import RecentFrames
+from robostream.fetch import LocalSource
+from tests.decode.conftest import Clip
+
+ClipMaker = Callable[[str], Clip]
+LAYOUT = PictureLayout("yuv420p", 96, 64, 2, 1)
+RGB_BYTES = 3 * 96 * 64
+ALL = (0, 1000)
+
+
+def opened(clip: Clip) -> VideoFile:
+    """Return a clip as a file held open."""
+    source = LocalSource(clip.path)
+    return VideoFile(clip.file, source, build_index(source))
+
+
+def read(
+    file: VideoFile, frames: list[int], order: ReadingOrder, recent: RecentFrames
+) -> list[int]:
+    """Return what is decoded for a read, and keep it."""
+    missing = [frame for frame in frames if (file.name, frame) not in recent]
+    if not missing:
+        return []
+    chosen = frames_to_decode(file, missing, (0, file.index.num_frames), order, recent)
+    for frame in chosen:
+        recent.add(file.name, frame, LAYOUT)
+    return chosen
+
+
+def test_reads_in_order_get_a_stretch_of_whole_gops(clip: ClipMaker) -> None:
+    """The fourth read in order decodes about 32 frames on, to the end of a GOP."""
+    file = opened(clip("h264_g2"))
+    order, recent = ReadingOrder(), RecentFrames(10**8)
+    chosen = [read(file, [frame], order, recent) for frame in range(6)]
+
+    assert chosen == [[0], [1], [2], list(range(3, 36)), [], []]
+
+
+def test_a_stretch_goes_on_where_the_last_one_ended(clip: ClipMaker) -> None:
+    """Once in order, every stretch is decoded at once."""
+    file = opened(clip("h264_g250"))
+    order, recent = ReadingOrder(), RecentFrames(8 * 50 * RGB_BYTES)
+    decodings = [chosen for frame in range(200) if (chosen := read(file, [frame], order, recent))]
+
+    assert [len(chosen) for chosen in decodings] == [1, 1, 1, 50, 50, 50, 50]
+
+
+@pytest.mark.parametrize("step", [1, 3, 8])
+def test_steps_may_leave_frames_out(clip: ClipMaker, step: int) -> None:
+    """Every eighth frame is in order too."""
+    file = opened(clip("h264_g2"))
+    order, recent = ReadingOrder(), RecentFrames(10**8)
+    chosen = [read(file, [frame], order, recent) for frame in range(0, 5 * step, step)]
+
+    assert [len(one) for one in chosen[:3]] == [1, 1, 1]
+    assert len(chosen[3]) >= 24
+    assert chosen[4] == []
+
+
+def test_steps_back_or_too_far_are_no_order(clip: ClipMaker) -> None:
+    """Nor is the same frame again and again, where nothing is kept."""
+    file = opened(clip("h264_g250"))
+    order, recent = ReadingOrder(), RecentFrames(10**8)
+    for frames in (range(100, 0, -1), range(0, 250, 9), [5] * 20):
+        for frame in frames:
+            frames_to_decode(file, [frame], ALL, order, recent)
+
+            assert not order.follows(file.name, frame)
+
+
+def test_few_files_are_remembered() -> None:
+    """However many files are read, the memory of their order stays small."""
+    order = ReadingOrder()
+    for number in range(10_000):
+        order.note(str(number), 0, 1)
+
+    assert len(order._trails) <= 32
+
+
+def test_a_gop_is_completed_on_the_second_visit(clip: ClipMaker) -> None:
+    """Once its first frame is there from an earlier visit, the rest is decoded in one go."""
+    file = opened(clip("h264_bframes"))
+    order, recent = ReadingOrder(), RecentFrames(10**8)
+    first = int(file.index.start_frames[1])
+    stop = int(file.index.start_frames[2])
+    assert read(file, [first + 5], order, recent) == [first + 5]
+    recent.add(file.name, first, LAYOUT)
+
+    assert read(file, [first + 2], order, recent) == [
+        frame for frame in range(first + 1, stop) if frame != first + 5
+    ]
+
+
+@given(
+    room=st.integers(0, 300),
+    reads=st.lists(st.lists(st.integers(0, 259), min_size=1, max_size=5), max_size=30),
+    span=st.tuples(st.integers(0, 100), st.integers(150, 260)),
+)
+def test_more_is_decoded_only_within_bounds(
+    clip: ClipMaker, room: int, reads: list[list[int]], span: tuple[int, int]
+) -> None:
+    """All that is wanted is decoded; what comes beside it is wanted by somebody, new, and fits."""
+    file = opened(clip("h264_g250"))
+    order, recent = ReadingOrder(), RecentFrames(room * RGB_BYTES)
+    for frames in reads:
+        wanted = sorted({frame for frame in frames if (file.name, frame) not in recent})
+        if not wanted:
+            continue
+        kept = {frame for frame in range(260) if (file.name, frame) in recent}
+        chosen = frames_to_decode(file, wanted, span, order, recent)
+        beside = set(chosen) - set(wanted)
+
+        assert chosen == sorted(set(chosen))
+        assert set(wanted) <= set(chosen)
+        assert not beside & kept
+        assert len(beside) <= room
+        assert all(span[0] <= frame < span[1] for frame in beside)
+        for frame in chosen:
+            recent.add(file.name, frame, LAYOUT)
+
+
+def test_random_reads_of_a_short_file_are_seldom_taken_for_an_order() -> None:
+    """Of a thousand reads at random in a file of 48 frames, few are followed by a stretch."""
+    order = ReadingOrder()
+    stretches = 0
+    for frame in np.random.default_rng(0).integers(0, 48, 1000).tolist():
+        stretches += order.follows("file", frame)
+        order.note("file", frame, frame + 1)
+
+    assert stretches < 15

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import logging
+import shutil
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robostream.decode import VideoFiles
+from robostream.errors import VideoFileError
+from robostream.fetch import LocalSource
+from tests.decode.conftest import Clip
+
+ClipMaker = Callable[[str], Clip]
+
+
+@given(names=st.lists(st.sampled_from("abcdefg"), max_size=40), cap=st.integers(1, 5))
+@settings(max_examples=25)
+def test_it_is_a_least_recently_used_cache(clip: ClipMaker, names: list[str], cap: int) -> None:
+    """Hits, misses, evictions and what is held are those of an ordered dict with a cap."""
+    path = clip("h264_g2").path
+    files = VideoFiles(lambda name: LocalSource(path), max_files=cap)
+    model: OrderedDict[str, None] = OrderedDict()
+    hits = evictions = 0
+    for name in names:
+        hits += name in model
+        model[name] = None
+        model.move_to_end(name)
+        if len(model) > cap:
+            model.popitem(last=False)
+            evictions += 1
+        assert files.get(name).name == name
+
+    assert (files.hits, files.misses, files.evictions) == (hits, len(names) - hits, evictions)
+    assert len(files) == len(model)
+
+
+def test_a_file_is_opened_and_indexed_once(clip: ClipMaker) -> None:
+    """While it is held, everybody gets the same."""
+    opened: list[str] = []
+
+    def open_source(name: str) -> LocalSource:
+        opened.append(name)
+        return LocalSource(name)
+
+    files = VideoFiles(open_source, max_files=2)
+    first = files.get(clip("h264_g2").file)
+
+    assert files.get(clip("h264_g2").file) is first
+    assert opened == [clip("h264_g2").file]
+    assert first.index.num_frames == 48
+
+
+def test_a_file_that_was_let_go_can_still_be_read(clip: ClipMaker, tmp_path: Path) -> None:
+    """It stays open while somebody holds it, even if it is gone from the disk."""
+    path = Path(shutil.copy(clip("h264_g2").path, tmp_path))
+    content = path.read_bytes()
+    files = VideoFiles(LocalSource, max_files=1)
+    held = files.get(str(path))
+    files.get(clip("av1_g2").file)
+    path.unlink()
+
+    assert files.evictions == 1
+    assert held.source.read(0, len(content)) == content
+
+
+def test_a_failed_opening_can_be_tried_again(clip: ClipMaker, tmp_path: Path) -> None:
+    """An error reaches the caller, leaves nothing behind and evicts nobody."""
+    path = tmp_path / "late.mp4"
+    files = VideoFiles(LocalSource, max_files=1)
+    other = files.get(clip("av1_g2").file)
+    with pytest.raises(VideoFileError, match=r"late\.mp4"):
+        files.get(str(path))
+    path.write_bytes(b"no video")
+    with pytest.raises(VideoFileError, match=r"late\.mp4"):
+        files.get(str(path))
+    assert files.get(other.name) is other
+    shutil.copy(clip("h264_g2").path, path)
+
+    assert files.get(str(path)).index.num_frames == 48
+
+
+def test_cleared_files_are_opened_again(clip: ClipMaker) -> None:
+    """After clear nothing is held."""
+    files = VideoFiles(LocalSource, max_files=4)
+    held = files.get(clip("h264_g2").file)
+    files.clear()
+
+    assert len(files) == 0
+    assert files.get(held.name) is not held
+
+
+def test_a_folder_that_cannot_be_written_is_said_once(
+    clip: ClipMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without kept indices things go on, only slower the next time."""
+    (tmp_path / "taken").write_text("a file where a folder is wanted")
+    files = VideoFiles(LocalSource, max_files=4, index_folder=tmp_path / "taken")
+    with caplog.at_level(logging.WARNING):
+        for kind in ("h264_g2", "av1_g2"):
+            np.testing.assert_equal(files.get(clip(kind).file).index.num_frames, 48)
+
+    assert len(caplog.records) == 1
+    assert "cannot be kept" in caplog.text
+
+
+def test_room_for_no_file_is_refused() -> None:
+    """A cache that may hold nothing is a mistake."""
+    with pytest.raises(ValueError, match="max_files=0"):
+        VideoFiles(LocalSource, max_files=0)
