@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
 from robostream.loader.ordered import map_ordered
 
 

@@ -19,7 +19,7 @@ import fsspec
 import pytest
 import torch
 
-from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream import StreamingLeRobotDataset
 from robostream.assemble import BatchWriter
 from robostream.decode import build_index
 from robostream.errors import SelectionError, VideoFileError

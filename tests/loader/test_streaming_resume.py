@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from robostream import StreamingDataLoader
 from robostream.errors import StateError
 from tests.fixture_datasets import FIXTURES
 from tests.loader.streams import blind_stream, flat, indices, open_loader

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from robostream import LeRobotDataset, StreamingDataLoader
+from robostream import LeRobotDataset
 from tests.fixture_datasets import FIXTURES, NAMES
 from tests.loader.streams import assert_equals_map_style, flat, open_loader, open_stream
 
