@@ -90,8 +90,13 @@ class BatchIterator(Iterator[Batch]):
         return self._tour.num_steps - self._step
 
     def __next__(self) -> Batch:
-        if self._is_closed or self._step >= self._tour.num_steps:
+        if self._is_closed:
+            raise StopIteration
+        if self._step >= self._tour.num_steps:
             self.close()
+            if self._step == 0:
+                # Too little was left of the epoch for a batch: the next one follows all the same.
+                self._on_deliver(Cursor(self._tour.plan.epoch + 1, 0), 0)
             raise StopIteration
         try:
             with self._tally.waiting():
@@ -159,7 +164,7 @@ class BatchIterator(Iterator[Batch]):
 
     def _go_on_without(self, failed: Failed) -> None:
         """Set a bad episode aside and begin anew where the consumer stands, or raise."""
-        self._bad_episodes.set_aside(failed)
+        self._bad_episodes.set_aside(failed, self._tour.plan)
         self._end()
         plan = self._bad_episodes.plan_of(self._tour.plan)
         start = self._tour.start + self._step * self._tour.cut.step_size
