@@ -52,7 +52,7 @@ class Crew:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
         self._poll = select.poll()
-        self._turns = Turns(self._end)
+        self._turns = Turns()
         self._why_closed = CLOSED
         self._finalizer = weakref.finalize(
             self, end_workers, os.getpid(), self._workers, self._channels
@@ -84,7 +84,7 @@ class Crew:
         """Tell all workers of a new iterator; return its number."""
         plan = pack(tour.plan)
         try:
-            with self._turns.turn(), self._whole():
+            with self._turns.turn(self._end), self._whole():
                 number = self._next_tour
                 self._next_tour += 1
                 self._built[number] = {}
@@ -95,7 +95,7 @@ class Crew:
 
     def assign(self, tour: int, step: int, slot: int) -> None:
         """Let the workers build a batch in a slot."""
-        with self._turns.turn(), self._whole():
+        with self._turns.turn(self._end), self._whole():
             self._tell(Assign(tour, step, slot))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
@@ -103,11 +103,11 @@ class Crew:
 
         May be called anywhere, also by the garbage collector.
         """
-        self._turns.end(tour, on_idle)
+        self._turns.end(tour, on_idle, self._end)
 
     def settle(self) -> None:
         """Wait until no worker writes for an iterator that was ended. Blocks."""
-        with self._turns.turn():
+        with self._turns.turn(self._end):
             while self._ending:
                 self._listen(None)
 
@@ -118,7 +118,7 @@ class Crew:
         time is over (0 waits for ever).
         """
         until = time.monotonic() + timeout_s if timeout_s else None
-        with self._turns.turn():
+        with self._turns.turn(self._end):
             built = self._built[tour]
             while True:
                 count, texts = built.get(step, (0, {}))

@@ -18,7 +18,7 @@ class HomeCrew:
 
     def __init__(self, station: Station) -> None:
         self._station = station
-        self._turns = Turns(self._end)
+        self._turns = Turns()
         self._next_tour = 0
         self._closed = False
 
@@ -34,7 +34,7 @@ class HomeCrew:
 
     def begin(self, tour: Tour) -> int:
         """Begin a new iterator; return its number."""
-        with self._turns.turn():
+        with self._turns.turn(self._end):
             self._check()
             number = self._next_tour
             self._next_tour += 1
@@ -43,22 +43,22 @@ class HomeCrew:
 
     def assign(self, tour: int, step: int, slot: int) -> None:
         """Note in which slot a batch is to be built."""
-        with self._turns.turn():
+        with self._turns.turn(self._end):
             self._check()
             self._station.assign(Assign(tour, step, slot))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Forget an iterator; `on_idle` is called once its slots are free."""
-        self._turns.end(tour, on_idle)
+        self._turns.end(tour, on_idle, self._end)
 
     def settle(self) -> None:
         """See to it that the slots of all ended iterators are free."""
-        with self._turns.turn():
+        with self._turns.turn(self._end):
             pass
 
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
         """Build a batch and return its texts, or what went wrong."""
-        with self._turns.turn():
+        with self._turns.turn(self._end):
             self._check()
             try:
                 done = self._station.build(tour)

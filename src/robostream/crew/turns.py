@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from robostream.errors import WorkerError
 
+SeeTo = Callable[[int, Callable[[], None]], None]
+
 
 class Turns:
     """Lets one thread at a time work, and notes what is to be ended between turns.
@@ -19,13 +21,11 @@ class Turns:
     middle of another iterator's work. So ending one only makes a note, and whoever has the turn
     next sees to it.
 
-    Args:
-        end: Sees to an ended iterator: its number, and what to call once its slots are free.
+    What sees to an ended iterator takes its number, and what to call once its slots are free.
     """
 
-    def __init__(self, end: Callable[[int, Callable[[], None]], None]) -> None:
+    def __init__(self) -> None:
         self._process = os.getpid()
-        self._end = end
         self._lock = threading.Lock()
         self._ended: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -35,7 +35,7 @@ class Turns:
         return self._process == os.getpid()
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self, see_to: SeeTo) -> Iterator[None]:
         """Wait for a turn, see to what has ended, and work in the block."""
         if not self.is_own_process:
             raise WorkerError(
@@ -43,20 +43,20 @@ class Turns:
                 "call iter(loader) here for an iterator with workers of its own"
             )
         with self._lock:
-            self._see_to_ended()
+            self._see_to_ended(see_to)
             yield
 
-    def end(self, tour: int, on_idle: Callable[[], None]) -> None:
+    def end(self, tour: int, on_idle: Callable[[], None], see_to: SeeTo) -> None:
         """Note that an iterator has ended, and see to it if nobody has the turn."""
         if not self.is_own_process:
             return
         self._ended.append((tour, on_idle))
         if self._lock.acquire(blocking=False):
             try:
-                self._see_to_ended()
+                self._see_to_ended(see_to)
             finally:
                 self._lock.release()
 
-    def _see_to_ended(self) -> None:
+    def _see_to_ended(self, see_to: SeeTo) -> None:
         while self._ended:
-            self._end(*self._ended.popleft())
+            see_to(*self._ended.popleft())

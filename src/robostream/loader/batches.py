@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -134,14 +135,23 @@ class BatchIterator(Iterator[Batch]):
             step = self._step + len(self._assigned)
             if step >= self._tour.num_steps:
                 return
-            slot = self._slots.take()
-            if slot is None and not self._assigned:
-                self._builders.settle()
-                slot = self._slots.take()
+            slot = self._slots.take() if self._assigned else self._take_slot()
             if slot is None:
                 return
             self._builders.assign(self._number, step, slot)
             self._assigned.append(slot)
+
+    def _take_slot(self) -> int | None:
+        """Return a free slot; forgotten iterators may still have some, with workers or as garbage.
+
+        Blocks until they have let go.
+        """
+        for let_go in (lambda: None, self._builders.settle, gc.collect, self._builders.settle):
+            let_go()
+            slot = self._slots.take()
+            if slot is not None:
+                return slot
+        return None
 
     def _wait(self) -> Texts:
         while True:

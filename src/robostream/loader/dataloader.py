@@ -103,7 +103,7 @@ class StreamingDataLoader(DataLoader[Any]):
         if num_workers is None:
             num_workers = share_of_cores(local_ranks(rank.world_size))
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
-        batch_bytes = batch_size * dataset.sample_bytes
+        batch_bytes = batch_size * dataset.layout.nbytes
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth

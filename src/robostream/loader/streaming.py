@@ -215,11 +215,6 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """How samples lie in a batch; a transform is tried once to see what it makes."""
         return probe_transform(SampleLayout(self.meta, self._spec))
 
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of the arrays of one sample."""
-        return self.layout.nbytes
-
     def fit_out(self, num_workers: int) -> Outfit:
         """Return what each of this rank's workers is given."""
         return fit_out(
