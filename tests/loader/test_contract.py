@@ -14,9 +14,16 @@ from typing import Any
 
 import pytest
 
-from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream import LeRobotDataset, StreamingDataLoader, StreamingLeRobotDataset
 from robostream.errors import StateError
-from tests.loader.streams import blind_stream, flat, open_loader
+from tests.loader.streams import (
+    AV1,
+    assert_equals_map_style,
+    blind_stream,
+    flat,
+    open_loader,
+    open_stream,
+)
 
 FRAMES = 62
 Reader = StreamingDataLoader | StreamingLeRobotDataset
@@ -263,6 +270,7 @@ def test_a_loader_made_on_a_resumed_stream() -> None:
     loader = open_loader(stream, 3)
 
     assert [len(flat(loader)) for _ in range(3)] == [FRAMES - 20, FRAMES, FRAMES]
+    assert flat(open_loader(stream, 3)) == EPOCHS[0]  # made after the place was gone on from
 
 
 def test_loaders_over_one_stream_do_not_disturb_each_other() -> None:
@@ -279,6 +287,22 @@ def test_loaders_over_one_stream_do_not_disturb_each_other() -> None:
 
     assert found == EPOCHS[0]
     assert flat(train) == EPOCHS[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_second_loader_with_a_larger_batch_leaves_the_first_its_pictures(workers: int) -> None:
+    """Memory and decoded pictures are each loader's own."""
+    items = LeRobotDataset("some/name", root=AV1, return_uint8=True)
+    stream = open_stream()
+    loader = open_loader(stream, 4, num_workers=workers)
+    found = []
+    for number, batch in enumerate(loader):
+        if number == 3:
+            assert sorted(flat(open_loader(stream, 32, num_workers=workers))) == list(range(62))
+        assert_equals_map_style(batch, items)
+        found += batch["index"].tolist()
+
+    assert sorted(found) == list(range(62))
 
 
 def test_a_streams_own_place_and_a_loaders_are_two() -> None:

@@ -109,7 +109,8 @@ class StreamingDataLoader(DataLoader[Any]):
         self.prefetch_factor = self._depth
         self.progress = progress
         self._place = Place()
-        self._adopted = 0
+        # A place that was set on the stream and gone on from by now is not for a new loader.
+        self._adopted = dataset.place.version if dataset.place.is_used else 0
         self._crew: Crew | HomeCrew | None = None
         self._slots: BatchSlots | None = None
         self._count_anew()

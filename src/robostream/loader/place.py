@@ -14,7 +14,7 @@ class Place:
         staged: Where the next iterator is to begin, until one that began there has delivered.
         last_staged: What was staged last.
         taken: Number and size of the batches taken since then, where a plain loader's were counted.
-        is_used: Whether someone else, a loader or a plain loader's worker, has begun there.
+        is_used: Whether someone, a loader too, has gone on from what was staged last.
         version: How often a place was staged.
     """
 
@@ -62,3 +62,4 @@ class Place:
         self.cursor = cursor
         if self.staged is began_from:
             self.staged = None
+            self.is_used = True
