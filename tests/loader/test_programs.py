@@ -37,7 +37,7 @@ while True:
 
 @pytest.mark.parametrize("fork", ["", "if os.fork() == 0: time.sleep(60)\n"])
 def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
-    """kill -9 leaves no worker, also where a fork of the consumer holds the channels open."""
+    """Kill -9 leaves no worker, also where a fork of the consumer holds the channels open."""
     program = start(LOOP.replace("print", f"{fork}print"))
     workers = started_workers(program)
     assert len(workers) == 2

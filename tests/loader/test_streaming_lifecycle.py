@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -65,7 +66,7 @@ def own_bytes(pid: int) -> int:
 
 @pytest.mark.parametrize("when", ["waiting", "between"])
 def test_a_killed_worker_is_told_at_once_and_replaced(when: str) -> None:
-    """kill -9: the error names worker and signal within a second; the next iterator works."""
+    """Kill -9: the error names worker and signal within a second; the next iterator works."""
     loader = open_loader(blind_stream(), 1, num_workers=3, prefetch_factor=1)
     iterator = iter(loader)
     next(iterator)
@@ -125,10 +126,8 @@ def test_workers_end_with_their_loader(way: str) -> None:
         assert sorted(flat([next(iterator)]))
         del iterator
     elif way == "exception":
-        try:
+        with contextlib.suppress(RuntimeError):
             raise_in_loop(loader)
-        except RuntimeError as error:
-            assert error.args == ("in the loop",)
         del loader, iterator
     else:
         del iterator, loader
@@ -145,14 +144,14 @@ def raise_in_loop(loader: StreamingDataLoader) -> None:
 
 def test_iterators_dropped_by_the_garbage_collector_disturb_no_other() -> None:
     """Iterators that end in the middle of another's work, or in another thread, leave it right."""
-    expected = open_loader(blind_stream(), 1)
+    expected = open_loader(blind_stream(), 3)
     for workers in (0, 2):
-        loader = open_loader(blind_stream(), 1, num_workers=workers, prefetch_factor=2)
+        loader = open_loader(blind_stream(), 3, num_workers=workers, prefetch_factor=2)
         expected.set_epoch(0)
         dropped = []
         iterator = iter(loader)
         found = []
-        for step in range(62):
+        for step in range(len(loader)):
             cycle = [iter(loader)]
             cycle.append(cycle)  # type: ignore[arg-type]
             del cycle

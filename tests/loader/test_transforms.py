@@ -92,6 +92,7 @@ class Scale:
         self.step = step
 
     def __call__(self, picture: torch.Tensor) -> torch.Tensor:
+        """Take every step-th row and column."""
         return picture[:, :: self.step, :: self.step]
 
 
