@@ -243,6 +243,31 @@ def test_a_fork_has_workers_of_its_own(workers: int) -> None:
     assert forked == alone
 
 
+def test_an_iterator_over_the_stream_goes_on_in_a_fork_and_outside() -> None:
+    """Parent and child each deliver what is left, with the right pictures."""
+    run("""
+import torch
+from robostream import LeRobotDataset
+items = LeRobotDataset("some/name", root=sys.argv[1], return_uint8=True)
+samples = iter(open_loader(0, camera_keys=None).stream)
+seen = [next(samples)["index"].item() for _ in range(9)]
+child = os.fork()
+code = 1
+try:
+    for sample in samples:
+        seen.append(sample["index"].item())
+        if len(seen) % 5 == 0:
+            for camera in items.meta.camera_keys:
+                assert torch.equal(sample[camera], items[seen[-1]][camera])
+    assert sorted(seen) == list(range(62))
+    code = 0
+finally:
+    if child == 0:
+        os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+""")
+
+
 @pytest.fixture(scope="module")
 def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of 280 video files."""

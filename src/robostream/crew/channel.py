@@ -91,7 +91,7 @@ class Channel:
             return pickle.loads(memoryview(content)[1:]), fds
         apart, *others = fds
         try:
-            return pickle.loads(map_memory(apart)), others
+            return pickle.loads(map_memory(apart).data), others
         finally:
             os.close(apart)
 

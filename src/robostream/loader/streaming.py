@@ -90,6 +90,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             Ignored, with a warning that says why; other loaders have them.
     """
 
+    # What this very object has at hand; a copy begins with nothing.
+    _plan: EpochPlan | None = None
+    _worker: tuple[int, Worker] | None = None
+    _laps = 0
+
     def __init__(
         self,
         repo_id: str,
@@ -135,8 +140,6 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             decode_threads=decode_threads,
         )
         check_options(streaming=streaming, video_decode_device=video_decode_device)
-        if frame_cache_bytes != "auto":
-            config.parse_bytes(frame_cache_bytes)
         self.repo_id = repo_id
         self.meta = LeRobotDatasetMetadata(
             repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
@@ -163,10 +166,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self._limits = Limits(frame_cache_bytes, video_decoder_cache_size)
-        self._plan: EpochPlan | None = None
-        self._worker: tuple[int, Worker] | None = None
         self._agreement = EpochAgreement()
-        self._laps = 0
         self.read_by_loader = False
         self.bad_episodes = BadEpisodes(on_bad_episode)
         self.place = Place()
