@@ -155,6 +155,19 @@ def test_programs_end_without_a_word(workers: int) -> None:
     assert not any(is_alive(int(pid)) for pid in pids)
 
 
+def test_a_daemon_threads_loop_ends_with_the_program_without_a_word() -> None:
+    """The workers are ended under its hands, and it does not complain."""
+    run("""
+loaders = [open_loader(1) for _ in range(4)]
+def loop(loader):
+    while True:
+        frames(loader)
+for loader in loaders:
+    threading.Thread(target=loop, args=(loader,), daemon=True).start()
+time.sleep(2)
+""")
+
+
 def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
     """The user's traceback is all there is to see."""
     program = start("loader = open_loader(2)\nfor batch in loader: raise RuntimeError('mine')")

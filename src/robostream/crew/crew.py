@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -150,7 +151,7 @@ class Crew:
         That is where Ctrl-C hardly ever hits; it mostly comes while the consumer waits.
         """
         if not self._finalizer.alive:
-            raise WorkerError(self._why_closed)
+            raise self._closed()
         try:
             yield
         except BaseException:
@@ -172,7 +173,7 @@ class Crew:
     def _listen(self, timeout_s: float | None) -> bool:
         """Take the messages that are there, at least one; return False if the time is over."""
         if not self._finalizer.alive:
-            raise WorkerError(self._why_closed)
+            raise self._closed()
         ready = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
         with self._whole():
             found = {fd for fd, _ in ready}
@@ -208,7 +209,16 @@ class Crew:
             if known is None or message.step < known.step:
                 self._failed[tour] = message
 
+    def _closed(self) -> WorkerError:
+        if threading.current_thread() is not threading.main_thread():
+            while not threading.main_thread().is_alive():
+                # The interpreter ends and has ended the workers; so it will this daemon thread.
+                time.sleep(1)
+        return WorkerError(self._why_closed)
+
     def _death(self, worker: int) -> WorkerError:
+        if not self._finalizer.alive:
+            return self._closed()
         try:
             code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
