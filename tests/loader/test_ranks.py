@@ -100,14 +100,14 @@ def test_half_a_pair_and_nonsense_are_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 7, 8, 48, 1000])
 def test_the_default_lanes_are_divided_by_the_world_size(world_size: int) -> None:
     """By default each rank has lanes of its own."""
-    assert choose_lanes(None, world_size, shuffle=True) % world_size == 0
+    assert choose_lanes(None, 10_000, world_size, shuffle=True) % world_size == 0
 
 
 def test_lanes_that_cost_locality_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """The warning says what it costs and what would help."""
     with caplog.at_level(logging.WARNING):
-        assert choose_lanes(48, 5, shuffle=True) == 48
+        assert choose_lanes(48, 100, 5, shuffle=True) == 48
 
     assert "lanes=240 would divide" in caplog.text
     with pytest.raises(SelectionError, match="lanes must be 1 or more"):
-        choose_lanes(0, 1, shuffle=True)
+        choose_lanes(0, 100, 1, shuffle=True)

@@ -1,112 +1,201 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting, stopping, failing and dying: nothing hangs, nothing is left behind."""
+"""Workers start once, stay, fail, are killed and end; nothing hangs, nothing is left behind."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import pytest
-import torch
 
-from robostream import StreamingLeRobotDataset
-from robostream.assemble import BatchWriter
-from robostream.decode import build_index
-from robostream.errors import SelectionError, VideoFileError
-from robostream.loader.options import choose_depth
-from tests.fixture_datasets import FIXTURES, copy_of
-from tests.loader.streams import AV1, blind_stream, flat, open_loader, open_stream
+from robostream import StreamingDataLoader
+from robostream.errors import VideoFileError, WorkerError
+from tests.fixture_datasets import copy_of
+from tests.loader.programs import is_alive, open_files, resident_bytes, wait_until
+from tests.loader.streams import AV1, blind_stream, flat, indices, open_loader, open_stream
 
 VIDEO = "videos/observation.images.top/chunk-000/file-000.mp4"
+FRAMES = list(range(62))
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def pids(loader: StreamingDataLoader) -> list[int]:
+    assert loader._crew is not None
+    return loader._crew.pids
 
 
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+def test_workers_start_once_and_stay_over_epochs() -> None:
+    """Epochs run through, left early and set by hand are all built by the same processes."""
+    loader = open_loader(blind_stream(), 4, num_workers=2)
+    list(loader)
+    first = pids(loader)
+    next(iter(loader))
+    loader.set_epoch(7)
+    list(loader)
+
+    assert len(set(first)) == 2
+    assert pids(loader) == first
 
 
-def worker_processes() -> list[int]:
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(child) for child in children]
+@pytest.mark.parametrize("is_transformed", [False, True])
+def test_workers_hold_little(is_transformed: bool) -> None:
+    """A worker imports no torch without a transform, and takes at most 150 MB of its own."""
+    transform = (lambda picture: picture) if is_transformed else None
+    loader = open_loader(open_stream(image_transforms=transform), 8, num_workers=2)
+    list(loader)
+    for pid in pids(loader):
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        assert ("libtorch" in maps) == is_transformed
+        assert is_transformed or own_bytes(pid) < 150e6
 
 
-@pytest.mark.slow
-def test_ten_thousand_starts_and_stops_leak_nothing() -> None:
-    """Iterators begun and dropped at once leave no thread, file or memory behind."""
-    stream = blind_stream(lanes=1, episodes=[1])
-    loader = open_loader(stream, 4)
-
-    def cycle(times: int) -> None:
-        for _ in range(times):
-            next(iter(loader))
-
-    cycle(200)
-    gc.collect()
-    threads, files, memory = threading.active_count(), open_files(), resident_bytes()
-    cycle(10_000)
-    loader._current.close()  # type: ignore[union-attr]
-    gc.collect()
-
-    assert threading.active_count() <= threads
-    assert open_files() <= files
-    assert resident_bytes() - memory < 20 * 2**20
+def own_bytes(pid: int) -> int:
+    """A process's share of its memory (PSS), without what it shares under our name."""
+    total, is_ours = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            is_ours = "memfd:robostream" in line
+        elif line.startswith("Pss:") and not is_ours:
+            total += int(line.split()[1]) * 1024
+    return total
 
 
-@pytest.mark.slow
-def test_ten_epochs_leak_nothing() -> None:
-    """Decoding ten epochs with a small store keeps memory, threads and files where they were."""
-    stream = open_stream(frame_cache_bytes="1MiB")
-    loader = open_loader(stream, 8)
-    for _ in range(3):
-        list(loader)
-    gc.collect()
-    threads, files, memory = threading.active_count(), open_files(), resident_bytes()
-    for _ in range(10):
-        for _batch in loader:
-            pass
-    gc.collect()
-
-    assert threading.active_count() <= threads
-    assert open_files() <= files
-    assert resident_bytes() - memory < 30 * 2**20
-
-
-@pytest.mark.parametrize("way", ["break", "exception", "del"])
-def test_leaving_early_stops_the_threads(way: str) -> None:
-    """However a loop is left, its threads end."""
-    before = threading.active_count()
-    loader = open_loader(open_stream(), 4)
+@pytest.mark.parametrize("when", ["waiting", "between"])
+def test_a_killed_worker_is_told_at_once_and_replaced(when: str) -> None:
+    """Kill -9: the error names worker and signal within a second; the next iterator works."""
+    loader = open_loader(blind_stream(), 1, num_workers=3, prefetch_factor=1)
     iterator = iter(loader)
     next(iterator)
-    assert threading.active_count() > before
-    if way == "break":
-        next(iter(loader))
-        loader._current.close()  # type: ignore[union-attr]
-    elif way == "exception":
-        with pytest.raises(RuntimeError, match="thrown in"):
-            iterator.throw(RuntimeError("thrown in"))  # type: ignore[attr-defined]
-    else:
-        del iterator, loader
-        gc.collect()
+    old = pids(loader)
+    if when == "between":
+        list(iterator)
+    os.kill(old[1], signal.SIGKILL)
+    began = time.monotonic()
+    with pytest.raises(WorkerError, match=rf"worker 1 of 3 \(pid {old[1]}\).*signal 9 \(SIGKILL\)"):
+        list(iterator if when == "waiting" else loader)
 
-    assert threading.active_count() == before
+    assert time.monotonic() - began < 1
+    assert not any(map(is_alive, old))
+    assert sorted(flat(loader)) == FRAMES
+    assert not set(old) & set(pids(loader))
+
+
+def test_all_iterators_are_told_of_a_death() -> None:
+    """An iterator that meets the death second hears the same reason."""
+    loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=1)
+    first, second = iter(loader), iter(loader)
+    next(first), next(second)
+    os.kill(pids(loader)[0], signal.SIGKILL)
+    for iterator in (first, second):
+        with pytest.raises(WorkerError, match="SIGKILL"):
+            list(iterator)
+        assert list(iterator) == []
 
 
 @pytest.mark.parametrize("workers", [0, 2])
+def test_a_closed_loader_opens_again(workers: int) -> None:
+    """`close` ends the workers; an iterator left over says so; a new one starts new workers."""
+    loader = open_loader(blind_stream(), 1, num_workers=workers, prefetch_factor=1)
+    iterator = iter(loader)
+    next(iterator)
+    old = pids(loader)
+    loader.close()
+    loader.close()
+
+    assert not any(map(is_alive, old))
+    with pytest.raises(WorkerError, match=r"loader\.close"):
+        list(iterator)
+    assert sorted(flat(loader)) == FRAMES
+
+
+@pytest.mark.parametrize("way", ["loader first", "iterator first", "cycle", "exception"])
+def test_workers_end_with_their_loader(way: str) -> None:
+    """When loader and iterators are gone, so are the workers, at once or when garbage is found."""
+    loader = open_loader(blind_stream(), 4, num_workers=2)
+    iterator = iter(loader)
+    next(iterator)
+    workers = pids(loader)
+    if way == "cycle":
+        loader.myself = loader  # type: ignore[attr-defined]
+    if way == "loader first":
+        del loader
+        assert sorted(flat([next(iterator)]))
+        del iterator
+    elif way == "exception":
+        with contextlib.suppress(RuntimeError):
+            raise_in_loop(loader)
+        del loader, iterator
+    else:
+        del iterator, loader
+    if way == "cycle":
+        gc.collect()
+
+    assert wait_until(lambda: not any(map(is_alive, workers)), 3)
+
+
+def raise_in_loop(loader: StreamingDataLoader) -> None:
+    for _ in loader:
+        raise RuntimeError("in the loop")
+
+
+def test_iterators_dropped_by_the_garbage_collector_disturb_no_other() -> None:
+    """Iterators that end in the middle of another's work, or in another thread, leave it right."""
+    expected = open_loader(blind_stream(), 3)
+    for workers in (0, 2):
+        loader = open_loader(blind_stream(), 3, num_workers=workers, prefetch_factor=2)
+        expected.set_epoch(0)
+        dropped = []
+        iterator = iter(loader)
+        found = []
+        for step in range(len(loader)):
+            cycle = [iter(loader)]
+            cycle.append(cycle)  # type: ignore[arg-type]
+            del cycle
+            if step % 3 == 2:
+                gc.collect()
+            dropped.append(iter(loader))
+            thread = threading.Thread(target=dropped.clear)
+            thread.start()
+            found.append(next(iterator)["index"].tolist())
+            thread.join()
+        gc.collect()
+
+        assert found == indices(expected)
+
+
+def test_a_loader_works_in_threads() -> None:
+    """One thread after the other, and several at once, each with an iterator of its own."""
+    loader = open_loader(blind_stream(), 4, num_workers=2)
+    found: list[list[int]] = []
+    threads = [threading.Thread(target=lambda: found.append(sorted(flat(loader)))) for _ in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert found == [FRAMES] * 3
+
+
+def test_waiting_longer_than_the_timeout_is_an_error() -> None:
+    """`timeout` bounds the wait for one batch."""
+
+    def slow(picture: object) -> object:
+        import time
+
+        time.sleep(0.2)
+        return picture
+
+    stream = open_stream(image_transforms=slow)
+    loader = open_loader(stream, 16, num_workers=1, timeout=1)
+    with pytest.raises(WorkerError, match=r"no batch came within timeout=1"):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
 def test_an_error_reaches_the_consumer_with_its_sample(tmp_path: Path, workers: int) -> None:
     """A broken file raises in the loop, naming file, episode, frame and position; nothing hangs."""
     root = copy_of("av1_multifile", tmp_path)
@@ -115,240 +204,83 @@ def test_an_error_reaches_the_consumer_with_its_sample(tmp_path: Path, workers: 
 
     with pytest.raises(VideoFileError, match=r"file-000\.mp4.*sample of episode \d, frame \d+"):
         list(loader)
-    assert threading.active_count() < 10
 
 
-def test_an_error_of_a_transform_keeps_its_type() -> None:
-    """A user's own exception arrives as it is, with the sample appended."""
+def test_a_worker_that_cannot_go_on_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error outside of any sample arrives as text, not on the terminal."""
+    monkeypatch.setattr("robostream.loader.dataloader.pack", lambda recipe: _pack_nonsense())
+    loader = open_loader(blind_stream(), 4, num_workers=1)
 
-    def fail(image: torch.Tensor) -> torch.Tensor:
-        raise KeyError("no such augmentation")
-
-    loader = open_loader(open_stream(image_transforms=fail), 4)
-    with pytest.raises(KeyError, match=r"no such augmentation.*sample of episode"):
-        next(iter(loader))
-
-
-def test_a_killed_worker_is_an_error_not_a_hang() -> None:
-    """A worker killed with kill -9 raises in the loop within seconds."""
-    resource_tracker.ensure_running()  # a child too, and not one to kill
-    others = worker_processes()
-    loader = open_loader(blind_stream(), 1, num_workers=1, prefetch_factor=1)
-    iterator = iter(loader)
-    next(iterator)
-    for child in set(worker_processes()) - set(others):
-        os.kill(child, signal.SIGKILL)
-
-    with pytest.raises(RuntimeError, match=r"exited unexpectedly|killed by signal"):
-        list(iterator)
-
-
-def test_workers_end_with_their_loader() -> None:
-    """Leaving a loop with persistent workers and dropping the loader leaves no process."""
-    before = set(worker_processes())
-    loader = open_loader(blind_stream(), 4, num_workers=2)
-    next(iter(loader))
-    assert len(set(worker_processes()) - before) >= 2
-    loader._current.close()  # type: ignore[union-attr]
-    del loader
-    gc.collect()
-    deadline = time.monotonic() + 30
-    while set(worker_processes()) - before and time.monotonic() < deadline:
-        time.sleep(0.1)
-
-    assert set(worker_processes()) <= before
-
-
-PROGRAM = """
-import sys, threading
-from robostream import StreamingDataLoader, StreamingLeRobotDataset
-stream = StreamingLeRobotDataset("some/name", root=sys.argv[1])
-loader = open_loader(stream, 4, num_workers=int(sys.argv[2]))
-print("ready", flush=True)
-while True:
-    for batch in loader:
-        pass
-"""
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ctrl_c_ends_the_program(workers: int) -> None:
-    """An interrupt is a KeyboardInterrupt; the program and its workers end."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(AV1), str(workers)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(1.0)
-    # An interrupt that arrives inside a finaliser is dropped by Python, so people press it twice.
-    for _ in range(6):
-        os.killpg(process.pid, signal.SIGINT)
-        try:
-            _, errors = process.communicate(timeout=10)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-
-    assert process.returncode not in (None, 0)
-    assert "KeyboardInterrupt" in errors
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
-
-
-def test_a_program_that_ends_mid_epoch_ends() -> None:
-    """Reaching the end of a script with an iterator open does not hang the interpreter."""
-    code = PROGRAM.split("while True")[0] + "it = iter(loader); next(it)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(AV1), "0"], capture_output=True, text=True, timeout=60
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_used_stream_pickles_small_and_works_elsewhere() -> None:
-    """Decoders, frames and rows stay behind."""
-    stream = open_stream()
-    next(iter(open_loader(stream, 4)))
-    blob = pickle.dumps(stream)
-
-    assert len(blob) < 60_000
-    assert sorted(flat(open_loader(pickle.loads(blob), 8))) == list(range(62))
-
-
-@pytest.mark.parametrize("name", ["buffer_size", "rng", "max_num_shards", "video_prefetch_workers"])
-def test_the_references_idle_arguments_warn(name: str) -> None:
-    """They are accepted, and said to be ignored."""
-    with pytest.warns(DeprecationWarning, match=f"{name} is ignored"):
-        blind_stream(**{name: 4})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"streaming": False}, "use LeRobotDataset"),
-        ({"video_decode_device": "cuda"}, "decodes on the CPU only"),
-        ({"on_bad_episode": "ignore"}, "on_bad_episode must be one of"),
-        ({"episodes": []}, "no episode"),
-        ({"lanes": 0}, "lanes must be"),
-        ({"frame_cache_bytes": "much"}, "want a size such as 2GiB"),
-    ],
-)
-def test_what_cannot_be_honoured_is_refused(options: dict[str, Any], message: str) -> None:
-    """An argument is honoured or an error, never shrugged off."""
-    with pytest.raises(ValueError, match=message):
-        blind_stream(**options)
-
-
-def test_the_loader_refuses_what_is_no_stream() -> None:
-    """A map-style dataset or a nonsense batch size is told at once."""
-    with pytest.raises(SelectionError, match="want a StreamingLeRobotDataset"):
-        open_loader([1, 2, 3], 2)  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match="batch_size must be"):
-        open_loader(blind_stream(), 0)
-
-
-def test_data_may_lie_elsewhere_than_metadata(tmp_path: Path) -> None:
-    """`data_files_root` holds data/ and videos/; metadata comes from root."""
-    data = copy_of("av1_multifile", tmp_path)
-    meta = tmp_path / "meta_only" / "meta"
-    meta.parent.mkdir()
-    (data / "meta").rename(meta)
-    stream = StreamingLeRobotDataset("x", root=meta.parent, data_files_root=f"{data}/")
-
-    assert sorted(flat(open_loader(stream, 8))) == list(range(62))
-
-
-def test_indices_of_remote_videos_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second run opens remote videos from what the first one saved under the fingerprint."""
-    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path))
-    memory = fsspec.filesystem("memory")
-    memory.put(str(FIXTURES / "av1_multifile"), "/indexed", recursive=True)
-    built: list[str] = []
-    monkeypatch.setattr(
-        "robostream.decode.engine.build_index",
-        lambda source: built.append(source.name) or build_index(source),
-    )
-    for _ in range(2):
-        stream = StreamingLeRobotDataset("x", root="memory://indexed")
-        assert sorted(flat(open_loader(stream, 8))) == list(range(62))
-        assert len(built) == 6
-    saved = tmp_path / "indices" / stream.meta.fingerprint
-    assert len(list(saved.iterdir())) == 6
-
-
-def test_a_cache_that_cannot_be_written_is_no_obstacle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Indices are then made each time, and it is said once."""
-    (tmp_path / "file").write_bytes(b"")
-    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path / "file"))
-    fsspec.filesystem("memory").put(str(FIXTURES / "av1_multifile"), "/unkept", recursive=True)
-    stream = StreamingLeRobotDataset("x", root="memory://unkept")
-
-    assert sorted(flat(open_loader(stream, 8))) == list(range(62))
-    assert caplog.text.count("cannot be kept") == 1
-
-
-def test_statistics_are_flat_numbers_that_add_up() -> None:
-    """stats() is ready for a logger; images are counted over all workers."""
-    for workers in (0, 2):
-        stream = open_stream(FIXTURES / "av1_multifile")
-        loader = open_loader(stream, 8, num_workers=workers)
+    with pytest.raises(WorkerError, match=r"(?s)worker 0 of 1 .*failed:.*Traceback"):
         list(loader)
-        stats = loader.stats()
-
-        assert all(isinstance(value, float) for value in stats.values())
-        assert stats["samples"] == 62
-        assert stats["images_delivered"] == 124
-        assert stats["images_decoded"] >= 124
-        assert stats["samples_per_s"] > 0
-        assert stream.timing_stats()["decode_s_total"] > 0
-        assert stream.video_decoder_cache_stats()["misses"] >= 6
 
 
-@pytest.mark.parametrize("threads", [1, 32])
-def test_batches_ahead_are_as_many_as_asked_for(
-    threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory for no more batches is taken than `prefetch_factor` and the one in hand."""
-    made: list[int] = []
-    monkeypatch.setattr(
-        "robostream.loader.delivery.BatchWriter",
-        lambda size, *args, **kwargs: made.append(size) or BatchWriter(size, *args, **kwargs),
-    )
-    stream = open_stream(AV1, camera_keys=["observation.images.top"])
-    loader = open_loader(stream, 2, prefetch_factor=3)
-    batches = iter(loader)
-    next(batches)
-    time.sleep(0.3)
+def _pack_nonsense() -> int:
+    from robostream.crew import pack
 
-    # With more threads than samples in three batches, as many as give each thread a sample.
-    assert len(made) <= max(3, threads // 2) + 1
-    batches.close()  # type: ignore[attr-defined]
+    return pack("no recipe")
 
 
-def test_an_error_that_does_not_come_back_is_raised() -> None:
-    """A transform that failed once has failed, also if it would work the second time."""
-    calls: list[int] = []
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "times"), [(0, 10_000), (2, 10_000)])
+def test_ten_thousand_iterators_leak_nothing(workers: int, times: int) -> None:
+    """Iterators begun and dropped, with and without a batch, leave nothing behind anywhere."""
+    loader = open_loader(blind_stream(lanes=1, episodes=[1]), 4, num_workers=workers)
 
-    def fail_once(picture: torch.Tensor) -> torch.Tensor:
-        calls.append(1)
-        if len(calls) == 20:
-            raise RuntimeError("a hiccup")
-        return picture
+    def cycle(times: int) -> None:
+        for turn in range(times):
+            iterator = iter(loader)
+            if turn % 2:
+                next(iterator)
 
-    stream = open_stream(AV1, image_transforms=fail_once)
-    with pytest.raises(RuntimeError, match="a hiccup"):
-        list(open_loader(stream, 8))
+    cycle(500)
+    gc.collect()
+    processes = ["self", *pids(loader)]
+    threads, files = threading.active_count(), open_files()
+    memory = [resident_bytes(pid) for pid in processes]
+    cycle(times)
+    gc.collect()
+    grown = [resident_bytes(p) - b for p, b in zip(processes, memory, strict=True)]
+
+    assert threading.active_count() <= threads
+    assert open_files() <= files
+    assert max(grown) < 10 * 2**20
 
 
-def test_large_batches_are_built_fewer_at_a_time() -> None:
-    """Prefetch keeps to the memory batches may take, with two batches at least."""
-    assert choose_depth(None, 20 << 20) == 4
-    assert choose_depth(None, 300 << 20) == 2
-    assert choose_depth(None, 4 << 30) == 2
-    assert choose_depth(9, 4 << 30) == 9
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_many_epochs_leak_nothing(workers: int) -> None:
+    """Thirty epochs of pictures keep memory, threads and files where they were, everywhere."""
+    loader = open_loader(open_stream(AV1, frame_cache_bytes="1MiB"), 8, num_workers=workers)
+
+    def run(epochs: int) -> None:
+        for _ in range(epochs):
+            for _batch in loader:
+                pass
+
+    run(10)
+    gc.collect()
+    processes = ["self", *pids(loader)]
+    threads, files = threading.active_count(), open_files()
+    memory = [resident_bytes(pid) for pid in processes]
+    run(30)
+    gc.collect()
+    grown = [resident_bytes(p) - b for p, b in zip(processes, memory, strict=True)]
+
+    assert threading.active_count() <= threads
+    assert open_files() <= files
+    assert max(grown) < 15 * 2**20
+
+
+def test_loaders_begun_and_dropped_leave_no_file_open() -> None:
+    """Memory of batches and counters goes with the loader."""
+    stream = blind_stream()
+    next(iter(open_loader(stream, 4, num_workers=1)))
+    gc.collect()
+    files = open_files()
+    for _ in range(3):
+        next(iter(open_loader(stream, 4, num_workers=1)))
+        next(iter(open_loader(stream, 4)))
+    gc.collect()
+
+    assert open_files() <= files

@@ -22,12 +22,11 @@ def loaders_of(world_size: int, batch_size: int, **options: object) -> list[Stre
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-@pytest.mark.parametrize("drop_last", [True, False])
-def test_ranks_share_the_epoch_exactly(world_size: int, drop_last: bool) -> None:
+@pytest.mark.parametrize(("drop_last", "workers"), [(True, 0), (False, 0), (False, 1)])
+def test_ranks_share_the_epoch_exactly(world_size: int, drop_last: bool, workers: int) -> None:
     """Together the ranks deliver each frame once (the tail dropped, or completed), step by step."""
-    found = [
-        i for step in global_batches(loaders_of(world_size, 5, drop_last=drop_last)) for i in step
-    ]
+    loaders = loaders_of(world_size, 5, drop_last=drop_last, num_workers=workers)
+    found = [i for step in global_batches(loaders) for i in step]
     step_size = 5 * world_size
     if drop_last:
         assert len(found) == len(set(found)) == FRAMES // step_size * step_size
@@ -80,12 +79,12 @@ def test_seeds_differ() -> None:
     assert flat(open_loader(blind_stream(seed=1), 8)) != flat(open_loader(blind_stream(seed=2), 8))
 
 
-def test_no_shuffle_is_dataset_order() -> None:
+@pytest.mark.parametrize("workers", [0, 3])
+def test_no_shuffle_is_dataset_order(workers: int) -> None:
     """One rank reads front to back; two read a contiguous half each."""
-    one = flat(open_loader(blind_stream(shuffle=False), 8))
-    halves = [
-        flat(open_loader(blind_stream(shuffle=False, rank=r, world_size=2), 8)) for r in (0, 1)
-    ]
+    one = flat(open_loader(blind_stream(shuffle=False), 8, num_workers=workers))
+    streams = [blind_stream(shuffle=False, rank=rank, world_size=2) for rank in (0, 1)]
+    halves = [flat(open_loader(stream, 8, num_workers=workers)) for stream in streams]
 
     assert one == list(range(FRAMES))
     assert halves == [list(range(31)), list(range(31, 62))]

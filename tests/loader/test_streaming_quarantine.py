@@ -14,10 +14,18 @@ from robostream.decode import build_index
 from robostream.errors import DatasetError, SelectionError
 from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
-from tests.fixture_datasets import copy_of
-from tests.loader.streams import flat, global_batches, open_loader, open_stream
+from robostream.plan import EpochPlan
+from tests.fixture_datasets import FIXTURES, copy_of
+from tests.loader.streams import (
+    assert_equals_map_style,
+    flat,
+    global_batches,
+    open_loader,
+    open_stream,
+)
 
 FRAMES = 62
+WORKERS = [0, 1, 2, 3, 5]
 
 
 @pytest.fixture
@@ -52,7 +60,7 @@ def test_the_default_raises(broken: tuple[Path, list[int]]) -> None:
         list(open_loader(open_stream(broken[0]), 4))
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_bad_episodes_are_replaced_and_reported(
     broken: tuple[Path, list[int]], workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,6 +114,57 @@ def damage_a_packet(path: Path, frame: int) -> None:
     content = bytearray(path.read_bytes())
     content[at] = content[at] & ~0x78 | 9 << 3
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("workers", WORKERS[1:])
+def test_bad_episodes_found_by_different_workers(
+    tmp_path: Path, workers: int, whole: LeRobotDataset
+) -> None:
+    """Damage to several episodes and cameras: one list, one order, right values for any workers."""
+    root = copy_of("av1_multifile", tmp_path)
+    top, wrist = whole.meta.video_keys
+    damage_a_packet(root / whole.meta.get_video_file_path(0, top), frame=3)
+    damage_a_packet(root / whole.meta.get_video_file_path(4, wrist), frame=5)
+    runs = []
+    for count in (0, workers):
+        stream = open_stream(root, lanes=5, on_bad_episode="quarantine")
+        loader = open_loader(stream, 4, num_workers=count)
+        epochs = [list(loader) for _ in range(2)]
+        runs.append(([flat(batches) for batches in epochs], loader.state_dict()))
+        for batch in epochs[0] + epochs[1]:
+            assert_equals_map_style(batch, whole)
+    (first, second), state = runs[1]
+
+    assert runs[0] == runs[1]
+    assert len(state["quarantined"]) == 2
+    assert len(first) == len(second) == FRAMES
+    # The second epoch knows the list from its start: all of it is one version's.
+    assert second == order_of(whole, stream.bad_episodes.plan_of(stream.plan(1)))
+
+
+@pytest.fixture(scope="module")
+def whole() -> LeRobotDataset:
+    return LeRobotDataset("x", root=FIXTURES / "av1_multifile", return_uint8=True)
+
+
+def order_of(dataset: LeRobotDataset, plan: EpochPlan) -> list[int]:
+    starts = dataset.meta.episodes["dataset_from_index"]
+    episodes, frames = plan.slice(0, plan.num_frames)
+    return [int(starts[e]) + int(f) for e, f in zip(episodes, frames, strict=True)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_iterators_that_meet_a_bad_episode_one_after_the_other(
+    broken: tuple[Path, list[int]], workers: int
+) -> None:
+    """The second goes on too, although the episode is on the list since it began."""
+    root, bad = broken
+    loader = loader_of(root, 0, 1, 4, workers)
+    first, second = iter(loader), iter(loader)
+    found = [flat(first), flat(second)]
+
+    assert found[0] == found[1]
+    assert loader.state_dict()["quarantined"] == bad
 
 
 def test_runs_that_know_the_list_agree_on_every_topology(broken: tuple[Path, list[int]]) -> None:

@@ -16,7 +16,7 @@ from tests.loader.streams import blind_stream, flat, indices, open_loader
 
 FRAMES = 62
 Topology = tuple[int, int, int]
-TOPOLOGIES: list[Topology] = [(2, 8, 3), (1, 16, 0), (4, 4, 1), (3, 5, 0), (3, 2, 2), (1, 1, 0)]
+TOPOLOGIES: list[Topology] = [(2, 8, 3), (1, 16, 0), (4, 4, 0), (3, 5, 0), (1, 5, 5), (1, 1, 0)]
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     return [set().union(*map(set, step)) for step in zip(*delivered, strict=True)], states[0]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(12))
 def test_elastic_resume_loses_and_repeats_nothing(seed: int) -> None:
     """Interrupted at random steps and continued on random topologies, an epoch is exact."""
     rng = random.Random(seed)
@@ -60,16 +60,17 @@ def test_receipts_of_a_resumed_run_equal_those_of_one_uninterrupted() -> None:
     """The state at a position is the same whatever ran before it."""
     _, straight = run((1, 16, 0), None, 3)
     _, first = run((2, 8, 3), None, 1)
-    _, second = run((4, 4, 1), first, 1)
+    _, second = run((4, 4, 0), first, 1)
     _, third = run((1, 1, 0), second, 16)
 
     assert third == straight
 
 
-def test_state_is_exact_with_prefetch_in_flight() -> None:
+@pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
+def test_state_is_exact_with_prefetch_in_flight(workers: int) -> None:
     """What workers have built ahead does not count."""
     expected = indices(open_loader(blind_stream(), 4))
-    loader = open_loader(blind_stream(), 4, num_workers=2, prefetch_factor=4)
+    loader = open_loader(blind_stream(), 4, num_workers=workers, prefetch_factor=4)
     iterator = iter(loader)
     for step in range(1, 6):
         next(iterator)
@@ -96,7 +97,7 @@ def test_only_the_epoch_of_the_state_begins_in_its_middle() -> None:
     """Later epochs are whole, with kept workers and without."""
     loader = open_loader(blind_stream(), 8)
     list(islice(iter(loader), 3))
-    for workers, persistent in ((0, False), (2, False), (2, True)):
+    for workers, persistent in ((0, None), (3, False), (1, True)):
         resumed = open_loader(blind_stream(), 8, num_workers=workers, persistent_workers=persistent)
         resumed.load_state_dict(loader.state_dict())
 

@@ -7,6 +7,8 @@ batch_memory.py   how batches lie in shared memory
 messages.py       what the consumer and its workers say to each other
 station.py        one worker's work for all live iterators
 program.py        the program of a worker process
+start.py          starting and ending worker processes
+turns.py          whose turn it is, where iterators share a crew
 crew.py           the worker processes of one loader, seen from their consumer
 home.py           the same work done in the consumer's own process
 """

@@ -1,21 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between two processes: pickled objects and file descriptors over a Unix socket."""
+"""Messages between two processes: pickled objects and file descriptors over a Unix socket.
+
+The socket keeps messages whole: one is sent or not sent, received or not received, whatever
+interrupts the process. A message too large for it travels as memory of its own.
+"""
 
 from __future__ import annotations
 
+import os
 import pickle
 import select
 import socket
-import struct
 from collections.abc import Sequence
 from typing import Any
 
-_HEADER = struct.Struct("<QI")
+import cloudpickle
+
+from robostream.crew.shared_memory import create_memory, map_memory
+
+# More than this goes into memory of its own; far below what a socket takes at once.
+_INLINE_BYTES = 16 * 1024
 _MAX_FDS = 8
+_INLINE, _APART = b"\0", b"\1"
 
 
 class ChannelClosed(ConnectionError):
     """The process at the other end is gone."""
+
+
+def encode(message: object) -> bytes:
+    """Return a message as bytes; classes of a script or a notebook travel whole."""
+    try:
+        return pickle.dumps(message, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        encoded: bytes = cloudpickle.dumps(message, protocol=5)
+        return encoded
 
 
 class Channel:
@@ -23,50 +42,76 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._poll = select.poll()
-        self._poll.register(end, select.POLLIN)
+        self._socket.setblocking(False)
+        self._fd = end.fileno()
+
+    @staticmethod
+    def pair() -> tuple[Channel, socket.socket]:
+        """Return one end, and the other to hand to another process."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return Channel(ours), theirs
 
     def fileno(self) -> int:
         """Return the descriptor, to wait on."""
-        return self._socket.fileno()
+        return self._fd
 
-    def send(self, message: object, fds: Sequence[int] = ()) -> None:
-        """Send a message, with descriptors the other process gets copies of. May block."""
-        payload = pickle.dumps(message, protocol=5)
+    def send(self, payload: bytes, fds: Sequence[int] = ()) -> bool:
+        """Send an encoded message, with descriptors the other process gets copies of.
+
+        Returns False if there is no room now; nothing was sent then.
+        """
+        if len(payload) <= _INLINE_BYTES:
+            return self._send(_INLINE + payload, fds)
+        apart = create_memory(len(payload))
         try:
-            socket.send_fds(self._socket, [_HEADER.pack(len(payload), len(fds))], list(fds))
-            self._socket.sendall(payload)
-        except OSError as error:
-            raise ChannelClosed(str(error)) from error
+            os.pwrite(apart, payload, 0)
+            return self._send(_APART, [apart, *fds])
+        finally:
+            os.close(apart)
 
-    def is_ready(self, timeout_s: float | None) -> bool:
+    def is_ready(self, timeout_s: float) -> bool:
         """Return whether a message, or the end of the channel, is there within a time. Blocks."""
-        return bool(self._poll.poll(None if timeout_s is None else timeout_s * 1000))
+        return self._wait(select.POLLIN, timeout_s)
+
+    def has_room(self, timeout_s: float) -> bool:
+        """Return whether there is room for a message within a time. Blocks."""
+        return self._wait(select.POLLOUT, timeout_s)
 
     def receive(self) -> tuple[Any, list[int]]:
-        """Return the next message and the descriptors that came with it. Blocks."""
+        """Return the message that is there and the descriptors that came with it."""
         try:
-            header, fds, _, _ = socket.recv_fds(self._socket, _HEADER.size, _MAX_FDS)
+            content, fds, _, _ = socket.recv_fds(
+                self._socket, 1 + _INLINE_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError as error:
             raise ChannelClosed(str(error)) from error
-        if not header:
+        if not content:
             raise ChannelClosed("the other process is gone")
-        length, _ = _HEADER.unpack(header + self._read(_HEADER.size - len(header)))
-        return pickle.loads(self._read(length)), list(fds)
+        if content[:1] == _INLINE:
+            return pickle.loads(memoryview(content)[1:]), fds
+        apart, *others = fds
+        try:
+            return pickle.loads(map_memory(apart).data), others
+        finally:
+            os.close(apart)
 
     def close(self) -> None:
         """Close this end; the other process sees it."""
         self._socket.close()
 
-    def _read(self, count: int) -> bytearray:
-        content = bytearray(count)
-        view = memoryview(content)
-        while view:
-            try:
-                got = self._socket.recv_into(view)
-            except OSError as error:
-                raise ChannelClosed(str(error)) from error
-            if not got:
-                raise ChannelClosed("the other process ended in the middle of a message")
-            view = view[got:]
-        return content
+    def _send(self, content: bytes, fds: Sequence[int]) -> bool:
+        try:
+            if fds:
+                socket.send_fds(self._socket, [content], list(fds))
+            else:
+                self._socket.send(content)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        return True
+
+    def _wait(self, event: int, timeout_s: float) -> bool:
+        poll = select.poll()
+        poll.register(self._fd, event)
+        return bool(poll.poll(timeout_s * 1000))

@@ -9,38 +9,39 @@ ends.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import select
 import signal
-import socket
 import subprocess
-import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable
-from multiprocessing.connection import wait
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from robostream.crew.channel import Channel, ChannelClosed
-from robostream.crew.messages import Assign, Begin, Built, End, Ended, Failed, Hello
+from robostream.crew.channel import Channel, ChannelClosed, encode
+from robostream.crew.messages import Assign, Begin, Built, Crashed, End, Ended, Failed, Hello
 from robostream.crew.shared_memory import pack
+from robostream.crew.start import end_workers, start_worker
+from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
 from robostream.stream import Tour
 
-_BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from robostream.crew.program import main; main(int(sys.argv[2]))"
+CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
+_INTERRUPTED = (
+    "the workers of this iterator were ended when an interrupt came in the middle of a message; "
+    "call iter(loader) again"
 )
-# A worker has at most one sample to finish before it sees that it is to end.
-_END_S = 5.0
 # A process that has closed its channel is gone within this time.
-_DYING_S = 1.0
+_DYING_S = 0.5
+# A worker that takes no message may itself wait for the consumer to take one.
+_RETRY_S = 0.01
 
 Texts = dict[str, dict[int, Any]]
 
 
 class Crew:
-    """The worker processes of a loader. For one thread of the process that made it.
+    """The worker processes of a loader, for the process that made it. Threads take turns.
 
     Args:
         num_workers: How many processes.
@@ -49,22 +50,31 @@ class Crew:
     """
 
     def __init__(self, num_workers: int, fds: list[int]) -> None:
-        self._process = os.getpid()
         self._workers: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
-        self._finalizer = weakref.finalize(self, _end, self._process, self._workers, self._channels)
-        for worker in range(num_workers):
-            self._start(worker, num_workers, fds)
+        self._poll = select.poll()
+        self._turns = Turns()
+        self._why_closed = CLOSED
+        self._finalizer = weakref.finalize(
+            self, end_workers, os.getpid(), self._workers, self._channels
+        )
         self._next_tour = 0
         self._built: dict[int, dict[int, tuple[int, Texts]]] = {}
         self._failed: dict[int, Failed] = {}
         # Iterators that were ended, with the workers that have not said yet that they know.
         self._ending: dict[int, tuple[int, Callable[[], None]]] = {}
+        with self._whole():
+            for worker in range(num_workers):
+                channel, process = start_worker()
+                self._channels.append(channel)
+                self._workers.append(process)
+                self._poll.register(channel.fileno(), select.POLLIN)
+                self._send(worker, encode(Hello(worker, num_workers)), fds)
 
     @property
     def is_usable(self) -> bool:
         """Whether this process may use it: it made it, and it was not closed."""
-        return self._finalizer.alive and self._process == os.getpid()
+        return self._finalizer.alive and self._turns.is_own_process
 
     @property
     def pids(self) -> list[int]:
@@ -73,34 +83,34 @@ class Crew:
 
     def begin(self, tour: Tour) -> int:
         """Tell all workers of a new iterator; return its number."""
-        number = self._next_tour
-        self._next_tour += 1
-        self._built[number] = {}
         plan = pack(tour.plan)
         try:
-            self._tell(Begin(number, tour.cut, tour.start), [plan])
+            with self._turns.turn(self._end), self._whole():
+                number = self._next_tour
+                self._next_tour += 1
+                self._built[number] = {}
+                self._tell(Begin(number, tour.cut, tour.start), [plan])
         finally:
             os.close(plan)
         return number
 
     def assign(self, tour: int, step: int, slot: int) -> None:
         """Let the workers build a batch in a slot."""
-        self._tell(Assign(tour, step, slot))
+        with self._turns.turn(self._end), self._whole():
+            self._tell(Assign(tour, step, slot))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        """Let the workers forget an iterator; `on_idle` is called once none writes to its slots."""
-        if self._built.pop(tour, None) is None:
-            return
-        self._failed.pop(tour, None)
-        if self.is_usable:
-            self._ending[tour] = len(self._workers), on_idle
-            with contextlib.suppress(WorkerError):
-                self._tell(End(tour))
+        """Let the workers forget an iterator; `on_idle` is called once none writes to its slots.
+
+        May be called anywhere, also by the garbage collector.
+        """
+        self._turns.end(tour, on_idle, self._end)
 
     def settle(self) -> None:
         """Wait until no worker writes for an iterator that was ended. Blocks."""
-        while self._ending:
-            self._listen(None)
+        with self._turns.turn(self._end):
+            while self._ending:
+                self._listen(None)
 
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
         """Return a batch's texts once all workers have built it. Blocks.
@@ -109,59 +119,77 @@ class Crew:
         time is over (0 waits for ever).
         """
         until = time.monotonic() + timeout_s if timeout_s else None
-        built = self._built[tour]
-        while True:
-            count, texts = built.get(step, (0, {}))
-            if count == len(self._workers):
-                del built[step]
-                return texts
-            failed = self._failed.get(tour)
-            if failed is not None and failed.step <= step:
-                return failed
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not self._listen(left):
-                return None
+        with self._turns.turn(self._end):
+            built = self._built[tour]
+            while True:
+                count, texts = built.get(step, (0, {}))
+                if count == len(self._workers):
+                    del built[step]
+                    return texts
+                failed = self._failed.get(tour)
+                if failed is not None and failed.step <= step:
+                    return failed
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if not self._listen(left):
+                    return None
 
     def close(self) -> None:
         """End all workers. Blocks until they are gone."""
         self._finalizer()
 
-    def _start(self, worker: int, num_workers: int, fds: list[int]) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = [json.dumps(sys.path), str(theirs.fileno())]
-            # A thread pool of each numeric library in each worker would fight over the cores.
-            quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, *arguments],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | quiet,
-            )
-        self._workers.append(process)
-        self._channels.append(Channel(ours))
+    def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
+        self._failed.pop(tour, None)
+        if self._built.pop(tour, None) is not None and self._finalizer.alive:
+            self._ending[tour] = len(self._workers), on_idle
+            with contextlib.suppress(WorkerError), self._whole():
+                self._tell(End(tour))
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Close the crew if the block is left in its middle: workers would know different things.
+
+        That is where Ctrl-C hardly ever hits; it mostly comes while the consumer waits.
+        """
+        if not self._finalizer.alive:
+            raise self._closed()
         try:
-            self._channels[-1].send(Hello(worker, num_workers), fds)
+            yield
+        except BaseException:
+            self._close(_INTERRUPTED)
+            raise
+
+    def _tell(self, message: object, fds: Sequence[int] = ()) -> None:
+        payload = encode(message)
+        for worker in range(len(self._channels)):
+            self._send(worker, payload, fds)
+
+    def _send(self, worker: int, payload: bytes, fds: Sequence[int]) -> None:
+        try:
+            while not self._channels[worker].send(payload, fds):
+                self._listen(_RETRY_S)
         except ChannelClosed as error:
             raise self._death(worker) from error
 
-    def _tell(self, message: object, fds: list[int] | None = None) -> None:
-        for worker, channel in enumerate(self._channels):
-            try:
-                channel.send(message, fds or ())
-            except ChannelClosed as error:
-                raise self._death(worker) from error
-
     def _listen(self, timeout_s: float | None) -> bool:
         """Take the messages that are there, at least one; return False if the time is over."""
-        ready = wait([channel.fileno() for channel in self._channels], timeout_s)
-        for channel in [c for c in self._channels if c.fileno() in ready]:
-            try:
-                message, _ = channel.receive()
-            except ChannelClosed as error:
-                raise self._death(self._channels.index(channel)) from error
-            self._note(message)
+        if not self._finalizer.alive:
+            raise self._closed()
+        ready = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
+        with self._whole():
+            found = {fd for fd, _ in ready}
+            for worker, channel in enumerate(self._channels):
+                if channel.fileno() in found:
+                    self._receive(worker, channel)
         return bool(ready)
+
+    def _receive(self, worker: int, channel: Channel) -> None:
+        try:
+            message, _ = channel.receive()
+        except ChannelClosed as error:
+            raise self._death(worker) from error
+        if isinstance(message, Crashed):
+            raise self._stop(f"{self._name(worker)} failed:\n{message.trace}")
+        self._note(message)
 
     def _note(self, message: Any) -> None:
         tour = message.tour
@@ -181,37 +209,41 @@ class Crew:
             if known is None or message.step < known.step:
                 self._failed[tour] = message
 
+    def _closed(self) -> WorkerError:
+        if threading.current_thread() is not threading.main_thread():
+            while not threading.main_thread().is_alive():
+                # The interpreter ends and has ended the workers; so it will this daemon thread.
+                time.sleep(1)
+        return WorkerError(self._why_closed)
+
     def _death(self, worker: int) -> WorkerError:
-        process = self._workers[worker]
+        if not self._finalizer.alive:
+            return self._closed()
         try:
-            code = process.wait(_DYING_S)
+            code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
-            code = 0
-        self.close()
-        if code < 0:
-            name = signal.Signals(-code).name
-            how = f"was killed by signal {-code} ({name})"
-            cure = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
-        else:
-            how = f"ended with exit code {code}"
-            cure = "What it printed says why."
-        return WorkerError(
-            f"loader worker {worker} of {len(self._workers)} (pid {process.pid}) {how}. {cure}"
+            return self._stop(f"{self._name(worker)} closed its channel")
+        if code >= 0:
+            return self._stop(
+                f"{self._name(worker)} ended with exit code {code}. What it printed says why."
+            )
+        names = {number.value: number.name for number in signal.Signals}
+        return self._stop(
+            f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
+            "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
         )
 
+    def _name(self, worker: int) -> str:
+        return f"loader worker {worker} of {len(self._workers)} (pid {self._workers[worker].pid})"
 
-def _end(process: int, workers: list[subprocess.Popen[bytes]], channels: list[Channel]) -> None:
-    """Close all channels; in the process that started the workers, see that they are gone."""
-    for channel in channels:
-        channel.close()
-    if process != os.getpid():
-        for worker in workers:
-            worker.returncode = 0  # another process's child: not ours to wait for
-        return
-    until = time.monotonic() + _END_S
-    for worker in workers:
-        try:
-            worker.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
+    def _stop(self, why: str) -> WorkerError:
+        """End all workers at once; return the error that says why."""
+        self._close(why)
+        return WorkerError(why)
+
+    def _close(self, why: str) -> None:
+        if self._finalizer.alive:
+            self._why_closed = why
+            for worker in self._workers:
+                worker.kill()
+            self._finalizer()

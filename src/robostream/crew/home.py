@@ -3,28 +3,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
-from robostream.crew.crew import Texts
+from robostream.crew.crew import CLOSED, Texts
 from robostream.crew.messages import Assign, Begin, Failed
 from robostream.crew.station import Station
+from robostream.crew.turns import Turns
+from robostream.errors import WorkerError
 from robostream.stream import Tour
 
 
 class HomeCrew:
-    """Does in this process what a `Crew` lets others do. For one thread of the process."""
+    """Does in this process what a `Crew` lets others do. Threads take turns."""
 
     def __init__(self, station: Station) -> None:
-        self._process = os.getpid()
         self._station = station
+        self._turns = Turns()
         self._next_tour = 0
         self._closed = False
 
     @property
     def is_usable(self) -> bool:
         """Whether this process may use it: it made it, and it was not closed."""
-        return not self._closed and self._process == os.getpid()
+        return not self._closed and self._turns.is_own_process
 
     @property
     def pids(self) -> list[int]:
@@ -33,27 +34,38 @@ class HomeCrew:
 
     def begin(self, tour: Tour) -> int:
         """Begin a new iterator; return its number."""
-        number = self._next_tour
-        self._next_tour += 1
-        self._station.begin(Begin(number, tour.cut, tour.start), tour.plan)
-        return number
+        with self._turns.turn(self._end):
+            self._check()
+            number = self._next_tour
+            self._next_tour += 1
+            self._station.begin(Begin(number, tour.cut, tour.start), tour.plan)
+            return number
 
     def assign(self, tour: int, step: int, slot: int) -> None:
         """Note in which slot a batch is to be built."""
-        self._station.assign(Assign(tour, step, slot))
+        with self._turns.turn(self._end):
+            self._check()
+            self._station.assign(Assign(tour, step, slot))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        """Forget an iterator, whose slots are free at once."""
-        if self.is_usable:
-            self._station.end(tour)
-        on_idle()
+        """Forget an iterator; `on_idle` is called once its slots are free."""
+        self._turns.end(tour, on_idle, self._end)
 
     def settle(self) -> None:
-        """Do nothing: nobody else writes."""
+        """See to it that the slots of all ended iterators are free."""
+        with self._turns.turn(self._end):
+            pass
 
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
         """Build a batch and return its texts, or what went wrong."""
-        done = self._station.build(tour)
+        with self._turns.turn(self._end):
+            self._check()
+            try:
+                done = self._station.build(tour)
+            except BaseException:
+                # Ctrl-C in the middle of decoding: what is half done is not gone on with.
+                self._closed = True
+                raise
         if isinstance(done, Failed):
             return done
         assert done.step == step, "batches are built in order"
@@ -62,5 +74,13 @@ class HomeCrew:
     def close(self) -> None:
         """Let go of everything."""
         if self.is_usable:
+            self._closed = True
             self._station.close()
-        self._closed = True
+
+    def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
+        self._station.end(tour)
+        on_idle()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise WorkerError(CLOSED)

@@ -89,7 +89,7 @@ class Failed:
         frame: Its frame.
         position: Its position in the epoch.
         error: The error, or a text in place of one that cannot travel.
-        trace: Where it happened.
+        trace: Where in a worker process it happened; empty in the consumer's own.
     """
 
     tour: int
@@ -98,4 +98,11 @@ class Failed:
     frame: int
     position: int
     error: Exception
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """A worker cannot go on at all; where it happened."""
+
     trace: str

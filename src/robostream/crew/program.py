@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
 import socket
+import sys
+import traceback
+from typing import Any
 
 import numpy as np
 
-from robostream.crew.channel import Channel, ChannelClosed
-from robostream.crew.messages import Assign, Begin, End, Ended, Hello, Recipe
+from robostream.crew.channel import Channel, ChannelClosed, encode
+from robostream.crew.messages import Assign, Begin, Crashed, End, Ended, Failed, Hello, Recipe
 from robostream.crew.shared_memory import map_memory, unpack
-from robostream.crew.station import Station
+from robostream.crew.station import Station, portable
 from robostream.decode import COUNTERS
 
 # How often a worker that waits looks whether its consumer is still there. Usually the channel says
@@ -21,31 +25,69 @@ from robostream.decode import COUNTERS
 _LOOK_S = 1.0
 
 
-def main(fd: int) -> None:
-    """Serve the consumer at the other end of a socket until it is gone."""
-    # Ctrl-C reaches the whole group of processes; the consumer decides what ends.
+def main(fd: int, consumer: int) -> None:
+    """Serve the process `consumer` at the other end of a socket until it is gone."""
+    # Ctrl-C is for the consumer, which decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    consumer = os.getppid()
-    channel = Channel(socket.socket(fileno=fd))
+    post = _Post(Channel(socket.socket(fileno=fd)), consumer)
+    code = 0
     try:
-        station = _open_station(channel)
-        # What was loaded so far stays; looking through it again and again would take time.
-        gc.freeze()
-        while True:
-            while channel.is_ready(0 if station.has_work() else _LOOK_S):
-                _take_message(station, channel)
-            if os.getppid() != consumer:
-                return
-            done = station.work()
-            if done is not None:
-                channel.send(done)
+        _serve(post)
     except ChannelClosed:
-        # The operating system takes everything back faster than Python would.
-        os._exit(0)
+        pass
+    except Exception:
+        code = 1
+        with contextlib.suppress(ChannelClosed):
+            post.send(Crashed(traceback.format_exc()))
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    # The operating system takes everything back faster than Python would.
+    os._exit(code)
 
 
-def _open_station(channel: Channel) -> Station:
-    hello, fds = channel.receive()
+class _Post:
+    """Messages to and from the consumer; raises ChannelClosed once that is gone."""
+
+    def __init__(self, channel: Channel, consumer: int) -> None:
+        self._channel = channel
+        self._consumer = consumer
+
+    def is_ready(self, timeout_s: float) -> bool:
+        """Return whether a message is there within a time."""
+        if os.getppid() != self._consumer:
+            raise ChannelClosed("the consumer is gone")
+        return self._channel.is_ready(timeout_s)
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """Return the next message. Blocks."""
+        while not self.is_ready(_LOOK_S):
+            pass
+        return self._channel.receive()
+
+    def send(self, message: object) -> None:
+        """Send a message. Blocks while the consumer does not take any."""
+        payload = encode(message)
+        while not self._channel.send(payload):
+            if os.getppid() != self._consumer:
+                raise ChannelClosed("the consumer is gone")
+            self._channel.has_room(_LOOK_S)
+
+
+def _serve(post: _Post) -> None:
+    station = _open_station(post)
+    # What was loaded so far stays; looking through it again and again would take time.
+    gc.freeze()
+    while True:
+        while post.is_ready(0 if station.has_work() else _LOOK_S):
+            _take_message(station, post)
+        done = station.work()
+        if done is not None:
+            post.send(portable(done) if isinstance(done, Failed) else done)
+
+
+def _open_station(post: _Post) -> Station:
+    hello, fds = post.receive()
     assert isinstance(hello, Hello)
     recipe: Recipe = unpack(fds[0])
     batches, board = map_memory(fds[1]), map_memory(fds[2])
@@ -56,8 +98,8 @@ def _open_station(channel: Channel) -> Station:
     return Station(recipe, hello, batches=batches, counters=counters, kept=kept)
 
 
-def _take_message(station: Station, channel: Channel) -> None:
-    message, fds = channel.receive()
+def _take_message(station: Station, post: _Post) -> None:
+    message, fds = post.receive()
     if isinstance(message, Begin):
         plan = unpack(fds[0])
         os.close(fds[0])
@@ -66,4 +108,4 @@ def _take_message(station: Station, channel: Channel) -> None:
         station.assign(message)
     elif isinstance(message, End):
         station.end(message.tour)
-        channel.send(Ended(message.tour))
+        post.send(Ended(message.tour))

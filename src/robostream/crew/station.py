@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import traceback
 from collections import OrderedDict
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.crew.batch_memory import ByteArray
+from robostream.crew.channel import encode
 from robostream.crew.messages import Assign, Begin, Built, Failed, Hello, Recipe
 from robostream.plan import EpochPlan, rank_lanes
 from robostream.stream import (
@@ -123,18 +125,22 @@ class Station:
             self.end(tour)
             cause = bad.__cause__
             assert isinstance(cause, Exception)
-            trace = "".join(traceback.format_exception(cause))
-            place = (bad.episode, bad.frame, bad.position)
-            return Failed(tour, share.step, *place, error=_portable(cause), trace=trace)
+            return Failed(
+                tour, share.step, bad.episode, bad.frame, bad.position, error=cause, trace=""
+            )
         return Built(tour, share.step, filled.texts)
 
 
-def _portable(error: Exception) -> Exception:
-    """Return an error that survives the way to another process: itself, or its text."""
+def portable(failed: Failed) -> Failed:
+    """Return a failure that survives the way to another process: with its error, or its text."""
+    error = failed.error
+    trace = "".join(traceback.format_exception(error))
     error.__cause__ = error.__context__ = error.__traceback__ = None
     try:
-        copy = pickle.loads(pickle.dumps(error))
-        is_whole = type(copy) is type(error) and copy.args == error.args
+        copy = pickle.loads(encode(error))
+        is_whole = type(copy).__name__ == type(error).__name__ and copy.args == error.args
     except Exception:  # a user's class may do anything here
         is_whole = False
-    return error if is_whole else RuntimeError(f"{type(error).__name__}: {error}")
+    if not is_whole:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return dataclasses.replace(failed, error=error, trace=trace)

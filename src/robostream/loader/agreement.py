@@ -10,6 +10,7 @@ makes torch draw the same base seed, and gets the same epoch again.
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import os
 import weakref
@@ -27,13 +28,16 @@ from robostream.crew import create_memory
 _ROWS = 64
 _COLUMNS = 5
 _VERSION, _SEED, _LAP, _EPOCH, _TURN = range(_COLUMNS)
+_NBYTES = 8 * _ROWS * _COLUMNS
+
+_Table = npt.NDArray[np.int64]
 
 
 class EpochAgreement:
     """A table of the epochs given out, in a nameless file that forked and spawned workers share."""
 
     def __init__(self) -> None:
-        self._take(create_memory(8 * _ROWS * _COLUMNS))
+        self._take(create_memory(_NBYTES))
 
     def epoch_of(self, version: int, seed: int, lap: int, first: int) -> int:
         """Return the epoch of an iterator, the same for all its workers.
@@ -45,40 +49,67 @@ class EpochAgreement:
             first: The epoch of the first iterator of the version.
         """
         with self._table() as rows:
-            own = rows[(rows[:, _TURN] > 0) & (rows[:, _VERSION] == version)]
-            known = own[(own[:, _SEED] == seed) & (own[:, _LAP] == lap)]
-            if len(known):
-                return int(known[0, _EPOCH])
-            epoch = int(own[:, _EPOCH].max()) + 1 if len(own) else first
+            known = _find(rows, version, seed, lap)
+            if known is not None:
+                return int(rows[known, _EPOCH])
+            epoch = max(first, _last(rows, version) + 1)
             turn = int(rows[:, _TURN].max()) + 1
             rows[int(rows[:, _TURN].argmin())] = version, seed, lap, epoch, turn
             return epoch
 
-    def has_begun(self, version: int) -> bool:
-        """Return whether any worker has begun an iterator since the place was set."""
+    def move(self, version: int, seed: int, lap: int, epoch: int) -> None:
+        """Note that an iterator goes on in another epoch, as a state it was given says."""
         with self._table() as rows:
-            return bool(np.any((rows[:, _TURN] > 0) & (rows[:, _VERSION] == version)))
+            known = _find(rows, version, seed, lap)
+            if known is not None:
+                rows[known, _EPOCH] = epoch
+
+    def last(self, version: int) -> int:
+        """Return the last epoch any worker has begun since the place was set; -1 if none has."""
+        with self._table() as rows:
+            return _last(rows, version)
+
+    def for_copy(self) -> EpochAgreement:
+        """Return what a copy of the dataset has: a table of its own, or this one if it is spawned.
+
+        A process that is being spawned for a plain loader is one of its workers.
+        """
+        return self if get_spawning_popen() is not None else copy.copy(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A process being spawned shares the table; any other copy has one of its own.
-        is_spawned = get_spawning_popen() is not None
-        return {"path": f"/proc/{os.getpid()}/fd/{self._fd}"} if is_spawned else {}
+        if get_spawning_popen() is not None:
+            return {"path": f"/proc/{os.getpid()}/fd/{self._fd}"}
+        return {"content": os.pread(self._fd, _NBYTES, 0)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        path = state.get("path")
-        self._take(os.open(path, os.O_RDWR) if path else create_memory(8 * _ROWS * _COLUMNS))
+        if "path" in state:
+            self._take(os.open(state["path"], os.O_RDWR))
+        else:
+            self._take(create_memory(_NBYTES))
+            os.pwrite(self._fd, state["content"], 0)
 
     def _take(self, fd: int) -> None:
         self._fd = fd
         weakref.finalize(self, os.close, fd)
 
     @contextmanager
-    def _table(self) -> Iterator[npt.NDArray[np.int64]]:
+    def _table(self) -> Iterator[_Table]:
         """Give one process at a time the rows, and write them back."""
         fcntl.lockf(self._fd, fcntl.LOCK_EX)
         try:
-            content = bytearray(os.pread(self._fd, 8 * _ROWS * _COLUMNS, 0))
+            content = bytearray(os.pread(self._fd, _NBYTES, 0))
             yield np.frombuffer(content, np.int64).reshape(_ROWS, _COLUMNS)
             os.pwrite(self._fd, content, 0)
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+
+def _find(rows: _Table, version: int, seed: int, lap: int) -> int | None:
+    is_it = (rows[:, [_VERSION, _SEED, _LAP]] == (version, seed, lap)).all(axis=1)
+    found = np.flatnonzero(is_it & (rows[:, _TURN] > 0))
+    return int(found[0]) if len(found) else None
+
+
+def _last(rows: _Table, version: int) -> int:
+    own = (rows[:, _TURN] > 0) & (rows[:, _VERSION] == version)
+    return int(rows[own, _EPOCH].max(initial=-1))

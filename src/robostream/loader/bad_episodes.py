@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from robostream.crew import Failed
 from robostream.errors import DatasetError, SelectionError
@@ -40,28 +41,30 @@ class BadEpisodes:
         """Add episodes that are known to be bad."""
         self._reasons = dict(reasons) | self._reasons
 
-    def set_aside(self, failed: Failed) -> None:
-        """Set the episode of a sample that cannot be built aside, or raise what went wrong."""
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_reasons": self.reasons()}
+
+    def set_aside(self, failed: Failed, plan: EpochPlan) -> None:
+        """Set the episode of a sample that cannot be built aside, or raise what went wrong.
+
+        Another iterator may have set it aside since this one, with the order `plan`, began.
+        """
         error = failed.error
-        if self._policy == "quarantine" and isinstance(error, DatasetError):
-            if failed.episode in self._reasons:
-                raise error
-            self._reasons[failed.episode] = str(error)
-            logger.warning("episode %d is set aside: %s", failed.episode, error)
+        is_new = failed.episode not in plan.quarantined
+        if self._policy == "quarantine" and isinstance(error, DatasetError) and is_new:
+            if failed.episode not in self._reasons:
+                self._reasons[failed.episode] = str(error)
+                logger.warning("episode %d is set aside: %s", failed.episode, error)
             return
-        _locate(error, failed)
-        raise error from WorkerTrace(f"\n{failed.trace}")
-
-    def plan_of(self, plan: EpochPlan) -> EpochPlan:
-        """Return the plan with the places of all bad episodes filled."""
-        return plan.replace(quarantined=sorted(self._reasons))
-
-
-def _locate(error: Exception, failed: Failed) -> None:
-    """Append to an error's text which sample it happened on; the type stays what users catch."""
-    if len(error.args) == 1 and isinstance(error.args[0], str):
         sample = (
             f"while building the sample of episode {failed.episode}, frame {failed.frame}, at "
             f"position {failed.position} of the epoch"
         )
-        error.args = (f"{error.args[0]} ({sample})",)
+        # The type stays what users catch; the text says which sample, if there is a text.
+        if len(error.args) == 1 and isinstance(error.args[0], str):
+            error.args = (f"{error.args[0]} ({sample})",)
+        raise error from WorkerTrace(f"{sample}\n{failed.trace}")
+
+    def plan_of(self, plan: EpochPlan) -> EpochPlan:
+        """Return the plan with the places of all bad episodes filled."""
+        return plan.replace(quarantined=sorted(self._reasons))

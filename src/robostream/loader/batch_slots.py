@@ -9,6 +9,7 @@ so that workers never wait for memory the consumer does not let go of.
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections import deque
 from typing import Any
@@ -33,6 +34,7 @@ class BatchSlots:
     def __init__(self, batches: BatchFormat, num_slots: int, max_held: int) -> None:
         self.format = batches
         self.fd = create_memory(batches.slot_bytes * num_slots)
+        weakref.finalize(self, os.close, self.fd)
         self.memory = map_memory(self.fd)
         self._address = self.memory.ctypes.data
         # The slot freed last is taken first: its memory has been touched.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -90,8 +91,13 @@ class BatchIterator(Iterator[Batch]):
         return self._tour.num_steps - self._step
 
     def __next__(self) -> Batch:
-        if self._is_closed or self._step >= self._tour.num_steps:
+        if self._is_closed:
+            raise StopIteration
+        if self._step >= self._tour.num_steps:
             self.close()
+            if self._step == 0:
+                # Too little was left of the epoch for a batch: the next one follows all the same.
+                self._on_deliver(Cursor(self._tour.plan.epoch + 1, 0), 0)
             raise StopIteration
         try:
             with self._tally.waiting():
@@ -129,14 +135,23 @@ class BatchIterator(Iterator[Batch]):
             step = self._step + len(self._assigned)
             if step >= self._tour.num_steps:
                 return
-            slot = self._slots.take()
-            if slot is None and not self._assigned:
-                self._builders.settle()
-                slot = self._slots.take()
+            slot = self._slots.take() if self._assigned else self._take_slot()
             if slot is None:
                 return
             self._builders.assign(self._number, step, slot)
             self._assigned.append(slot)
+
+    def _take_slot(self) -> int | None:
+        """Return a free slot; forgotten iterators may still have some, with workers or as garbage.
+
+        Blocks until they have let go.
+        """
+        for let_go in (lambda: None, self._builders.settle, gc.collect, self._builders.settle):
+            let_go()
+            slot = self._slots.take()
+            if slot is not None:
+                return slot
+        return None
 
     def _wait(self) -> Texts:
         while True:
@@ -159,7 +174,7 @@ class BatchIterator(Iterator[Batch]):
 
     def _go_on_without(self, failed: Failed) -> None:
         """Set a bad episode aside and begin anew where the consumer stands, or raise."""
-        self._bad_episodes.set_aside(failed)
+        self._bad_episodes.set_aside(failed, self._tour.plan)
         self._end()
         plan = self._bad_episodes.plan_of(self._tour.plan)
         start = self._tour.start + self._step * self._tour.cut.step_size

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
@@ -24,7 +26,6 @@ from robostream.crew import (
     map_memory,
     pack,
 )
-from robostream.decode import COUNTERS, summarise
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.batches import BatchIterator
@@ -32,7 +33,7 @@ from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.place import Place
 from robostream.loader.streaming import StreamingLeRobotDataset
-from robostream.loader.tally import Tally
+from robostream.loader.tally import Counters, Tally
 from robostream.plan import (
     Cursor,
     Cut,
@@ -102,17 +103,17 @@ class StreamingDataLoader(DataLoader[Any]):
         if num_workers is None:
             num_workers = share_of_cores(local_ranks(rank.world_size))
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
-        batch_bytes = batch_size * dataset.sample_bytes
+        batch_bytes = batch_size * dataset.layout.nbytes
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth
         self.progress = progress
         self._place = Place()
-        self._adopted = 0
+        # A place that was set on the stream and gone on from by now is not for a new loader.
+        self._adopted = dataset.place.version if dataset.place.is_used else 0
         self._crew: Crew | HomeCrew | None = None
         self._slots: BatchSlots | None = None
-        self._counters = np.zeros((max(self.num_workers, 1), len(COUNTERS)))
-        self._tally = Tally(self._decoder_stats)
+        self._count_anew()
         self._said_dropped = False
 
     @property
@@ -130,14 +131,17 @@ class StreamingDataLoader(DataLoader[Any]):
         """Return an iterator over the epoch, from where the consumer stands."""
         self._adopt()
         start, staged = self._place.next_start(), self._place.staged
+        version = self._adopted
         self._say_what_is_dropped(start)
         plan = self.stream.bad_episodes.plan_of(self.stream.plan(start.epoch))
         crew, slots = self._open()
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             self._place.deliver(cursor, staged)
-            self._tally.add(size)
             self.stream.read_by_loader = True
+            self.stream.place.is_used |= self.stream.place.version == version
+            if size:
+                self._tally.add(size)
             if cursor.epoch > start.epoch:
                 self._report(start.epoch)
 
@@ -150,7 +154,7 @@ class StreamingDataLoader(DataLoader[Any]):
             texts=self.stream.layout.texts,
             depth=self._depth,
             timeout_s=self.timeout,
-            pin_memory=self.pin_memory,
+            pin_memory=self.pin_memory and torch.cuda.is_available(),
             on_deliver=on_deliver,
             tally=self._tally,
         )
@@ -196,15 +200,30 @@ class StreamingDataLoader(DataLoader[Any]):
         self._crew = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy has workers, memory and counts of its own.
-        return self.__dict__ | {"_crew": None, "_slots": None}
+        return self.__dict__ | {"_crew": None, "_slots": None, "_place": copy.copy(self._place)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy stands where the loader did, and has workers, memory and counts of its own.
+        self.__dict__.update(state)
+        self._count_anew()
+
+    def _count_anew(self) -> None:
+        self._counters = Counters(max(self.num_workers, 1))
+        self._tally = Tally(self._counters.summary)
 
     def _adopt(self) -> None:
         """Take over a place that was set on the stream since it was last looked at."""
         if self.stream.place.version != self._adopted:
             self._adopted = self.stream.place.version
-            assert self.stream.place.last_staged is not None
-            self._place.stage(self.stream.place.last_staged)
+            self._place.stage(self._cursor_of_stream())
+
+    def _cursor_of_stream(self) -> Cursor:
+        place = self.stream.place
+        if place.taken is not None:
+            state = {"batches_consumed": place.taken[0], "batch_size": place.taken[1]}
+            return cursor_from_batches(state, self.cut, self.stream.num_frames)
+        assert place.last_staged is not None
+        return place.last_staged
 
     def _open(self) -> tuple[Crew | HomeCrew, BatchSlots]:
         """Return the workers and the memory for batches, made anew where they are missing."""
@@ -219,12 +238,12 @@ class StreamingDataLoader(DataLoader[Any]):
         most = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
         slots = BatchSlots(batches, most, config.HELD_BATCHES)
         recipe = Recipe(outfit.layout, batches, outfit.budgets, outfit.shared)
-        board = create_memory(self._counters.nbytes)
+        before = self._counters.rows
+        board = create_memory(before.nbytes)
         kept = None if outfit.shared is None else create_memory(outfit.shared.nbytes)
-        counters = map_memory(board)[: self._counters.nbytes].view(np.float64)
-        counters = counters.reshape(-1, len(COUNTERS))
-        counters[:] = self._counters
-        self._counters = counters
+        rows = map_memory(board)[: before.nbytes].view(np.float64).reshape(before.shape)
+        rows[:] = before
+        self._counters.rows = rows
         try:
             return self._hire(recipe, slots, board, kept), slots
         finally:
@@ -240,19 +259,29 @@ class StreamingDataLoader(DataLoader[Any]):
                 recipe,
                 Hello(0, 1),
                 batches=slots.memory,
-                counters=self._counters[0],
+                counters=self._counters.rows[0],
                 kept=None if kept is None else map_memory(kept),
             )
             return HomeCrew(station)
-        packed = pack(recipe)
+        packed = self._pack(recipe)
         try:
             fds = [packed, slots.fd, board]
             return Crew(self.num_workers, fds if kept is None else [*fds, kept])
         finally:
             os.close(packed)
 
-    def _decoder_stats(self) -> dict[str, float]:
-        return summarise(self._counters.sum(axis=0))
+    def _pack(self, recipe: Recipe) -> int:
+        try:
+            return pack(recipe)
+        except Exception as error:  # a user's object may do anything here
+            transform = recipe.layout.spec.image_transforms
+            if transform is None:
+                raise
+            raise SelectionError(
+                f"image_transforms={transform!r} cannot be sent to worker processes: "
+                f"{type(error).__name__}: {error}. Let it make what cannot be copied when it is "
+                "first called, put it into a module as a function, or use num_workers=0."
+            ) from error
 
     def _with_progress(self, batches: BatchIterator) -> Iterator[dict[str, Any]]:
         with tqdm(total=len(batches), unit="batch", disable=None) as bar:

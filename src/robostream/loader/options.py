@@ -8,8 +8,6 @@ import math
 import warnings
 from typing import Any
 
-from torch.utils.data import get_worker_info
-
 from robostream import config
 from robostream.errors import SelectionError
 from robostream.plan import default_lanes
@@ -78,9 +76,3 @@ def choose_depth(prefetch_factor: int | None, batch_size: int, batch_bytes: int)
     room = config.BATCH_MEMORY_BYTES // max(batch_bytes, 1) - 1
     wanted = max(config.PREFETCH_BATCHES, -(-config.PREFETCH_SAMPLES // batch_size))
     return min(max(room, 2), wanted)
-
-
-def worker_place() -> tuple[int, int]:
-    """Return this DataLoader worker's number and how many there are; (0, 1) outside of one."""
-    info = get_worker_info()
-    return (0, 1) if info is None else (info.id, info.num_workers)

@@ -32,6 +32,10 @@ class Limits:
     frame_cache_bytes: int | str
     max_files: int | None
 
+    def __post_init__(self) -> None:
+        if self.frame_cache_bytes != "auto":
+            config.parse_bytes(self.frame_cache_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Outfit:

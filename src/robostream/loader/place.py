@@ -13,6 +13,8 @@ class Place:
         cursor: The next position to deliver, and its epoch.
         staged: Where the next iterator is to begin, until one that began there has delivered.
         last_staged: What was staged last.
+        taken: Number and size of the batches taken since then, where a plain loader's were counted.
+        is_used: Whether someone, a loader too, has gone on from what was staged last.
         version: How often a place was staged.
     """
 
@@ -20,6 +22,8 @@ class Place:
         self.cursor = Cursor(0, 0)
         self.staged: Cursor | None = None
         self.last_staged: Cursor | None = None
+        self.taken: tuple[int, int] | None = None
+        self.is_used = False
         self.version = 0
 
     def next_start(self) -> Cursor:
@@ -32,21 +36,22 @@ class Place:
             return self.staged
         return self.cursor if self.cursor.position == 0 else Cursor(self.cursor.epoch + 1, 0)
 
-    def stage(self, cursor: Cursor) -> None:
+    def stage(self, cursor: Cursor, taken: tuple[int, int] | None = None) -> None:
         """Make the next iterator begin at a place."""
         self.cursor = cursor
+        self.taken = taken
         # A new object, so that an iterator can tell that this is the place it began from.
         self.staged = self.last_staged = Cursor(cursor.epoch, cursor.position)
+        self.is_used = False
         self.version += 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator begin an epoch, unless it stands there anyway.
+        """Make the next iterator begin an epoch.
 
         A loaded state in the middle of that very epoch stays, so that a loop over epochs that calls
         this goes on where the state stood.
         """
-        start = self.next_start()
-        if start.epoch != epoch or (self.staged is None and self.cursor.position):
+        if self.staged is None or self.staged.epoch != epoch or self.is_used:
             self.stage(Cursor(epoch, 0))
 
     def deliver(self, cursor: Cursor, began_from: Cursor | None) -> None:
@@ -57,3 +62,4 @@ class Place:
         self.cursor = cursor
         if self.staged is began_from:
             self.staged = None
+            self.is_used = True

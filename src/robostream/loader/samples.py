@@ -76,7 +76,8 @@ class SampleIterator:
         skipped: How many of them to leave out.
         worker: What this process holds open.
         bad_episodes: The episodes set aside, and what to do with one more.
-        on_deliver: Told how many samples of the share are behind us.
+        on_deliver: Told after each sample.
+        on_move: Told the epoch of a state that was loaded.
     """
 
     def __init__(
@@ -87,12 +88,14 @@ class SampleIterator:
         worker: Worker,
         bad_episodes: BadEpisodes,
         on_deliver: Callable[[SampleIterator], None],
+        on_move: Callable[[int], None],
     ) -> None:
         self.share = share
         self.delivered = skipped
         self._worker = worker
         self._bad_episodes = bad_episodes
         self._on_deliver = on_deliver
+        self._on_move = on_move
         self._samples: Iterator[dict[str, Any]] | None = None
 
     def __iter__(self) -> SampleIterator:
@@ -130,7 +133,8 @@ class SampleIterator:
         plan = self.share.plan.replace(epoch=state["epoch"])
         self.share = SampleShare(plan, self.share.cut, state["start"], worker, num_workers)
         self.delivered = state["delivered"]
-        self._samples = None
+        self.close()
+        self._on_move(state["epoch"])
 
     def close(self) -> None:
         """Let go of what is held for the samples to come."""
@@ -150,9 +154,8 @@ class SampleIterator:
             except BadSampleError as bad:
                 cause = bad.__cause__
                 assert isinstance(cause, Exception)
-                self._bad_episodes.set_aside(
-                    Failed(0, 0, bad.episode, bad.frame, bad.position, cause, "")
-                )
+                failed = Failed(0, 0, bad.episode, bad.frame, bad.position, cause, "")
+                self._bad_episodes.set_aside(failed, plan)
 
     def _deliver(self, tour: Tour, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
         delivery = Delivery(self._worker, tour, share.lanes)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -27,11 +29,10 @@ from robostream.loader.options import (
     check_options,
     choose_lanes,
     warn_of_ignored,
-    worker_place,
 )
 from robostream.loader.outfit import Limits, Outfit, fit_out, probe_transform
 from robostream.loader.place import Place
-from robostream.loader.plain import plain_progress
+from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator, SampleShare
 from robostream.meta import Features, LeRobotDatasetMetadata, as_location
@@ -89,6 +90,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             Ignored, with a warning that says why; other loaders have them.
     """
 
+    # What this very object has at hand; a copy begins with nothing.
+    _plan: EpochPlan | None = None
+    _worker: tuple[int, Worker] | None = None
+    _laps = 0
+
     def __init__(
         self,
         repo_id: str,
@@ -134,8 +140,6 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             decode_threads=decode_threads,
         )
         check_options(streaming=streaming, video_decode_device=video_decode_device)
-        if frame_cache_bytes != "auto":
-            config.parse_bytes(frame_cache_bytes)
         self.repo_id = repo_id
         self.meta = LeRobotDatasetMetadata(
             repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
@@ -162,11 +166,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self._limits = Limits(frame_cache_bytes, video_decoder_cache_size)
-        self._plan: EpochPlan | None = None
-        self._worker: tuple[int, Worker] | None = None
         self._agreement = EpochAgreement()
-        self._laps = 0
-        self._skip: tuple[int, int] | None = None
         self.read_by_loader = False
         self.bad_episodes = BadEpisodes(on_bad_episode)
         self.place = Place()
@@ -215,26 +215,22 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """How samples lie in a batch; a transform is tried once to see what it makes."""
         return probe_transform(SampleLayout(self.meta, self._spec))
 
-    @property
-    def sample_bytes(self) -> int:
-        """Bytes of the arrays of one sample."""
-        return self.layout.nbytes
-
     def fit_out(self, num_workers: int) -> Outfit:
         """Return what each of this rank's workers is given."""
         return fit_out(
             self.layout,
             self._selection,
             self.plan(self.place.cursor.epoch),
-            Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False),
+            self._cut,
             self._limits,
             num_workers=num_workers,
         )
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""
-        if self._plan is None:
-            self._plan = EpochPlan(
+        plan = self._plan
+        if plan is None:
+            plan = EpochPlan(
                 self._selection.lengths,
                 episodes=self._selection.episodes,
                 seed=self.seed,
@@ -243,43 +239,54 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
                 pool_size=self.episode_pool_size,
                 shuffle=self.shuffle,
             )
-        if self._plan.epoch != epoch:
-            self._plan = self._plan.replace(epoch=epoch)
-        return self._plan
+        # Threads may ask for different epochs; each goes on with what it got.
+        self._plan = plan = plan.replace(epoch=epoch)
+        return plan
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator begin `epoch`; without it epochs follow each other."""
+        """Make the next iterator, also of loaders over this stream, begin `epoch`.
+
+        A loaded state that stands in that epoch and was not gone on from yet stays.
+        """
+        self.place.is_used |= self._agreement.last(self.place.version) >= 0
         self.place.set_epoch(config.whole_number(epoch, "epoch", least=0))
 
     def __iter__(self) -> SampleIterator:
-        worker, num_workers = worker_place()
         info = get_worker_info()
-        began_from = self.place.staged
-        start = self.place.next_start()
-        if info is not None:
+        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        began_from, start = self.place.staged, self.place.next_start()
+        share = SampleShare(self.plan(start.epoch), self._cut, start.position, worker, num_workers)
+        taken = (0, 1) if began_from is None else self.place.taken or (0, 1)
+        progress = plain_progress(share, *taken)
+        first = progress.share.plan.epoch
+        if info is None:
+            key = None
+            epoch = max(first, self._agreement.last(self.place.version) + 1)
+        else:
             # A copy of the dataset in a plain loader's worker: it must agree with the others.
-            seed = info.seed - info.id
-            epoch = self._agreement.epoch_of(self.place.version, seed, self._laps, start.epoch)
+            key = self.place.version, info.seed - info.id, self._laps
+            epoch = self._agreement.epoch_of(*key, first)
             self._laps += 1
-            start = start if epoch == start.epoch else Cursor(epoch, 0)
-        cut = Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False)
-        share = SampleShare(self.plan(start.epoch), cut, start.position, worker, num_workers)
-        skipped = 0
-        if self._skip is not None and began_from is not None and start == began_from:
-            role = plain_progress(share, *self._skip)
-            share, skipped = role.share, role.samples
+        if epoch != first:
+            share = SampleShare(self.plan(epoch), self._cut, 0, worker, num_workers)
+            progress = PlainProgress(share, 0)
 
         def on_deliver(iterator: SampleIterator) -> None:
-            self._skip = None
-            self.read_by_loader = False
-            self.place.deliver(iterator.cursor(), began_from)
+            if key is None:
+                self.read_by_loader = False
+                self.place.deliver(iterator.cursor(), began_from)
+
+        def on_move(epoch: int) -> None:
+            if key is not None:
+                self._agreement.move(*key, epoch)
 
         return SampleIterator(
-            share,
-            skipped=skipped,
+            progress.share,
+            skipped=progress.samples,
             worker=self._open_worker(num_workers),
             bad_episodes=self.bad_episodes,
             on_deliver=on_deliver,
+            on_move=on_move,
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -305,8 +312,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         if _IN_WORKER in state:
             return
         if "batches_consumed" in state:
-            self._skip = check_batches(state)
-            self.place.stage(Cursor(0, 0))
+            self.place.stage(Cursor(0, 0), check_batches(state))
         else:
             self.place.stage(self.check_state(state))
 
@@ -344,9 +350,21 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self._worker = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy stands where this one does and opens its own files.
-        own = {"_plan": None, "_worker": None, "_laps": 0}
+        # A copy stands where this one does, goes its own way and opens its own files.
+        own = {
+            "_plan": None,
+            "_worker": None,
+            "_laps": 0,
+            "_agreement": self._agreement.for_copy(),
+            "place": copy.copy(self.place),
+            "bad_episodes": copy.copy(self.bad_episodes),
+        }
         return self.__dict__ | own
+
+    @property
+    def _cut(self) -> Cut:
+        """The rank's share, sample by sample."""
+        return Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False)
 
     def _check_own_place(self) -> None:
         if self.read_by_loader:
@@ -354,7 +372,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
                 "a StreamingDataLoader reads this stream and knows where the run stands: save "
                 "loader.state_dict() instead of stream.state_dict()"
             )
-        if self._agreement.has_begun(self.place.version):
+        if self._agreement.last(self.place.version) >= 0:
             raise StateError(
                 "the samples were delivered by worker processes of a plain DataLoader, whose "
                 "progress the dataset cannot see. Use StreamingDataLoader, or torchdata's "
@@ -366,7 +384,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """Return what this process builds samples with; a fork opens its own."""
         if self._worker is None or self._worker[0] != os.getpid():
             outfit = self.fit_out(num_workers)
-            budgets = outfit.budgets
+            # Nobody else sees what this process keeps, also where it would hold all pictures.
+            own_bytes = outfit.frames.nbytes // num_workers
+            budgets = dataclasses.replace(outfit.budgets, frame_bytes=own_bytes)
             duties = Duties(0, 1, len(outfit.layout.cameras))
             self._worker = os.getpid(), Worker(outfit.layout, duties, budgets)
         return self._worker[1]

@@ -7,6 +7,21 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
+from robostream.decode import COUNTERS, summarise
+
+
+class Counters:
+    """The decoder's counters of a loader, a row for each worker."""
+
+    def __init__(self, num_workers: int) -> None:
+        self.rows = np.zeros((num_workers, len(COUNTERS)))
+
+    def summary(self) -> dict[str, float]:
+        """Return the counters of all workers together."""
+        return summarise(self.rows.sum(axis=0))
+
 
 class Tally:
     """Counts of the running epoch and of all epochs.

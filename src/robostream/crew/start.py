@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting and ending the processes of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+from robostream.crew.channel import Channel
+
+_BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from robostream.crew.program import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+)
+# A thread pool of each numeric library in each worker would fight over the cores.
+_QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# A worker that is in the middle of a long batch is killed after this time.
+_END_S = 1.0
+
+
+def start_worker() -> tuple[Channel, subprocess.Popen[bytes]]:
+    """Return a new worker process and the channel to it."""
+    channel, theirs = Channel.pair()
+    with theirs:
+        path = json.dumps([str(folder) for folder in sys.path])
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _BOOT, path, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=os.environ | _QUIET,
+                # Ctrl-C at a terminal goes to a whole group of processes; not to workers.
+                start_new_session=True,
+            )
+        except BaseException:
+            channel.close()
+            raise
+    return channel, process
+
+
+def end_workers(
+    process: int, workers: list[subprocess.Popen[bytes]], channels: list[Channel]
+) -> None:
+    """Close all channels; in the process that started the workers, see that they are gone."""
+    for channel in channels:
+        channel.close()
+    if process != os.getpid():
+        for worker in workers:
+            worker.returncode = 0  # another process's child: not ours to wait for
+        return
+    until = time.monotonic() + _END_S
+    for worker in workers:
+        try:
+            worker.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.wait()

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stream in torch's own DataLoader: every epoch is whole, whatever was read before it."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from robostream import StreamingLeRobotDataset
+from tests.loader.streams import blind_stream, flat, indices, open_loader
+
+FRAMES = list(range(62))
+CONTEXTS = ["fork", "forkserver"]
+
+
+def plain(stream: StreamingLeRobotDataset, workers: int, **options: Any) -> DataLoader[Any]:
+    settings: dict[str, Any] = {"multiprocessing_context": "forkserver"} if workers else {}
+    return DataLoader(stream, batch_size=5, num_workers=workers, **(settings | options))
+
+
+@pytest.mark.parametrize("workers", [0, 2, 3])
+def test_an_epoch_after_a_peek_is_whole(workers: int) -> None:
+    """`next(iter(stream))` before, between and after."""
+    stream = blind_stream()
+    loader = plain(stream, workers)
+    epochs = []
+    for _ in range(3):
+        next(iter(stream))
+        epochs.append(flat(loader))
+
+    assert [sorted(epoch) for epoch in epochs] == [FRAMES] * 3
+    assert len(set(map(tuple, epochs))) == 3
+
+
+def test_epochs_with_other_loaders_in_between_are_whole_and_differ() -> None:
+    """Another loader, another number of workers, none at all, the stream itself."""
+    stream = blind_stream()
+    epochs = [flat(plain(stream, workers)) for workers in (2, 3, 0, 1, 0)]
+    epochs.append([sample["index"].item() for sample in stream])
+    epochs.append(flat(plain(stream, 2)))
+
+    assert [sorted(epoch) for epoch in epochs] == [FRAMES] * 7
+    assert len({tuple(epoch) for epoch in epochs}) == 7
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_train_and_validation_over_one_stream(context: str) -> None:
+    """Two loaders with workers, one inside the other's loop."""
+    stream = blind_stream()
+    train = plain(stream, 2, multiprocessing_context=context)
+    valid = plain(stream, 1, multiprocessing_context=context)
+    found = []
+    for number, batch in enumerate(train):
+        found += batch["index"].tolist()
+        if number in (1, 5):
+            assert sorted(flat(valid)) == FRAMES
+
+    assert sorted(found) == FRAMES
+    assert sorted(flat(train)) == FRAMES
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_kept_workers_left_early_begin_a_whole_epoch(context: str) -> None:
+    """Persistent workers agree on the next epoch wherever each of them was."""
+    loader = plain(blind_stream(), 2, persistent_workers=True, multiprocessing_context=context)
+    epochs = []
+    for batches in (1, 3, None, 2, None):
+        epoch = [i for batch in islice(loader, batches) for i in batch["index"].tolist()]
+        epochs.append(epoch)
+
+    assert sorted(epochs[2]) == sorted(epochs[4]) == FRAMES
+    assert epochs[2] != epochs[4]
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_copies_of_a_stream_stand_apart(way: str) -> None:
+    """A copy goes on where the original stood; then neither skips what the other reads."""
+    stream = blind_stream()
+    flat(plain(stream, 2))
+    twin = COPIES[way](stream)
+    ours, theirs = (flat(plain(one, 2)) for one in (stream, twin))
+
+    assert sorted(ours) == FRAMES
+    assert ours == theirs
+    assert flat(plain(stream, 2)) == flat(plain(twin, 2)) != ours
+
+
+def read_epoch(stream: StreamingLeRobotDataset, results: Any) -> None:
+    results.put([sample["index"].item() for sample in stream])
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_stream_in_a_process_of_ones_own(context: str) -> None:
+    """Outside of a DataLoader a process that gets the stream reads all of it."""
+    how = multiprocessing.get_context(context)
+    stream, results = blind_stream(), how.SimpleQueue()
+    next(iter(stream))
+    processes = [how.Process(target=read_epoch, args=(stream, results)) for _ in "ab"]
+    for process in processes:
+        process.start()
+    found = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+
+    assert [sorted(epoch) for epoch in found] == [FRAMES] * 2
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_set_on_the_stream_reaches_the_next_epoch(workers: int) -> None:
+    """set_epoch and load_state_dict between epochs count, also the same epoch again."""
+    stream = blind_stream()
+    loader = plain(stream, workers)
+    first = flat(loader)
+    flat(loader)
+    again = []
+    for _ in range(2):
+        stream.set_epoch(0)
+        again.append(flat(loader))
+    state = open_loader(blind_stream(), 20)
+    next(iter(state))
+    stream.load_state_dict(state.state_dict())
+
+    assert again == [first] * 2
+    assert len(flat(loader)) == 42
+    assert sorted(flat(loader)) == FRAMES
+
+
+@pytest.mark.parametrize("consumed", [0, 4, 13, 30])
+def test_batches_consumed_go_on_into_later_epochs(consumed: int) -> None:
+    """Resumed by a count of batches, this epoch and the next are those of the run before."""
+    loader = plain(blind_stream(), 2)
+    epochs = [indices(loader) for _ in range(4)]
+    batches = [batch for epoch in epochs for batch in epoch]
+    stream = blind_stream()
+    stream.load_state_dict({"batches_consumed": consumed, "batch_size": 5})
+    resumed = plain(stream, 2)
+
+    number = len(epochs[0])
+    left = number - consumed % number
+    assert indices(resumed) == batches[consumed : consumed + left]
+    assert indices(resumed) == batches[consumed + left : consumed + left + number]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_resumed_late_goes_on_to_the_next_epoch(workers: int) -> None:
+    """The epoch after the one of the state follows it."""
+    loader = StatefulDataLoader(blind_stream(), batch_size=5, num_workers=workers)
+    for _ in range(3):
+        list(loader)
+    iterator = iter(loader)
+    for _ in range(4):
+        next(iterator)
+    state = loader.state_dict()
+    rest, following = indices(iterator), indices(loader)
+    resumed = StatefulDataLoader(blind_stream(), batch_size=5, num_workers=workers)
+    resumed.load_state_dict(state)
+
+    assert indices(resumed) == rest
+    assert indices(resumed) == following
+
+
+def test_a_repeated_torch_seed_repeats_the_epoch() -> None:
+    """Workers find their epoch by the seed torch draws; the same seed is the same epoch."""
+    loader = plain(blind_stream(), 2)
+    epochs = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        epochs.append(flat(loader))
+
+    assert epochs[0] == epochs[1]
+    assert sorted(epochs[0]) == FRAMES
+    assert flat(loader) != epochs[0]

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole programs: however they start, run and end, workers come along and leave no trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.loader.programs import HEAD, is_alive, run, start, wait_until
+from tests.loader.streams import AV1
+
+FRAMES = "assert frames(loader) == list(range(62))\n"
+
+
+def started_workers(program: subprocess.Popen[str]) -> list[int]:
+    """The workers a program prints once it runs."""
+    assert program.stdout is not None
+    return [int(pid) for pid in program.stdout.readline().split()]
+
+
+LOOP = """
+loader = open_loader(2)
+batches = iter(loader)
+next(batches)
+print(*loader._crew.pids, flush=True)
+while True:
+    for batch in loader:
+        pass
+"""
+
+
+@pytest.mark.parametrize("fork", ["", "if os.fork() == 0: time.sleep(60)\n"])
+def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
+    """Kill -9 leaves no worker, also where a fork of the consumer holds the channels open."""
+    program = start(LOOP.replace("print", f"{fork}print"))
+    workers = started_workers(program)
+    assert len(workers) == 2
+    os.kill(program.pid, signal.SIGKILL)
+    program.wait()
+
+    assert wait_until(lambda: not any(map(is_alive, workers)), 5)
+    if fork:
+        os.killpg(program.pid, signal.SIGKILL)
+    program.communicate()
+
+
+def test_workers_that_wait_end_with_a_killed_consumer_too() -> None:
+    """An idle worker does not outlive its consumer."""
+    program = start(LOOP.split("while True")[0] + "batches.close()\ntime.sleep(60)")
+    workers = started_workers(program)
+    os.kill(program.pid, signal.SIGKILL)
+    program.communicate()
+
+    assert wait_until(lambda: not any(map(is_alive, workers)), 3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ctrl_c_ends_the_program(workers: int) -> None:
+    """An interrupt is one KeyboardInterrupt in the program; workers end and print nothing."""
+    program = start(LOOP.replace("open_loader(2)", f"open_loader({workers})"))
+    pids = started_workers(program)
+    # An interrupt that arrives inside a finaliser is dropped by Python, so people press it twice.
+    for _ in range(6):
+        os.killpg(program.pid, signal.SIGINT)
+        try:
+            _, errors = program.communicate(timeout=5)
+            break
+        except subprocess.TimeoutExpired:
+            continue
+
+    assert program.returncode not in (None, 0)
+    assert errors.count("Traceback") == errors.count("KeyboardInterrupt") == 1
+    assert not any(map(is_alive, pids))
+
+
+def test_ctrl_c_while_workers_start_is_quiet() -> None:
+    """Workers that have not come far yet do not complain either."""
+    program = start("print(flush=True)\nloader = open_loader(2)\nfor batch in loader: pass")
+    started_workers(program)
+    wait_until(lambda: len(children(program.pid)) == 2, 10)
+    pids = children(program.pid)
+    os.killpg(program.pid, signal.SIGINT)
+    _, errors = program.communicate(timeout=20)
+
+    assert errors.count("Traceback") <= 1
+    assert not any(map(is_alive, pids))
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def test_after_an_interrupt_the_next_loop_is_right() -> None:
+    """Whenever Ctrl-C comes, loops after it deliver what they should, and nothing hangs."""
+    run("""
+loader, interrupts = open_loader(2, batch_size=1), 0
+threading.Thread(target=lambda: [
+    (time.sleep(0.003 + 0.0007 * (n % 17)), os.kill(os.getpid(), signal.SIGINT)) for n in range(120)
+], daemon=True).start()
+sys.unraisablehook = lambda hook: None    # Python drops interrupts inside finalisers
+until = time.monotonic() + 4
+while time.monotonic() < until:
+    try:
+        loader.set_epoch(0)
+        for batch in loader:
+            pass
+    except KeyboardInterrupt:
+        interrupts += 1
+assert interrupts > 20, interrupts
+loader.set_epoch(0)
+assert frames(loader) == list(range(62))
+""")
+
+
+OPEN_AT_THE_END = """
+def used(loader, batches=1):
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator)
+    return iterator
+
+loaders = [open_loader({workers}) for _ in range(6)]
+read, unread = used(loaders[0]), iter(loaders[1])
+cycle = [used(loaders[2])]
+cycle.append(cycle)
+thread = threading.Thread(target=frames, args=(loaders[3],))
+thread.start()
+thread.join()
+held = [batch for batch, _ in zip(loaders[4], "ab")]
+closed = used(loaders[5])
+pids = [pid for loader in loaders for pid in loader._crew.pids]
+loaders[5].close()
+print(*pids)
+for batch in loaders[0]:
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_programs_end_without_a_word(workers: int) -> None:
+    """Whatever is open at the end of a script: no hang, no orphan, nothing on stderr."""
+    strict = [sys.executable, "-W", "error", "-X", "dev", "-c"]
+    pids = run(OPEN_AT_THE_END.format(workers=workers), python=strict).split()
+
+    assert len(pids) == 6 * workers
+    assert not any(is_alive(int(pid)) for pid in pids)
+
+
+def test_a_daemon_threads_loop_ends_with_the_program_without_a_word() -> None:
+    """The workers are ended under its hands, and it does not complain."""
+    run("""
+loaders = [open_loader(1) for _ in range(4)]
+def loop(loader):
+    while True:
+        frames(loader)
+for loader in loaders:
+    threading.Thread(target=loop, args=(loader,), daemon=True).start()
+time.sleep(2)
+""")
+
+
+def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
+    """The user's traceback is all there is to see."""
+    program = start("loader = open_loader(2)\nfor batch in loader: raise RuntimeError('mine')")
+    _, errors = program.communicate(timeout=30)
+
+    assert program.returncode == 1
+    assert errors.count("Traceback") == 1
+    assert errors.endswith("RuntimeError: mine\n")
+
+
+def test_a_script_needs_no_main_guard(tmp_path: Path) -> None:
+    """Workers do not run the script again; functions of it reach them."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        HEAD
+        + """
+print("run")
+SCALE = 2
+def halve(picture):
+    return picture[:, ::SCALE, ::SCALE]
+loader = open_loader(2, camera_keys=None, image_transforms=halve)
+assert next(iter(loader))["observation.images.top"].shape == (4, 3, 24, 32)
+"""
+    )
+    done = subprocess.run(
+        [sys.executable, str(script), str(AV1)], capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.stdout, done.stderr) == ("run\n", "")
+
+
+def test_a_script_may_come_from_standard_input() -> None:
+    """`python -` works, transforms included."""
+    code = (
+        HEAD
+        + "loader = open_loader(2, camera_keys=None, image_transforms=lambda p: p[:1])\n"
+        + "assert next(iter(loader))['observation.images.top'].shape[1] == 1\n"
+        + FRAMES
+    )
+    done = subprocess.run(
+        [sys.executable, "-", str(AV1)], input=code, capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FORK = """
+loader = open_loader({workers}, batch_size=1)
+batches = iter(loader)
+head = [next(batches)["index"].item() for _ in range(9)]
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        try:
+            next(batches)
+        except RuntimeError as error:
+            assert "fork" in str(error), error
+        loader.set_epoch(3)
+        for _ in range(2):
+            assert frames(loader) == list(range(62))
+        pids = loader._crew.pids
+        loader.close()
+        code = 0
+    finally:
+        os._exit(code)
+time.sleep(0.2)
+head += [next(batches)["index"].item() for _ in range(20)]
+assert os.waitpid(child, 0)[1] == 0
+head += [batch["index"].item() for batch in batches]
+assert sorted(head) == list(range(62)), head
+print(head)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_fork_has_workers_of_its_own(workers: int) -> None:
+    """A forked child iterates an inherited loader, and the parent's iterator does not notice."""
+    strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # Python 3.12 warns of any fork
+    forked = run(FORK.format(workers=workers), python=[sys.executable, *strict, "-c"])
+    alone = run(
+        f"loader = open_loader({workers}, batch_size=1)\n"
+        "print([batch['index'].item() for batch in loader])"
+    )
+
+    assert forked == alone
+
+
+def test_an_iterator_over_the_stream_goes_on_in_a_fork_and_outside() -> None:
+    """Parent and child each deliver what is left, with the right pictures."""
+    run("""
+import torch
+from robostream import LeRobotDataset
+items = LeRobotDataset("some/name", root=sys.argv[1], return_uint8=True)
+samples = iter(open_loader(0, camera_keys=None).stream)
+seen = [next(samples)["index"].item() for _ in range(9)]
+child = os.fork()
+code = 1
+try:
+    for sample in samples:
+        seen.append(sample["index"].item())
+        if len(seen) % 5 == 0:
+            for camera in items.meta.camera_keys:
+                assert torch.equal(sample[camera], items[seen[-1]][camera])
+    assert sorted(seen) == list(range(62))
+    code = 0
+finally:
+    if child == 0:
+        os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+""")
+
+
+@pytest.fixture(scope="module")
+def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of 280 video files."""
+    root = tmp_path_factory.mktemp("many") / "dataset"
+    sizes = ["--episodes", "140", "--cameras", "2", "--size", "64x64"]
+    lengths = ["--frames", "4:5", "--video-file-mb", "0.001"]
+    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(root), *sizes, *lengths]
+    subprocess.run(command, check=True, capture_output=True)
+    assert len(list(root.rglob("*.mp4"))) > 256
+    return root
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_few_files_may_be_open(many_files: Path, workers: int) -> None:
+    """With `ulimit -n 256` a dataset of more video files than that works."""
+    limited = ["bash", "-c", 'ulimit -n 256; exec "$0" -c "$@"', sys.executable]
+    code = f"loader = open_loader({workers}, camera_keys=None)\nn = loader.stream.num_frames\n"
+    run(code + "assert frames(loader) == list(range(n))", root=many_files, python=limited)
+
+
+@pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit")
+def test_address_space_may_be_limited() -> None:
+    """A limit on virtual memory is no obstacle."""
+    limited = ["prlimit", f"--as={8 << 30}", sys.executable, "-c"]
+    run("loader = open_loader(2, camera_keys=None)\n" + FRAMES, python=limited)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches lie in memory shared with workers; what the consumer holds is never written to again."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+
+from robostream import LeRobotDataset, StreamingDataLoader, config
+from robostream.errors import WorkerError
+from tests.loader.streams import (
+    AV1,
+    assert_equals_map_style,
+    blind_stream,
+    flat,
+    indices,
+    open_loader,
+    open_stream,
+)
+
+TOP = "observation.images.top"
+FRAMES = list(range(62))
+
+
+@pytest.fixture(scope="module")
+def items() -> LeRobotDataset:
+    return LeRobotDataset("some/name", root=AV1, return_uint8=True)
+
+
+def free_slots(loader: StreamingDataLoader) -> int:
+    assert loader._slots is not None
+    return len(loader._slots._free)
+
+
+HOLDS = {
+    "a view": lambda batch: batch[TOP][1:2, :, ::2],
+    "another shape": lambda batch: batch[TOP].reshape(-1),
+    "numpy": lambda batch: torch.from_numpy(batch[TOP].numpy()[0]),
+    "one small tensor": lambda batch: batch["timestamp"],
+    "the batch": lambda batch: batch[TOP],
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("hold", HOLDS)
+def test_what_is_held_is_not_written_again(hold: str, workers: int) -> None:
+    """A batch, a view of one tensor, or its memory seen by numpy stays what it was."""
+    loader = open_loader(open_stream(), 4, num_workers=workers)
+    for most in (2, 100):  # within what may be held, and beyond
+        kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for batch in loader:
+            part = HOLDS[hold](batch)
+            kept = [*kept, (part, part.clone())][-most:]
+            del batch, part
+
+        assert all(torch.equal(part, copy) for part, copy in kept)
+
+
+def test_a_tensor_handed_to_another_thread_is_not_written_again() -> None:
+    """The last to hold it may be any thread."""
+    loader = open_loader(open_stream(), 2, num_workers=2)
+    wrong: list[int] = []
+
+    def use(picture: torch.Tensor, copy: torch.Tensor) -> None:
+        time.sleep(random.random() / 20)
+        if not torch.equal(picture, copy):
+            wrong.append(1)
+
+    for batch in loader:
+        picture = batch[TOP]
+        threading.Thread(target=use, args=(picture, picture.clone())).start()
+        del batch, picture
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join()
+
+    assert not wrong
+    assert sorted(flat(loader)) == FRAMES
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_list_of_all_batches_is_right_and_said_once(
+    items: LeRobotDataset, workers: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Batches beyond those that may be held are copies; memory of slots does not grow."""
+    loader = open_loader(open_stream(), 2, num_workers=workers)
+    epochs = [list(loader) for _ in range(2)]
+    for batches in epochs:
+        assert sorted(flat(batches)) == FRAMES
+        for batch in batches:
+            assert_equals_map_style(batch, items)
+
+    assert caplog.text.count("copied into memory of their own") == 1
+    total = config.LIVE_ITERATORS * loader._depth + config.HELD_BATCHES
+    assert free_slots(loader) == total - config.HELD_BATCHES
+
+
+def test_slots_come_back() -> None:
+    """When nothing is held and no iterator lives, every slot is free."""
+    loader = open_loader(blind_stream(), 2, num_workers=2)
+    iterator = iter(loader)
+    total = config.LIVE_ITERATORS * loader._depth + config.HELD_BATCHES
+    held = list(islice(iterator, 6))
+    list(islice(iter(loader), 3))
+    del held, iterator
+    gc.collect()
+    assert loader._crew is not None
+    loader._crew.settle()
+
+    assert free_slots(loader) == total
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_as_many_iterators_as_stated_live_at_a_time(workers: int) -> None:
+    """Several iterators take turns; one more is told what to do; dropping one makes room."""
+    loader = open_loader(blind_stream(), 2, num_workers=workers, prefetch_factor=2)
+    live = [iter(loader) for _ in range(config.LIVE_ITERATORS)]
+    expected = indices(open_loader(blind_stream(), 2))
+    held = [next(iterator) for iterator in live for _ in range(2)]
+    with pytest.raises(WorkerError, match="in use by iterators that are still alive"):
+        for _ in iter(loader):
+            pass
+    rest = [indices(iterator) for iterator in live]
+
+    assert rest == [expected[2:]] * len(live)
+    assert indices(held) == expected[:2] * len(live)
+    assert sorted(flat(loader)) == FRAMES
+
+
+def slow_and_random(picture: Any) -> Any:
+    """Some pictures take their time, so that workers still write when an iterator is closed."""
+    time.sleep(0.02 * torch.rand(()).item() ** 8)
+    return picture
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_slots_of_an_iterator_left_early_wait_for_all_workers(
+    items: LeRobotDataset, workers: int
+) -> None:
+    """Many early exits while slow workers write: every later batch equals the map-style items."""
+    # With several lanes a place in the batch is another worker's from step to step.
+    stream = open_stream(image_transforms=slow_and_random, lanes=5)
+    loader = open_loader(stream, 3, num_workers=workers, prefetch_factor=3)
+    rng = random.Random(workers)
+    for _ in range(40):
+        for batch in islice(loader, rng.randint(0, 3)):
+            assert_equals_map_style(batch, items)
+    found = []
+    for batch in loader:
+        assert_equals_map_style(batch, items)
+        found += batch["index"].tolist()
+
+    assert sorted(found) == FRAMES
+
+
+def test_a_loop_inside_a_loop_delivers_both() -> None:
+    """An inner loop over the same loader ends neither the outer one nor its batches."""
+    expected = indices(open_loader(blind_stream(), 8))
+    loader = open_loader(blind_stream(), 8, num_workers=2)
+    outer = []
+    for batch in loader:
+        outer.append(batch["index"].tolist())
+        assert sorted(flat(loader)) == FRAMES
+
+    assert outer == expected
+
+
+@pytest.mark.parametrize("prefetch_factor", [1, 40, 400])
+def test_any_number_of_batches_ahead(prefetch_factor: int) -> None:
+    """More messages than a socket holds do not stop anybody."""
+    loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=prefetch_factor)
+    live = [iter(loader) for _ in range(4)]
+    time.sleep(0.2)
+
+    assert [sorted(flat(iterator)) for iterator in live] == [FRAMES] * 4
