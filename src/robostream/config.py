@@ -42,7 +42,7 @@ VIDEO_DECODER_CACHE_SIZE = 1024
 STRETCH_FRAMES = 32
 # Batches, and samples, built ahead of the one being consumed.
 PREFETCH_BATCHES = 4
-PREFETCH_SAMPLES = 128
+PREFETCH_SAMPLES = 256
 # Batches a consumer may hold before it is given copies.
 HELD_BATCHES = 3
 # Memory to build batches ahead in; large batches are built fewer ahead, but at least two.

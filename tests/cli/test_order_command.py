@@ -66,7 +66,7 @@ def test_scripts_read_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["order", "--compare", first, second, "--json"]) == 1
     comparison = json.loads(capsys.readouterr().out)
 
-    assert comparison["settings"] == ["seed: 0, 1"]
+    assert comparison["settings"] == ["seed: 42, 1"]
     assert comparison["fork"][0]["step"] == 0
 
 

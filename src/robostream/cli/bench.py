@@ -16,7 +16,7 @@ EXAMPLES = """\
 """
 # Each is a module of robostream.bench with TITLE and run(quick: bool) -> JSON-able dict; it prints
 # its own table.
-CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "decode", "loader")
+CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "node", "decode", "loader")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
