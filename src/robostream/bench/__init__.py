@@ -1,5 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measurements that print ratios against a reference."""
+"""Measurements that print ratios against a reference.
+
+table.py         plain text tables, and what a result says about its machine
+datasets.py      synthetic datasets, made once and used again
+memory.py        the memory of this process and those it started
+floor.py         the floor: decoding the same videos with nothing else
+peer.py          the peer: a map-style dataset as most are written
+decode.py        `bench decode`: random access on one thread
+loader.py        `bench loader`: the whole loader
+loader_cases.py  its datasets, samples and goals
+loader_run.py    the process it starts for each measurement
+meta.py          `bench meta`: loading the metadata
+meta_folder.py   the meta/ folder of an imagined dataset
+meta_load.py     the process it starts for each measurement
+plan.py          `bench plan`: start-up, memory, positions and seeks
+resume.py        `bench resume`: a resume at the start and near the end of an epoch
+shuffle.py       `bench shuffle`: shuffle quality by pool size
+"""
 
 from robostream.bench.floor import decode_floor
 from robostream.bench.table import format_table, machine

@@ -9,8 +9,8 @@ from dataclasses import replace
 from robostream.assemble import RowReader, read_picture
 from robostream.errors import DataFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.tools.diagnose_file import Problem, check_file, read_errors, unreadable
-from robostream.tools.diagnose_records import CameraCheck, Rate, summarise_picture
+from robostream.tools.diagnose.file import Problem, check_file, read_errors, unreadable
+from robostream.tools.diagnose.records import CameraCheck, Rate, summarise_picture
 
 _CURE = "Copy or download the file again, or record the episode anew."
 

@@ -9,8 +9,8 @@ from av.codec.hwaccel import HWAccel
 
 from robostream.decode import CodecConfig, FrameIndex
 from robostream.fetch import ByteSource
-from robostream.tools.diagnose_file import read_errors
-from robostream.tools.diagnose_gpu import Gpu, GpuDecoding
+from robostream.tools.diagnose.file import read_errors
+from robostream.tools.diagnose.gpu import Gpu, GpuDecoding
 
 
 def config_of(index: FrameIndex, frame: int) -> CodecConfig:

@@ -16,18 +16,18 @@ from robostream.decode import FrameEngine, FrameIndex
 from robostream.errors import FrameTimestampError, VideoFileError
 from robostream.fetch import ByteSource, open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.tools.diagnose_file import FileCheck, Problem, check_file, read_errors, unreadable
-from robostream.tools.diagnose_gpu import Gpu
-from robostream.tools.diagnose_probe import config_of, decode_one, open_context, try_gpu
-from robostream.tools.diagnose_records import (
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, read_errors, unreadable
+from robostream.tools.diagnose.gpu import Gpu
+from robostream.tools.diagnose.probe import config_of, decode_one, open_context, try_gpu
+from robostream.tools.diagnose.records import (
     CameraCheck,
     Picture,
     Rate,
     Span,
     summarise_picture,
 )
-from robostream.tools.diagnose_software import has_decoder
-from robostream.tools.diagnose_stream import codec_tag, describe_stream
+from robostream.tools.diagnose.software import has_decoder
+from robostream.tools.diagnose.stream import codec_tag, describe_stream
 
 Int64s = npt.NDArray[np.int64]
 

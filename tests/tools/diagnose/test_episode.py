@@ -22,10 +22,10 @@ from robostream.errors import SelectionError
 from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.tools import Address, Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
-from robostream.tools.diagnose_gpu import Gpu
-from robostream.tools.diagnose_software import explain_import
-from robostream.tools.diagnose_stream import describe_gops
-from robostream.tools.diagnose_video import lacking_decoder
+from robostream.tools.diagnose.gpu import Gpu
+from robostream.tools.diagnose.software import explain_import
+from robostream.tools.diagnose.stream import describe_gops
+from robostream.tools.diagnose.video import lacking_decoder
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 NAME = "h264_bframes"

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robostream import config
-from robostream.tools.scene import (
+from robostream.tools.synth.scene import (
     ALL_TASKS,
     CAMERA_NAMES,
     EpisodeScript,
@@ -30,10 +30,10 @@ from robostream.tools.scene import (
     render_depth,
     write_script,
 )
-from robostream.tools.scene.arm import forward, inverse
-from robostream.tools.scene.robot import bones
+from robostream.tools.synth.scene.arm import forward, inverse
+from robostream.tools.synth.scene.robot import bones
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 SEEDS = st.integers(0, 2**31)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.diagnose_file import FileCheck, Problem
-from robostream.tools.diagnose_gpu import GpuDecoding
+from robostream.tools.diagnose.file import FileCheck, Problem
+from robostream.tools.diagnose.gpu import GpuDecoding
 
 # A picture with no value above this share of the range is black to the eye.
 _BLACK_SHARE = 0.02

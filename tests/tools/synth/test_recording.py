@@ -20,9 +20,9 @@ from PIL import Image
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
-from robostream.tools.synth import DEPTH_KEY, frames_of, image_key, script_of
+from robostream.tools.synth.recording import DEPTH_KEY, frames_of, image_key, script_of
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 SMALL = SynthSpec(
     episodes=3,
     min_frames=6,
