@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robostream.plan import Cut, EpochPlan, Ints, head_of_lane, walk
-from robostream.stream import STEP_FRAMES, Duties
+from robostream.stream import Duties
 from robostream.stream.agenda import Tour, first_place, walk_agenda
 from robostream.stream.lane_work import LaneWork, Share
 from robostream.stream.reel import Clock, Reel
@@ -67,16 +67,11 @@ class Rehearsal:
             self.delivered[step, place, str(reel.camera)] += 1
 
     def _run_ahead(self, work: LaneWork, head: int) -> None:
-        for reel, stop in work.run_ahead(head):
+        for reel, first, stop in work.run_ahead(head):
+            assert first >= 0
             assert stop <= len(reel)
-            for picture in range(reel.ahead, stop):
-                assert (reel, picture) not in self.decoded_ahead
-                self.decoded_ahead.add((reel, picture))
-            if stop > reel.ahead:
-                begin = next(p.begin for p in work._pieces.values() if reel in p.reels)
-                last = begin + reel.first + stop - 1 - WINDOWS[reel.camera][1]
-                assert last < head + STEP_FRAMES
-                reel.ahead = stop
+            # A lane is a circle: where it was entered, decoding comes by at both ends of the epoch.
+            self.decoded_ahead.update((reel, picture) for picture in range(first, stop))
 
     def _spans(self) -> list[int]:
         return np.diff(self.tour.plan.line.starts).tolist()

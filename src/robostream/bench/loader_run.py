@@ -58,7 +58,7 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
         "wait_s": stats["dataloading_s"],
         "frame_cache_bytes": frames.nbytes,
         "frame_cache_reason": frames.reason,
-        "batch_bytes": options["batch_size"] * stream.sample_bytes,
+        "batch_bytes": options["batch_size"] * stream.layout.nbytes,
         "lanes": stream.lanes,
         "tree_bytes": tree_bytes(),
     }

@@ -42,6 +42,7 @@ def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape
     shapes = [image_shape(features[key]) for key in keys]
     return SharedShape(
         episodes=selection.episodes,
+        cameras=tuple(keys),
         starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
         sizes=tuple((width, height) for _, height, width in shapes),
         slot_bytes=tuple(
@@ -51,7 +52,7 @@ def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape
 
 
 def choose_frame_budget(
-    asked: int | str, shape: SharedShape, needed: int, *, memory: int, ranks: int
+    asked: int | str, shape: SharedShape, needed: int, *, memory: int, ranks: int, on_disk: bool
 ) -> FrameBudget:
     """Return how much memory decoded pictures get. Pure.
 
@@ -61,8 +62,11 @@ def choose_frame_budget(
         needed: Bytes with which a conveyor decodes every picture once.
         memory: Bytes this process may use.
         ranks: How many ranks share them.
+        on_disk: Whether pictures are kept in a file instead.
     """
     whole = shape.nbytes if any(shape.slot_bytes) else 0
+    if on_disk and whole:
+        return FrameBudget(0, True, f"{config.format_bytes(whole)} of them are kept on disk")
     if asked != "auto":
         nbytes = config.parse_bytes(asked)
         return FrameBudget(nbytes, 0 < whole <= nbytes, "as asked for")

@@ -31,6 +31,7 @@ from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.batches import BatchIterator
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
+from robostream.loader.outfit import open_kept
 from robostream.loader.place import Place
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Counters, Tally
@@ -240,7 +241,7 @@ class StreamingDataLoader(DataLoader[Any]):
         recipe = Recipe(outfit.layout, batches, outfit.budgets, outfit.shared)
         before = self._counters.rows
         board = create_memory(before.nbytes)
-        kept = None if outfit.shared is None else create_memory(outfit.shared.nbytes)
+        kept = open_kept(outfit, self.stream.limits)
         rows = map_memory(board)[: before.nbytes].view(np.float64).reshape(before.shape)
         rows[:] = before
         self._counters.rows = rows

@@ -5,19 +5,25 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from robostream import config
 from robostream.assemble import ArrayLayout, FrameSelection, ImageTransforms, SampleLayout
+from robostream.crew import create_memory
 from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
+from robostream.loader.frame_file import open_frame_file
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.meta import decoded_bytes
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
 
 logger = logging.getLogger(__name__)
+
+# With less than this of what lanes need, what is decoded ahead would be gone when it is due.
+_LEAST_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,12 @@ class Limits:
 
     Attributes:
         frame_cache_bytes: Memory for decoded pictures: bytes, a text such as "2GiB", or "auto".
+        frame_cache_dir: A folder to keep the decoded pictures of the whole selection in.
         max_files: Video files held open per process; None for a default.
     """
 
     frame_cache_bytes: int | str
+    frame_cache_dir: str | Path | None
     max_files: int | None
 
     def __post_init__(self) -> None:
@@ -66,12 +74,14 @@ def fit_out(
     """Return what each of the rank's `num_workers` workers is given."""
     ranks = local_ranks(cut.world_size)
     shape = shared_shape(layout, selection)
+    needed = needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes)))
     frames = choose_frame_budget(
         limits.frame_cache_bytes,
         shape,
-        needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes))),
+        needed,
         memory=usable_memory(),
         ranks=ranks,
+        on_disk=limits.frame_cache_dir is not None,
     )
     logger.info(
         "decoded pictures may take %s on this rank (%s), shared by %d workers",
@@ -85,8 +95,19 @@ def fit_out(
         row_bytes=config.ROW_CACHE_BYTES // num_workers,
         max_files=min(max_files, open_files_share()),
         max_decodings=_decoders(layout, len(rank_lanes(cut, plan.lanes)), num_workers),
+        runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed,
     )
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
+
+
+def open_kept(outfit: Outfit, limits: Limits) -> int | None:
+    """Return a descriptor of the memory, or file, that keeps all pictures; None if they are not."""
+    if outfit.shared is None:
+        return None
+    if limits.frame_cache_dir is None:
+        return create_memory(outfit.shared.nbytes)
+    folder = Path(limits.frame_cache_dir).expanduser()
+    return open_frame_file(folder, outfit.shared, outfit.layout.meta.fingerprint)
 
 
 def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:

@@ -82,6 +82,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         lanes: Into how many lanes the order is cut; world sizes that divide it read least.
         frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
+        frame_cache_dir: A folder on a fast disk that keeps the decoded pictures of the selection,
+            for all ranks of the machine and for later runs until it restarts.
         depth_output_unit: "mm" or "m".
         on_bad_episode: "raise", or "quarantine" to go on without it.
         token: Hub token.
@@ -126,6 +128,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         lanes: int | None = None,
         decode_threads: int | None = None,
         frame_cache_bytes: int | str = "auto",
+        frame_cache_dir: str | Path | None = None,
         depth_output_unit: str = "mm",
         on_bad_episode: str = "raise",
         token: str | None = None,
@@ -165,7 +168,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
-        self._limits = Limits(frame_cache_bytes, video_decoder_cache_size)
+        self.limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
         self._agreement = EpochAgreement()
         self.read_by_loader = False
         self.bad_episodes = BadEpisodes(on_bad_episode)
@@ -222,7 +225,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             self._selection,
             self.plan(self.place.cursor.epoch),
             self._cut,
-            self._limits,
+            self.limits,
             num_workers=num_workers,
         )
 

@@ -104,7 +104,8 @@ class Delivery:
             sample = _Sample(place, episode, own, ours.rows, ours.stored)
             samples.append(sample)
             if ours.videos:
-                self._run_ahead(lane, head, ahead)
+                if self._worker.runs_ahead:
+                    self._run_ahead(lane, head, ahead)
                 piece = self._guard(sample, lane.piece_at, frame)
                 pieces.append((lane, piece))
                 wants += [self._want(sample, reel, own) for reel in piece.reels]
@@ -188,11 +189,13 @@ class Delivery:
         return sample, reels
 
     def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> None:
+        keeps = self._worker.keeps_pictures
         for want in wants:
             reel = want.reel
             for picture in want.pictures:
                 if reel.slots[picture] < 0:
-                    ahead.setdefault(reel, []).extend(with_partners(reel, picture))
+                    partners = with_partners(reel, picture) if keeps else [picture]
+                    ahead.setdefault(reel, []).extend(partners)
         requests = [(reel, sorted(set(pictures))) for reel, pictures in ahead.items() if pictures]
         try:
             self._worker.projector.decode(requests)

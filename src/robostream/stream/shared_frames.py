@@ -28,12 +28,14 @@ class SharedShape:
 
     Attributes:
         episodes: The selected episodes, ascending.
+        cameras: The names of the cameras.
         starts: The number of the first frame of each in the selection, then the number of frames.
         sizes: (width, height) of each camera.
         slot_bytes: Bytes of a picture of each camera; 0 for one that is not kept.
     """
 
     episodes: Ints
+    cameras: tuple[str, ...]
     starts: Ints
     sizes: tuple[tuple[int, int], ...]
     slot_bytes: tuple[int, ...]

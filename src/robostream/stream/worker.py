@@ -36,12 +36,14 @@ class Budgets:
         row_bytes: Memory for the rows of episodes at hand, pictures stored in them included.
         max_files: Video files held open.
         max_decodings: Decoders that wait in the middle of a long GOP.
+        runs_ahead: Whether `frame_bytes` holds what is decoded ahead of its delivery.
     """
 
     frame_bytes: int
     row_bytes: int
     max_files: int
     max_decodings: int
+    runs_ahead: bool
 
 
 class Worker:
@@ -67,6 +69,8 @@ class Worker:
         meta, spec = layout.meta, layout.spec
         self.layout = layout
         self.duties = duties
+        self.runs_ahead = budgets.runs_ahead
+        self.keeps_pictures = store is not None or budgets.frame_bytes > 0
         self.store = store or PrivateStore(budgets.frame_bytes)
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()

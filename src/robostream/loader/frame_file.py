@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded pictures of a selection in a file on a fast disk, shared by the ranks of a machine.
+
+The file's name says what it holds and since when the machine runs. What processes write into a
+mapped file is seen by all others in the order it was written, also if one is killed, as long as the
+machine runs; after a restart it may not be, so a file of an earlier start is not used again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from robostream import config
+from robostream.errors import SelectionError
+from robostream.stream import SharedShape
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def open_frame_file(folder: Path, shape: SharedShape, fingerprint: str) -> int:
+    """Return a descriptor of the file, made now if it is not there; its space is reserved.
+
+    A disk that filled up later would kill the processes that write to it.
+    """
+    digest = hashlib.sha256(fingerprint.encode())
+    digest.update(shape.episodes.tobytes())
+    digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes)).encode())
+    name = f"robostream-frames-{digest.hexdigest()[:24]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}-{_since_when()}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with _alone(fd):
+            if os.fstat(fd).st_size != shape.nbytes:
+                _reserve(fd, shape.nbytes, path)
+            for other in folder.glob(f"{name}-*"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _reserve(fd: int, nbytes: int, path: Path) -> None:
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        os.ftruncate(fd, 0)
+        path.unlink(missing_ok=True)
+        raise SelectionError(
+            f"frame_cache_dir={str(path.parent)!r}: {error.strerror}; the decoded pictures of this "
+            f"selection take {config.format_bytes(nbytes)}. Choose another disk, fewer episodes or "
+            "cameras, or leave frame_cache_dir out."
+        ) from error
+
+
+@contextmanager
+def _alone(fd: int) -> Iterator[None]:
+    fcntl.lockf(fd, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.lockf(fd, fcntl.LOCK_UN)
+
+
+def _since_when() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()[:8]
+    except OSError:
+        return "unknown"
