@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.cli.main import main
 from tests.fixture_datasets import FIXTURES
 
@@ -26,6 +27,34 @@ def test_receipts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 2 + 3
 
 
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_the_receipts_are_those_of_a_loader_with_nothing_set(
+    world_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Command and loader have one set of defaults, so their logs and states can be compared."""
+    options = ["--batch-size", "4", "--world-size", str(world_size), "--epochs", "2"]
+    assert main(["order", DATASET, *options, "--json", "--steps", "99"]) == 0
+    head, *lines = map(json.loads, capsys.readouterr().out.splitlines())
+    stream = StreamingLeRobotDataset(
+        "some/name", root=DATASET, camera_keys=[], rank=0, world_size=world_size
+    )
+    loader = StreamingDataLoader(stream, batch_size=4, num_workers=0)
+    states = []
+    for epoch in range(2):
+        for _ in loader:
+            states.append(loader.state_dict())
+        # The end of an epoch is the start of the next one.
+        assert (states[-1]["epoch"], states[-1]["position"]) == (epoch + 1, 0)
+
+    assert {name: states[0][name] for name in head if name != "order_log"} == {
+        name: value for name, value in head.items() if name != "order_log"
+    }
+    assert len(states) == len(lines)
+    assert [(s["epoch"], s["position"], s["receipt"]) for s in states if s["position"]] == [
+        (line["epoch"], line["stop"], line["receipt"]) for line in lines if line["stop"] < 62
+    ]
+
+
 def test_json_lines_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What --json prints is what --log writes."""
     log = write_log(tmp_path / "a", "--epochs", "2")
@@ -40,9 +69,9 @@ def test_json_lines_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_equal_orders_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 0, on any number of ranks with the same global batch."""
-    first = write_log(tmp_path / "a")
-    second = write_log(tmp_path / "b", "--world-size", "2", "--batch-size", "2")
+    """Exit code 0, on any number of ranks with the same lanes and the same global batch."""
+    first = write_log(tmp_path / "a", "--lanes", "4")
+    second = write_log(tmp_path / "b", "--lanes", "4", "--world-size", "2", "--batch-size", "2")
 
     assert main(["order", "--compare", first, second]) == 0
     assert "agree at all 16 positions they share" in capsys.readouterr().out
@@ -66,7 +95,7 @@ def test_scripts_read_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["order", "--compare", first, second, "--json"]) == 1
     comparison = json.loads(capsys.readouterr().out)
 
-    assert comparison["settings"] == ["seed: 0, 1"]
+    assert comparison["settings"] == ["seed: 42, 1"]
     assert comparison["fork"][0]["step"] == 0
 
 
