@@ -14,6 +14,7 @@ dataloader.py     StreamingDataLoader: whole batches, and where the run stands
 place.py          where a consumer stands, and where its next iterator begins
 outfit.py         what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
+frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine
 batch_slots.py    the slots batches are built and delivered in
 batches.py        an iterator over the batches of one epoch
 tally.py          what was delivered, how fast, and how long was waited for it
