@@ -25,6 +25,7 @@ DEPTH = kept_layout("depth", 16, 16, 0, 0)
 # Episodes 3, 7 and 9 of 5, 4 and 6 frames; the third camera is not kept.
 SHAPE = SharedShape(
     episodes=np.array([3, 7, 9]),
+    cameras=("wide", "narrow", "unkept"),
     starts=np.array([0, 5, 9, 15]),
     sizes=((96, 64), (32, 32), (16, 16)),
     slot_bytes=(WIDE.nbytes, NARROW.nbytes, 0),
@@ -145,7 +146,7 @@ def test_a_picture_is_seen_once_it_is_published() -> None:
 def test_how_a_picture_lies_is_told_to_all(kind: str, colours: tuple[int, int]) -> None:
     """Format, colour space and range come back as the very layout they were."""
     layout = kept_layout(kind, 96, 64, *colours)
-    shape = SharedShape(np.array([0]), np.array([0, 5]), ((96, 64),), (layout.nbytes,))
+    shape = SharedShape(np.array([0]), ("wide",), np.array([0, 5]), ((96, 64),), (layout.nbytes,))
     memory = new_memory(shape)
     writer = SharedFrames(memory, shape)
     reel = reel_of([0] * 5)

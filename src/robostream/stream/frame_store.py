@@ -119,7 +119,7 @@ class PrivateStore:
     def _may_go(self, slot: int, nbytes: int, due: int) -> bool:
         # The list is some time old: the slot may be free, or hold another picture by now.
         owner = self._owners[slot]
-        if owner is None or self._arena.slot_bytes(slot) != nbytes:
+        if owner is None or self._arena.slot_bytes(slot) != nbytes or owner[1] in owner[0].now:
             return False
         return int(owner[0].due(np.array([owner[1]]))[0]) > due
 
