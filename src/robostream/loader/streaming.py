@@ -19,6 +19,7 @@ from robostream.assemble import (
     FrameSelection,
     ImageTransforms,
     SampleLayout,
+    find_shapes,
     make_spec,
     select_episodes,
 )
@@ -216,7 +217,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     @functools.cached_property
     def layout(self) -> SampleLayout:
         """How samples lie in a batch; a transform is tried once to see what it makes."""
-        return probe_transform(SampleLayout(self.meta, self._spec))
+        pictures = find_shapes(self.meta, self._spec, self._selection.episodes)
+        return probe_transform(SampleLayout(self.meta, self._spec, pictures=pictures))
 
     def fit_out(self, num_workers: int) -> Outfit:
         """Return what each of this rank's workers is given."""

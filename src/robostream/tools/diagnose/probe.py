@@ -13,12 +13,6 @@ from robostream.tools.diagnose.file import read_errors
 from robostream.tools.diagnose.gpu import Gpu, GpuDecoding
 
 
-def config_of(index: FrameIndex, frame: int) -> CodecConfig:
-    """Return the decoder set-up a frame needs. Pure."""
-    gop = int(index.gops_of(np.array([frame]))[0])
-    return index.configs[int(index.start_configs[gop])]
-
-
 def open_context(config: CodecConfig, *, on_gpu: bool) -> av.VideoCodecContext:
     """Return a decoder; with `on_gpu` one that uses NVDEC, unless FFmpeg has none of this codec."""
     # FFmpeg's own decoder of a codec bears the codec's name, and it is the one NVDEC works with.
@@ -50,7 +44,7 @@ def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuD
     """Return whether the GPU decodes a frame of this video, by trying it where that can work."""
     if gpu.obstacle is not None:
         return GpuDecoding(False, gpu.obstacle)
-    config = config_of(index, frame)
+    config = index.config_of(frame)
     codec = av.Codec(config.decoder, "r").canonical_name
     try:
         context = open_context(config, on_gpu=True)
