@@ -10,12 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from robostream import config
-from robostream.assemble import ArrayLayout, FrameSelection, ImageTransforms, SampleLayout
+from robostream.assemble import (
+    ArrayLayout,
+    FrameSelection,
+    ImageTransforms,
+    SampleLayout,
+    SampleSpec,
+    find_shapes,
+)
 from robostream.crew import create_memory
 from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
 
@@ -123,9 +131,16 @@ def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
     return max(1, min(wanted, most))
 
 
-def probe_transform(layout: SampleLayout) -> SampleLayout:
-    """Return the layout with the shapes the user's transform makes, tried on black pictures."""
-    transform = layout.spec.image_transforms
+def lay_out(
+    meta: LeRobotDatasetMetadata, spec: SampleSpec, selection: FrameSelection
+) -> SampleLayout:
+    """Return how samples lie in a batch.
+
+    Pictures have the size that the first selected episode's have; what the user's transform makes
+    of them is tried on black ones.
+    """
+    pictures = find_shapes(meta, spec, selection.episodes)
+    layout, transform = SampleLayout(meta, spec, pictures=pictures), spec.image_transforms
     if transform is None:
         return layout
     found: dict[str, ArrayLayout] = {}
