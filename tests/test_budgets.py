@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 REPO = Path(__file__).parents[1]
 SOURCES = sorted((REPO / "src").rglob("*.py"))
+FOLDERS = sorted(p.parent for p in (REPO / "src" / "robostream").rglob("*/__init__.py"))
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 
@@ -52,3 +54,16 @@ def test_files_speak_of_robostream_alone() -> None:
     found = [str(p) for p in texts if any(mark in p.read_text() for mark in marks)]
 
     assert found == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: str(p.relative_to(REPO)))
+def test_folders_map_their_files(folder: Path) -> None:
+    """The docstring of a package has one line for each of its files and folders."""
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    mapped = re.findall(r"^(\w+\.py|\w+/) +\S", docstring, re.MULTILINE)
+    there = {f.name for f in folder.glob("*.py")} | {
+        f"{f.parent.name}/" for f in folder.glob("*/__init__.py")
+    }
+
+    assert len(mapped) == len(set(mapped))
+    assert set(mapped) == there - {"__init__.py"}

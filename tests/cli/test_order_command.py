@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.cli.main import main
 from tests.fixture_datasets import FIXTURES
 
@@ -26,6 +27,32 @@ def test_receipts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(lines) == 2 + 3
 
 
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_the_receipts_are_those_of_a_loader_with_nothing_set(
+    world_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Command and loader have one set of defaults, so their logs and states can be compared."""
+    options = ["--batch-size", "4", "--world-size", str(world_size), "--epochs", "2"]
+    assert main(["order", DATASET, *options, "--json", "--steps", "99"]) == 0
+    head, *lines = map(json.loads, capsys.readouterr().out.splitlines())
+    stream = StreamingLeRobotDataset(
+        "some/name", root=DATASET, camera_keys=[], rank=0, world_size=world_size
+    )
+    loader = StreamingDataLoader(stream, batch_size=4, num_workers=0)
+    states = [loader.state_dict() for _ in range(2) for _ in loader]
+
+    assert {name: states[0][name] for name in head if name != "order_log"} == {
+        name: value for name, value in head.items() if name != "order_log"
+    }
+    assert len(states) == len(lines)
+    for state, line in zip(states, lines, strict=True):
+        # A state at the end of an epoch stands at the start of the next one.
+        is_end = line["stop"] == head["num_frames"]
+        place = (line["epoch"] + 1, 0) if is_end else (line["epoch"], line["stop"])
+        assert (state["epoch"], state["position"]) == place
+        assert is_end or state["receipt"] == line["receipt"]
+
+
 def test_json_lines_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What --json prints is what --log writes."""
     log = write_log(tmp_path / "a", "--epochs", "2")
@@ -40,9 +67,9 @@ def test_json_lines_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_equal_orders_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 0, on any number of ranks with the same global batch."""
-    first = write_log(tmp_path / "a")
-    second = write_log(tmp_path / "b", "--world-size", "2", "--batch-size", "2")
+    """Exit code 0, on any number of ranks with the same lanes and the same global batch."""
+    first = write_log(tmp_path / "a", "--lanes", "4")
+    second = write_log(tmp_path / "b", "--lanes", "4", "--world-size", "2", "--batch-size", "2")
 
     assert main(["order", "--compare", first, second]) == 0
     assert "agree at all 16 positions they share" in capsys.readouterr().out

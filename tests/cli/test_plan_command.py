@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.cli.main import main
 from tests.fixture_datasets import FIXTURES
 
@@ -42,6 +43,21 @@ def test_scripts_read_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert figures["steps"]["dropped_frames"] == 22
     assert figures["rank"]["readers"] == 1
     assert figures["dataset"]["measured"] is True
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 5])
+def test_the_plan_is_that_of_a_loader_with_nothing_set(
+    world_size: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Command and loader choose the same lanes and come to the same number of steps."""
+    options = ["--batch-size", "8", "--world-size", str(world_size), "--json"]
+    assert main(["plan", DATASET, *options]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    stream = StreamingLeRobotDataset("some/name", root=DATASET, rank=0, world_size=world_size)
+    state = stream.state_dict()
+
+    assert (figures["lanes"], figures["frames"]) == (state["lanes"], state["num_frames"])
+    assert figures["steps"]["per_epoch"] == len(StreamingDataLoader(stream, batch_size=8))
 
 
 def test_lanes_that_ranks_share_are_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,6 @@ from robostream.plan import (
     rank_lanes,
     step_positions,
     steps_left,
-    worker_steps,
 )
 from tests.plan.spec import LENGTHS, SETTINGS, Pair, make_plan, pairs
 
@@ -118,15 +117,6 @@ def test_equal_global_batches_are_equal_sets(
         two = [pair for rank in global_step(plan, second, position, step) for pair in rank]
 
         assert sorted(one) == sorted(two)
-
-
-@given(num_steps=st.integers(0, 60), num_workers=st.integers(1, 8))
-def test_workers_share_the_steps(num_steps: int, num_workers: int) -> None:
-    """Every step is built by one worker, and they take turns."""
-    shares = [worker_steps(num_steps, worker, num_workers) for worker in range(num_workers)]
-
-    assert sorted(step for share in shares for step in share) == list(range(num_steps))
-    assert all(step % num_workers == worker for worker, s in enumerate(shares) for step in s)
 
 
 @given(

@@ -10,8 +10,6 @@ from robostream.plan import lane as lane_module
 from robostream.plan.lane import (
     MAX_WINDOW,
     Lane,
-    estimate_error,
-    estimate_turns,
     exchanged_at,
     places_in_lane,
     slice_lane,
@@ -83,17 +81,6 @@ def test_what_is_exchanged_makes_up_the_difference(lane: Lane, data: st.DataObje
     gone = np.bincount(slice_lane(lane, 0, place), minlength=lane.length)
 
     assert counted.tolist() == gone.tolist()
-
-
-@pytest.mark.parametrize("window", [1, 2, 50, 800, 19_200])
-def test_estimates_keep_their_promise(window: int) -> None:
-    """An estimated turn is off by no more than it says, round the circle."""
-    lane = Lane(key=11, length=40_000, window=window, entry=0)
-    keys = np.full(lane.length, lane.key, dtype=np.uint64)
-    estimates = estimate_turns(keys, np.arange(lane.length), np.full(lane.length, window))
-    off = (estimates - places_in_lane(lane, 0, lane.length)) % lane.length
-
-    assert np.minimum(off, lane.length - off).max() <= estimate_error(window)
 
 
 def test_a_window_of_one_keeps_the_order() -> None:

@@ -15,7 +15,6 @@ from robostream.plan import (
     step_positions,
     steps_left,
     walk,
-    worker_steps,
 )
 from tests.plan.spec import LENGTHS, SETTINGS, make_plan
 
@@ -31,15 +30,15 @@ from tests.plan.spec import LENGTHS, SETTINGS, make_plan
         st.booleans(),
     ),
     start=st.integers(0, 60),
-    workers=st.integers(1, 4),
+    every=st.integers(1, 4),
 )
 def test_walking_delivers_the_steps_one_by_one(
-    lengths: list[int], settings: dict[str, Any], cut: Cut, start: int, workers: int
+    lengths: list[int], settings: dict[str, Any], cut: Cut, start: int, every: int
 ) -> None:
-    """For any rank and any worker, a walk gives what each step alone would give."""
+    """For any rank, a walk over all steps or every n-th gives what each step alone would give."""
     plan = make_plan(lengths, settings)
     position = min(start, plan.num_frames)
-    steps = worker_steps(steps_left(cut, plan.num_frames, position), workers - 1, workers)
+    steps = range(every - 1, steps_left(cut, plan.num_frames, position), every)
     batches = list(walk(plan, cut, position, steps))
 
     assert [batch.step for batch in batches] == list(steps)

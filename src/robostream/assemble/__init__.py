@@ -10,6 +10,7 @@ columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet
 episode.py     where an episode's pictures lie in the video files
 times.py       whether the times in a table are those of its frames
+sizes.py       how large a camera's pictures are
 sample.py      one sample written to its place
 download.py    the files of chosen episodes of a Hub dataset
 """
@@ -19,13 +20,22 @@ from robostream.assemble.episode import index_folder, picture_numbers
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import EpisodeRows, RowReader
-from robostream.assemble.sample import Arrays, draw_stored, fill_row, finish_depth, sample_texts
+from robostream.assemble.sample import (
+    Arrays,
+    draw_stored,
+    fill_row,
+    finish_depth,
+    read_stored,
+    sample_texts,
+    size_mismatch,
+)
 from robostream.assemble.selection import (
     AbsoluteToRelative,
     EpisodeFilter,
     FrameSelection,
     select_episodes,
 )
+from robostream.assemble.sizes import find_shapes, note_shape, video_shape
 from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms, make_spec
 from robostream.assemble.times import check_times
 from robostream.assemble.windows import Offsets, window_targets
@@ -47,13 +57,18 @@ __all__ = [
     "check_transforms",
     "draw_stored",
     "fill_row",
+    "find_shapes",
     "finish_depth",
     "index_folder",
     "localise",
     "make_spec",
+    "note_shape",
     "picture_numbers",
     "read_picture",
+    "read_stored",
     "sample_texts",
     "select_episodes",
+    "size_mismatch",
+    "video_shape",
     "window_targets",
 ]

@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble.spec import SampleSpec
 from robostream.assemble.windows import Offsets
-from robostream.meta import DepthCoding, LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.meta import (
+    DepthCoding,
+    LeRobotDatasetMetadata,
+    decoded_bytes,
+    image_shape,
+    is_depth,
+)
 
 ArrayLayout = tuple[tuple[int, ...], npt.DTypeLike]
 
@@ -30,6 +37,7 @@ class CameraLayout:
         coding: How a depth video's codes become distances; None for all else.
         is_transformed: Whether the user's transform applies: to all cameras but depth.
         recorded_unit: The unit of a depth picture in Parquet; None for all else.
+        decoded_bytes: Bytes of one picture, as decoders leave it.
     """
 
     key: str
@@ -39,12 +47,22 @@ class CameraLayout:
     coding: DepthCoding | None
     is_transformed: bool
     recorded_unit: str | None
+    decoded_bytes: int
+
+    def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
+        """Return the camera with pictures of another (channels, height, width)."""
+        window = self.shape[: len(self.shape) - len(picture)]
+        return replace(self, shape=(*window, *picture), stack=(self.stack[0], *picture))
 
 
 class SampleLayout:
     """How the samples of one recipe lie in a batch.
 
-    What the user's transform makes of a camera is `transformed`: its shape and dtype by key.
+    Args:
+        meta: The dataset.
+        spec: What a sample holds.
+        pictures: (channels, height, width) by camera, where it is not as info.json declares.
+        transformed: What the user's transform makes of a camera: shape and dtype by key.
     """
 
     def __init__(
@@ -52,16 +70,25 @@ class SampleLayout:
         meta: LeRobotDatasetMetadata,
         spec: SampleSpec,
         *,
+        pictures: Mapping[str, tuple[int, int, int]] | None = None,
         transformed: Mapping[str, ArrayLayout] | None = None,
     ) -> None:
         self.meta = meta
         self.spec = spec
+        self._pictures = dict(pictures or {})
         self._transformed = dict(transformed or {})
 
     @cached_property
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
-        return [_camera_layout(key, self.meta, self.spec) for key in self.spec.cameras]
+        features, spec = self.meta.features, self.spec
+        shapes = {key: image_shape(features[key]) for key in spec.cameras} | self._pictures
+        return [_camera_layout(key, features[key], spec, shapes[key]) for key in spec.cameras]
+
+    def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
+        """Return the layout with what the user's transform makes of cameras."""
+        pictures = self._pictures
+        return SampleLayout(self.meta, self.spec, pictures=pictures, transformed=transformed)
 
     @property
     def nbytes(self) -> int:
@@ -105,17 +132,17 @@ class SampleLayout:
         return layout | pads
 
 
-def _camera_layout(key: str, meta: LeRobotDatasetMetadata, spec: SampleSpec) -> CameraLayout:
+def _camera_layout(
+    key: str, entry: Mapping[str, Any], spec: SampleSpec, picture: tuple[int, int, int]
+) -> CameraLayout:
     """Return the layout of a camera, before any transform.
 
     A window of one frame keeps its axis for pictures in Parquet and loses it for videos.
     """
-    entry = meta.features[key]
     depth, video = is_depth(entry), key in spec.videos
     info = entry.get("info") or {}
     steps = len(spec.windows.get(key, ()))
     is_bare = steps == 0 or (steps == 1 and video)
-    picture = image_shape(entry)
     return CameraLayout(
         key=key,
         shape=picture if is_bare else (steps, *picture),
@@ -124,4 +151,5 @@ def _camera_layout(key: str, meta: LeRobotDatasetMetadata, spec: SampleSpec) -> 
         coding=DepthCoding.from_info(info) if depth and video else None,
         is_transformed=spec.image_transforms is not None and not depth,
         recorded_unit=info.get("depth_unit") if depth else None,
+        decoded_bytes=decoded_bytes(entry, picture),
     )

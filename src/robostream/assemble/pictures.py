@@ -36,7 +36,7 @@ _UNREADABLE = (
 
 
 def decode_picture(
-    encoded: bytes | None, *, where: str, shape: tuple[int, ...] | None = None
+    encoded: bytes | None, *, where: str, channels: int | None = None
 ) -> npt.NDArray[np.float32]:
     """Return (channels, height, width) float32: colour in [0, 1], depth in its recorded unit.
 
@@ -45,18 +45,16 @@ def decode_picture(
     Args:
         encoded: The bytes of the file.
         where: The dataset, camera, episode and frame, for messages.
-        shape: What (channels, height, width) must be; None for anything.
+        channels: How many channels it must have; None for any number.
     """
-    pixels = read_picture(encoded, where=where, shape=shape)
+    pixels = read_picture(encoded, where=where, channels=channels)
     if pixels.dtype != np.uint8:
         return pixels.astype(np.float32)
     # float32 division, as LeRobot's reader does it: multiplying by 1/255 differs in the last bit.
     return pixels.astype(np.float32) / np.float32(255)
 
 
-def read_picture(
-    encoded: bytes | None, *, where: str, shape: tuple[int, ...] | None = None
-) -> Pixels:
+def read_picture(encoded: bytes | None, *, where: str, channels: int | None = None) -> Pixels:
     """Return (channels, height, width) as stored: uint8 is brightness, all else is measured."""
     mode, values = _open(encoded, where)
     if mode not in _BRIGHTNESS and mode not in _MEASURED:
@@ -69,10 +67,10 @@ def read_picture(
         values = values.astype(np.uint8) * np.uint8(255)
     planes = values[:, :, None] if values.ndim == 2 else values
     pixels = np.ascontiguousarray(planes.transpose(2, 0, 1))
-    if shape is not None and pixels.shape != tuple(shape):
+    if channels not in (None, len(pixels)):
         raise DataFileError(
-            f"{where}: the picture has {_size(pixels.shape)}, want the {_size(shape)} that "
-            "info.json declares. Store it again as declared, or correct the shape in info.json."
+            f"{where}: the picture has {len(pixels)} channels, want the {channels} that info.json "
+            "declares. Store it again as declared, or correct the shape in info.json."
         )
     return pixels
 
@@ -100,8 +98,3 @@ def _upright(image: Image.Image) -> Image.Image:
     if image.getexif().get(ExifTags.Base.Orientation) is None:
         return image
     return ImageOps.exif_transpose(image)
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    channels, height, width = shape
-    return f"{channels} channels of {width}x{height} pixels"

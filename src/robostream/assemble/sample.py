@@ -17,7 +17,7 @@ from robostream.assemble.layout import CameraLayout, SampleLayout
 from robostream.assemble.pictures import decode_picture
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.windows import Offsets, window_targets
-from robostream.errors import MetadataError
+from robostream.errors import DataFileError, MetadataError
 from robostream.meta import LeRobotDatasetMetadata, decode_depth
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -61,14 +61,57 @@ def draw_stored(
     out: npt.NDArray[Any],
 ) -> None:
     """Decode the pictures a camera has in Parquet into (steps, channels, height, width)."""
-    recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
     for slot, frame in enumerate(frames):
-        where = f"{layout.meta.location.url}: {camera.key}, episode {rows.episode}, frame {frame}"
-        encoded = rows.object_at(camera.key, frame)
-        picture = decode_picture(encoded, where=where, shape=camera.stack[1:])
-        if recorded not in (None, wanted):
-            picture = picture * _MM_PER_M if recorded == "m" else picture / _MM_PER_M
+        picture = _stored_picture(layout, camera, rows, frame)
+        _check_size(layout, camera, rows.episode, frame, picture, out.shape[1:])
         out[slot] = picture
+
+
+def read_stored(
+    layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frames: list[int]
+) -> npt.NDArray[Any]:
+    """Return the pictures a camera has in Parquet, of whatever size, if all have the same."""
+    pictures = [_stored_picture(layout, camera, rows, frame) for frame in frames]
+    for frame, picture in zip(frames, pictures, strict=True):
+        _check_size(layout, camera, rows.episode, frame, picture, pictures[0].shape)
+    return np.stack(pictures)
+
+
+def _stored_picture(
+    layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frame: int
+) -> npt.NDArray[np.float32]:
+    recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
+    where = f"{layout.meta.location.url}: {camera.key}, episode {rows.episode}, frame {frame}"
+    encoded = rows.object_at(camera.key, frame)
+    picture = decode_picture(encoded, where=where, channels=camera.stack[1])
+    if recorded not in (None, wanted):
+        picture = picture * _MM_PER_M if recorded == "m" else picture / _MM_PER_M
+    return picture
+
+
+def _check_size(
+    layout: SampleLayout,
+    camera: CameraLayout,
+    episode: int,
+    frame: int,
+    picture: npt.NDArray[Any],
+    wanted: tuple[int, ...],
+) -> None:
+    if picture.shape != wanted:
+        file = layout.meta.location.describe(layout.meta.get_data_file_path(episode).as_posix())
+        raise DataFileError(
+            f"{file}: {camera.key}, episode {episode}, frame {frame}: "
+            + size_mismatch((picture.shape[2], picture.shape[1]), (wanted[2], wanted[1]))
+        )
+
+
+def size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
+    """Return what is to be said of a picture that cannot lie beside others; (width, height)."""
+    return (
+        "the picture is {}x{} (width x height), those it is to be put together with are {}x{}. "
+        "Pictures of one camera must have one size to be batched: choose episodes of one size, "
+        "or read items one by one with LeRobotDataset and resize them."
+    ).format(*found, *others)
 
 
 def finish_depth(

@@ -1,2 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The robostream command."""
+"""The robostream command: one file per subcommand.
+
+main.py            argument parsing and exit codes
+plan_arguments.py  the arguments that commands about the order share
+info.py            `robostream info`: what a dataset holds
+order.py           `robostream order`: receipts, and where two orders fork
+plan.py            `robostream plan`: what a run will need
+shuffle.py         `robostream shuffle`: how well an order is shuffled
+diagnose.py        `robostream diagnose`: whether an episode decodes, and if not, why
+synth.py           `robostream synth`: make a dataset
+demo.py            `robostream demo`: make one, stream it, show that the promises hold
+bench.py           `robostream bench`: measure
+"""

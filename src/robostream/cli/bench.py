@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 from pathlib import Path
 from typing import Any
+
+from robostream.bench import CASES, load_case
 
 EXAMPLES = """\
   robostream bench all             every benchmark at its usual size
   robostream bench all --quick     smaller, for a first look
   robostream bench loader --workers 1 2 4 8 16 --only single sarm
 """
-# Each is a module of robostream.bench with TITLE and run(quick: bool) -> JSON-able dict; it prints
-# its own table.
-CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "node", "decode", "loader")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the chosen cases one after the other."""
     args.out.mkdir(parents=True, exist_ok=True)
     for case in CASES if args.case == "all" else (args.case,):
-        module = importlib.import_module(f"robostream.bench.{case}")
+        module = load_case(case)
         print(f"\n== {module.TITLE}", flush=True)
         options: dict[str, Any] = {}
         if case == "loader":

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robostream import config
-from robostream.bench import table
+from robostream.bench import format_table
 from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
 from robostream.config import format_bytes
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
@@ -71,14 +71,14 @@ def _as_json(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
 
 def _as_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
     parts = [
-        table.format_table(("what", "value"), _summary(meta)),
-        table.format_table(("feature", "dtype", "shape", "names"), _feature_rows(meta)),
+        format_table(("what", "value"), _summary(meta)),
+        format_table(("feature", "dtype", "shape", "names"), _feature_rows(meta)),
     ]
     if meta.camera_keys:
         rows = [_camera_row(key, _camera(meta.features[key])) for key in meta.camera_keys]
-        parts.append(table.format_table(_CAMERA_HEADER, rows))
+        parts.append(format_table(_CAMERA_HEADER, rows))
     if shown_episodes and len(meta.episodes):
-        parts.append(table.format_table(_EPISODE_HEADER, _episode_rows(meta, shown_episodes)))
+        parts.append(format_table(_EPISODE_HEADER, _episode_rows(meta, shown_episodes)))
     return "\n\n".join(parts)
 
 

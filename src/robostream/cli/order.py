@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from robostream.bench import table
+from robostream.bench import format_table
 from robostream.cli.plan_arguments import (
     DATASET_HELP,
     add_cut_arguments,
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         rows = [tuple(format_line(line).values()) for line in first]
         names = [field.name for field in dataclasses.fields(StepReceipt)]
-        print(table.format_table(names, rows))
+        print(format_table(names, rows))
     return 0
 
 

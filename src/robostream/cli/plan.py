@@ -8,7 +8,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
-from robostream.bench import table
+from robostream.bench import format_table
 from robostream.cli.plan_arguments import (
     DATASET_HELP,
     add_cut_arguments,
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         *_rank_rows(cut, rank, args.samples_per_second),
         ("disk per node to fetch once and for all", _total(sizes)),
     ]
-    print(table.format_table(("what", "how much"), rows))
+    print(format_table(("what", "how much"), rows))
     return 0
 
 

@@ -15,6 +15,7 @@ from robostream.decode.index.indexing import build_index
 from robostream.fetch import ByteSource
 
 logger = logging.getLogger(__name__)
+_unwritable: set[Path] = set()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +88,8 @@ class VideoFiles:
                 save_index(folder, index)
             except OSError as error:
                 # Without it things go on as well, only slower the next time: said once.
-                logger.warning("frame indices cannot be kept in %s: %s", folder, error)
+                if folder not in _unwritable:
+                    logger.warning("frame indices cannot be kept in %s: %s", folder, error)
+                    _unwritable.add(folder)
                 self._index_folder = None
         return index

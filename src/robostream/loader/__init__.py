@@ -1,5 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Torch: samplers, datasets, loaders, ranks and state."""
+"""Torch: samplers, datasets, loaders, ranks and state.
+
+ranks.py          which process of the training run this is
+machine.py        which cores, how much memory and how many files this process may use
+options.py        checks and defaults of what a user asks for
+streaming.py      StreamingLeRobotDataset: an ordered, resumable, distributed stream
+bad_episodes.py   episodes that cannot be read: raise, or set aside
+samples.py        single samples, for direct iteration and plain torch loaders
+agreement.py      which epoch the workers of a plain torch DataLoader are on
+plain.py          how far a plain torch DataLoader has come
+
+dataloader.py     StreamingDataLoader: whole batches, and where the run stands
+place.py          where a consumer stands, and where its next iterator begins
+outfit.py         what the worker processes are given: layout, budgets, memory
+budgets.py        how much memory decoded pictures get
+frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine
+batch_slots.py    the slots batches are built and delivered in
+batches.py        an iterator over the batches of one epoch
+tally.py          what was delivered, how fast, and how long was waited for it
+
+map_style.py      MapReader: samples by number, for LeRobotDataset
+kept_frames.py    which frames a sampler visits
+sampler.py        EpisodeAwareSampler: their order, and where it stands
+training_step.py  training_step.json of a checkpoint
+"""
 
 from robostream.loader.dataloader import StreamingDataLoader
 from robostream.loader.machine import share_of_cores

@@ -39,7 +39,6 @@ class BatchSlots:
         self._address = self.memory.ctypes.data
         # The slot freed last is taken first: its memory has been touched.
         self._free = deque(reversed(range(num_slots)))
-        self._num_slots = num_slots
         self._max_held = max_held
         self._held: set[int] = set()
         self._said = False

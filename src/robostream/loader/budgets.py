@@ -9,7 +9,6 @@ import numpy as np
 
 from robostream import config
 from robostream.assemble import FrameSelection, SampleLayout
-from robostream.meta import decoded_bytes, image_shape
 from robostream.plan import EpochPlan
 from robostream.stream import STEP_FRAMES, SharedShape, margin_frames
 
@@ -36,17 +35,14 @@ class FrameBudget:
 
 def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape:
     """Return where the pictures of a whole selection would lie. Pure."""
-    features = layout.meta.features
-    videos = layout.spec.videos
-    keys = [camera.key for camera in layout.cameras]
-    shapes = [image_shape(features[key]) for key in keys]
+    videos, cameras = layout.spec.videos, layout.cameras
     return SharedShape(
         episodes=selection.episodes,
-        cameras=tuple(keys),
+        cameras=tuple(camera.key for camera in cameras),
         starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
-        sizes=tuple((width, height) for _, height, width in shapes),
+        sizes=tuple((camera.stack[3], camera.stack[2]) for camera in cameras),
         slot_bytes=tuple(
-            -(-decoded_bytes(features[key]) // 64) * 64 if key in videos else 0 for key in keys
+            -(-camera.decoded_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
         ),
     )
 
@@ -89,10 +85,12 @@ def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
     """
     lane_frames = plan.num_frames / plan.lanes
     total = 0.0
-    for key in layout.spec.videos:
-        offsets = layout.spec.windows.get(key)
+    for camera in layout.cameras:
+        if camera.key not in layout.spec.videos:
+            continue
+        offsets = layout.spec.windows.get(camera.key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
         ahead = margin_frames(plan.window) + 2 * STEP_FRAMES
         frames = min(plan.window * _SLACK + width + ahead, lane_frames)
-        total += lanes * frames * decoded_bytes(layout.meta.features[key])
+        total += lanes * frames * camera.decoded_bytes
     return round(total)

@@ -25,12 +25,14 @@ from robostream.assemble import (
     SampleLayout,
     SampleSpec,
     check_transforms,
-    draw_stored,
     fill_row,
     finish_depth,
     index_folder,
+    note_shape,
     picture_numbers,
+    read_stored,
     sample_texts,
+    video_shape,
     window_targets,
 )
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
@@ -85,12 +87,12 @@ class MapReader:
 
     def _item(self, episode: int, frame: int) -> dict[str, Any]:
         layout, rows = self._layout, self._rows(episode)
+        pictures = {c.key: self._read_camera(c, rows, frame)[None] for c in layout.cameras}
         arrays = {
-            key: np.empty((1, *shape), dtype) for key, (shape, dtype) in layout.arrays.items()
+            key: pictures[key] if key in pictures else np.empty((1, *shape), dtype)
+            for key, (shape, dtype) in layout.arrays.items()
         }
         fill_row(layout, arrays, 0, rows, frame)
-        for camera in layout.cameras:
-            self._fill_camera(camera, rows, frame, arrays[camera.key][0])
         item: dict[str, Any] = {key: torch.from_numpy(array)[0] for key, array in arrays.items()}
         for camera in layout.cameras:
             if camera.is_transformed:
@@ -98,16 +100,18 @@ class MapReader:
                 item[camera.key] = self.spec.image_transforms(item[camera.key])
         return item | sample_texts(layout, rows, frame)
 
-    def _fill_camera(
-        self, camera: CameraLayout, rows: EpisodeRows, frame: int, out: npt.NDArray[Any]
-    ) -> None:
+    def _read_camera(self, camera: CameraLayout, rows: EpisodeRows, frame: int) -> npt.NDArray[Any]:
+        """Return a camera's pictures of a sample, in the size they have."""
         offsets = self.spec.windows.get(camera.key, _NOW)
         frames, _ = window_targets(offsets, frame, rows.length)
-        stack = out.reshape(camera.stack)
         if camera.key not in self.spec.videos:
-            draw_stored(self._layout, camera, rows, frames.tolist(), stack)
-            return
+            stored = read_stored(self._layout, camera, rows, frames.tolist())
+            _, channels, height, width = stored.shape
+            note_shape(self.meta, camera.key, (channels, height, width))
+            return stored.reshape(camera.of_size((channels, height, width)).shape)
         span = self._span(rows.episode, camera.key)
+        camera = camera.of_size(span.shape)
+        stack = np.empty(camera.stack, camera.dtype)
         numbers, within = span.numbers[frames], (int(span.numbers[0]), int(span.numbers[-1]) + 1)
         if camera.coding is None:
             self.engine.read(span.file, numbers, stack, within=within)
@@ -115,6 +119,7 @@ class MapReader:
             codes = np.empty(camera.stack, np.uint16)
             self.engine.read(span.file, numbers, codes, within=within)
             finish_depth(self._layout, camera, codes, stack)
+        return stack.reshape(camera.shape)
 
     def row(self, number: int) -> dict[str, Any]:
         """Return the row of an item alone: tensors and texts, no videos, no windows."""
@@ -170,7 +175,10 @@ class MapReader:
             index = self.engine.index(file)
             tolerance_s = self.spec.tolerance_s
             numbers = picture_numbers(self.meta, index, episode, key, tolerance_s=tolerance_s)
-            spans[episode, key] = _Span(file, numbers)
+            held = self.engine.files.get(file)
+            shape = video_shape(held, int(numbers[0]), self.meta.features[key])
+            note_shape(self.meta, key, shape)
+            spans[episode, key] = _Span(file, numbers, shape)
         return spans[episode, key]
 
     def _row_reader(self) -> RowReader:
@@ -210,10 +218,11 @@ def _open_backend(name: str) -> Backend | None:
 
 
 class _Span(NamedTuple):
-    """The file of a camera's pictures of an episode, and each frame's number in it."""
+    """The file of a camera's pictures of an episode, each frame's number in it, their shape."""
 
     file: str
     numbers: npt.NDArray[np.int64]
+    shape: tuple[int, int, int]
 
 
 @dataclass(slots=True)

@@ -10,13 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from robostream import config
-from robostream.assemble import ArrayLayout, FrameSelection, ImageTransforms, SampleLayout
+from robostream.assemble import (
+    ArrayLayout,
+    FrameSelection,
+    ImageTransforms,
+    SampleLayout,
+    SampleSpec,
+    find_shapes,
+)
 from robostream.crew import create_memory
 from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
-from robostream.meta import decoded_bytes
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
 
@@ -118,21 +125,29 @@ def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
     """
     videos = layout.spec.videos
     wanted = -(-lanes * len(videos) * 3 // (2 * num_workers))
-    largest = max((decoded_bytes(layout.meta.features[key]) for key in videos), default=0)
+    sizes = (camera.decoded_bytes for camera in layout.cameras if camera.key in videos)
+    largest = max(sizes, default=0)
     most = config.DECODER_BYTES // (config.PICTURES_PER_DECODER * largest + (1 << 20))
     return max(1, min(wanted, most))
 
 
-def probe_transform(layout: SampleLayout) -> SampleLayout:
-    """Return the layout with the shapes the user's transform makes, tried on black pictures."""
-    transform = layout.spec.image_transforms
+def lay_out(
+    meta: LeRobotDatasetMetadata, spec: SampleSpec, selection: FrameSelection
+) -> SampleLayout:
+    """Return how samples lie in a batch.
+
+    Pictures have the size that the first selected episode's have; what the user's transform makes
+    of them is tried on black ones.
+    """
+    pictures = find_shapes(meta, spec, selection.episodes)
+    layout, transform = SampleLayout(meta, spec, pictures=pictures), spec.image_transforms
     if transform is None:
         return layout
     found: dict[str, ArrayLayout] = {}
     for number, camera in enumerate(layout.cameras):
         if camera.is_transformed:
             found[camera.key] = _probe(transform, camera.shape, camera.dtype, number, camera.key)
-    return SampleLayout(layout.meta, layout.spec, transformed=found)
+    return layout.after_transform(found)
 
 
 def _probe(

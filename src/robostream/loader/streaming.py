@@ -30,7 +30,7 @@ from robostream.loader.options import (
     choose_lanes,
     warn_of_ignored,
 )
-from robostream.loader.outfit import Limits, Outfit, fit_out, probe_transform
+from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.place import Place
 from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.ranks import discover_rank
@@ -216,7 +216,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     @functools.cached_property
     def layout(self) -> SampleLayout:
         """How samples lie in a batch; a transform is tried once to see what it makes."""
-        return probe_transform(SampleLayout(self.meta, self._spec))
+        return lay_out(self.meta, self._spec, self._selection)
 
     def fit_out(self, num_workers: int) -> Outfit:
         """Return what each of this rank's workers is given."""

@@ -1,5 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is there: info.json, the episode table, tasks and statistics of a dataset."""
+"""What is there: info.json, the episode table, tasks and statistics of a dataset.
+
+location.py  where a dataset's files lie
+versions.py  which codebase versions can be read, and which Hub revision to take
+hub.py       dataset repos on the Hugging Face Hub: pin a commit, download files
+parquet.py   opening Parquet, with errors that name file and cure
+atomic.py    writing a file so that nobody ever sees a part of it
+features.py  the feature entries of info.json
+info.py      info.json as a record
+episodes.py  the episode table, held as columns
+spans.py     whether an episode's seconds in a video are as many as its frames take
+tasks.py     the task texts
+stats.py     statistics over the whole dataset
+depth.py     depth as 12-bit codes, and back
+metadata.py  LeRobotDatasetMetadata: all of the above under LeRobot's names
+"""
 
 from pathlib import Path
 from typing import Any

@@ -65,9 +65,12 @@ def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
     return (first, second, third) if channels_first else (third, first, second)
 
 
-def decoded_bytes(entry: Mapping[str, Any]) -> int:
-    """Return the bytes of one picture of a camera feature, as decoders leave it. Pure."""
-    channels, height, width = image_shape(entry)
+def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, int, int] | None = None) -> int:
+    """Return the bytes of one picture of a camera feature, as decoders leave it. Pure.
+
+    `shape` is (channels, height, width) of its pictures, where it is not the declared one.
+    """
+    channels, height, width = shape or image_shape(entry)
     if entry["dtype"] == "image":
         return channels * height * width
     if is_depth(entry):

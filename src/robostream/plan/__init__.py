@@ -27,7 +27,6 @@ from robostream.plan.cut import (
     rank_lanes,
     step_positions,
     steps_left,
-    worker_steps,
 )
 from robostream.plan.epoch import EpochPlan
 from robostream.plan.lane import Lane, head_of_lane, places_in_lane, unroll_lane
@@ -82,5 +81,4 @@ __all__ = [
     "stream",
     "unroll_lane",
     "walk",
-    "worker_steps",
 ]

@@ -74,11 +74,6 @@ def step_positions(cut: Cut, num_frames: int, position: int, step: int) -> range
     return range(first, start + size, cut.world_size)
 
 
-def worker_steps(num_steps: int, worker: int, num_workers: int) -> range:
-    """Return the steps a worker builds: one in num_workers, so that workers take turns. Pure."""
-    return range(worker, num_steps, num_workers)
-
-
 def rank_lanes(cut: Cut, lanes: int) -> range:
     """Return the lanes a rank touches: its own 1 / world_size if world_size divides them. Pure."""
     common = gcd(cut.world_size, lanes)

@@ -19,7 +19,6 @@ import numpy.typing as npt
 from robostream.plan.lane import (
     MAX_WINDOW,
     Lane,
-    estimate_error,
     exchanged_at,
     places_in_lane,
     slice_lane,
@@ -130,11 +129,6 @@ class EpochPlan:
         """Return a lane that has frames, and where on the line it starts. Pure."""
         return self._lanes.lane(number), int(self._lanes.starts[number])
 
-    @property
-    def emission_error(self) -> int:
-        """How many positions `emission` may be off, either way round its lane."""
-        return estimate_error(self.window) * self.lanes
-
     @cached_property
     def selection(self) -> str:
         """A digest of the selected episodes and their lengths."""
@@ -159,15 +153,6 @@ class EpochPlan:
         if self._quarantine is not None:
             places = self._quarantine.fill(np.array(positions, dtype=np.int64), places)
         return self.line.locate(places)
-
-    def emission(self, episodes: Ints, frames: Ints) -> Ints:
-        """Return about the position of each (episode, frame), in O(log episodes) each. Pure.
-
-        Off by at most `emission_error` positions on the circle of the frame's lane: a frame of the
-        first positions may be put among the last, and the reverse. See `positions` for exact ones.
-        """
-        places = self.line.places(np.asarray(episodes), np.asarray(frames))
-        return self._lanes.estimate_positions(places)
 
     def positions(self, episode: int) -> Ints:
         """Return the exact position of every frame of an episode; the inverse of `slice`. Pure.

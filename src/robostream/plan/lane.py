@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import isqrt
 from typing import Final
 
 import numpy as np
 
-from robostream.plan.mix import Ints, Words, below, words
+from robostream.plan.mix import Ints, below, words
 
 # A ticket is one uint64, [key: 23 bits | hash: 19 bits | delay: 22 bits]: it sorts as the order
 # demands, no two are equal, and the frame can be read back from it. Its widths bound the window and
@@ -96,24 +95,6 @@ def places_in_lane(lane: Lane, start: int, stop: int) -> Ints:
         piece[frames[wanted] - first] = (turns[wanted] - lane.entry) % lane.length
         pieces.append(piece)
     return np.concatenate(pieces)
-
-
-def estimate_turns(keys: Words, frames: Ints, windows: Ints) -> Ints:
-    """Return about the turn of each frame of a lane of its own, in O(1) per frame. Pure.
-
-    The backlog is taken to be its mean, (window - 1) / 2; see `estimate_error`.
-    """
-    return frames + below(windows, words(keys, frames)) - (windows - 1) // 2
-
-
-def estimate_error(window: int) -> int:
-    """Return how many turns `estimate_turns` may be off, either way round the lane. Pure.
-
-    Never more than the window. The backlog is a sum of independent bits of variance at most
-    window / 6, so it leaves the bound given, about ten standard deviations, less than once in
-    10^12 frames.
-    """
-    return min(window, 4 * (isqrt(window) + 1))
 
 
 def exchanged_at(lane: Lane, turn: int) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from robostream.plan.lane import Lane, estimate_turns
+from robostream.plan.lane import Lane
 from robostream.plan.mix import Ints, Words, below, stream, words
 
 _KEY_STREAM: Final = 2
@@ -50,14 +50,6 @@ class Lanes:
     def numbers_at(self, places: Ints) -> Ints:
         """Return the lane each place of the line is in. Pure."""
         return self.by_place[np.searchsorted(self.starts[self.by_place], places, "right") - 1]
-
-    def estimate_positions(self, places: Ints) -> Ints:
-        """Return about the position of the frame at each place, in O(1) each. Pure."""
-        numbers = self.numbers_at(places)
-        lengths = self.lengths[numbers]
-        windows = np.minimum(lengths, self.window)
-        turns = estimate_turns(self.keys[numbers], places - self.starts[numbers], windows)
-        return (turns - self.entries[numbers]) % lengths * self.lengths.size + numbers
 
 
 def cut_lanes(

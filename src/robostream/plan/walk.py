@@ -44,7 +44,7 @@ def walk(plan: EpochPlan, cut: Cut, position: int, steps: range) -> Iterator[Bat
         plan: The order of the epoch.
         cut: The rank, the batch size and the tail rule.
         position: Where step 0 begins.
-        steps: All steps (`range(steps_left(...))`), or those of one worker (`worker_steps`).
+        steps: All steps (`range(steps_left(...))`), or every n-th.
     """
     per_chunk = max(1, chunk_positions(plan) // (cut.step_size * steps.step))
     for begin in range(0, len(steps), per_chunk):

@@ -12,10 +12,12 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble import size_mismatch
 from robostream.decode import (
     Backend,
     Meter,
     MeteredSource,
+    PictureLayout,
     Piece,
     Renderer,
     layout_of,
@@ -108,6 +110,7 @@ class Projector:
         slot = reel.slots[picture]
         if slot >= 0:
             assert reel.layout is not None
+            _check_size(reel, reel.layout, out)
             memory = self._store.memory(slot)
             self._renderer.draw_packed(memory, reel.layout, out, file=reel.file.name)
             self._meter.store_hits += 1
@@ -118,6 +121,7 @@ class Projector:
                 f"{reel.file.source.name}: the decoder gave no picture for frame "
                 f"{int(reel.numbers[picture])}. The file is damaged; download or copy it again."
             )
+        _check_size(reel, layout_of(frame), out)
         self._renderer.draw(frame, layout_of(frame), out, file=reel.file.name)
 
     def _keep(self, reel: Reel, number: int, frame: av.VideoFrame) -> None:
@@ -201,3 +205,11 @@ class Projector:
         decoding, reel.decoding = reel.decoding, None
         if decoding is not None:
             decoding.close()  # type: ignore[attr-defined]  # a generator gives its decoder back
+
+
+def _check_size(reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> None:
+    if layout.shape[1:] != out.shape[1:]:
+        found, others = (layout.width, layout.height), (out.shape[2], out.shape[1])
+        raise VideoFileError(
+            f"{reel.file.source.name}: episode {reel.episode}: {size_mismatch(found, others)}"
+        )

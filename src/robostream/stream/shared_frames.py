@@ -85,8 +85,9 @@ class SharedFrames:
                 reel.slots[picture] = first + picture
 
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
-        """Return the slot of a picture, or None if it is of another size than declared."""
-        if layout.nbytes != self._shape.slot_bytes[reel.camera]:
+        """Return the slot of a picture, or None if it is of another size or kind than the slot."""
+        is_of_size = (layout.width, layout.height) == self._shape.sizes[reel.camera]
+        if not is_of_size or layout.nbytes != self._shape.slot_bytes[reel.camera]:
             return None
         return reel.camera * self._shape.num_frames + reel.base + picture
 

@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole jobs on datasets: synthesise, diagnose."""
+"""Whole jobs on datasets: foretell a run, judge a shuffle, synthesise, diagnose.
+
+budget.py           what a run will need: memory, reads, steps, mixing
+dataset_sizes.py    what a dataset weighs, without reading its data
+diversity.py        how many episodes a batch mixes
+shuffle_quality.py  how well an order is shuffled: ours, and what others do
+shuffle_plot.py     the same as a picture
+order_log.py        logs of an order, and where two of them fork
+synth/              synthetic episodes, recorded as a dataset
+diagnose/           why an episode does not decode
+"""
 
 from robostream.tools.budget import (
     Mixing,
@@ -10,9 +20,9 @@ from robostream.tools.budget import (
     foretell_steps,
 )
 from robostream.tools.dataset_sizes import DatasetSizes, measure_dataset
-from robostream.tools.diagnose import Diagnosis, diagnose_episode
-from robostream.tools.diagnose_dataset import Address
-from robostream.tools.diagnose_report import diagnosis_json, diagnosis_text
+from robostream.tools.diagnose.dataset import Address
+from robostream.tools.diagnose.episode import Diagnosis, diagnose_episode
+from robostream.tools.diagnose.report import diagnosis_json, diagnosis_text
 from robostream.tools.order_log import (
     Comparison,
     compare_order_logs,
@@ -21,8 +31,8 @@ from robostream.tools.order_log import (
 )
 from robostream.tools.shuffle_plot import plot_qualities
 from robostream.tools.shuffle_quality import ShuffleQuality, made_up_lengths, measure_methods
-from robostream.tools.synth import SynthReport, make_dataset
-from robostream.tools.synth_spec import SynthSpec
+from robostream.tools.synth.recording import SynthReport, make_dataset
+from robostream.tools.synth.spec import SynthSpec
 
 __all__ = [
     "Address",

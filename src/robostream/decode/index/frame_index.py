@@ -136,6 +136,11 @@ class FrameIndex:
         numbers: list[int] = self.frames[first:stop].tolist()
         return numbers
 
+    def config_of(self, frame: int) -> CodecConfig:
+        """Return the decoder set-up a frame needs."""
+        gop = int(self.gops_of(np.array([frame]))[0])
+        return self.configs[int(self.start_configs[gop])]
+
     def gops_of(self, frames: Int64s) -> Int64s:
         """Return which start each frame decodes from, as a place in `starts`."""
         # In the array's own type: otherwise numpy would copy the whole array for every look-up.

@@ -195,5 +195,6 @@ def _check_slot(layout: PictureLayout, out: Picture, file: str) -> None:
             f"{file}: the video holds {'depth' if layout.kind == 'depth' else 'colour'} pictures "
             f"of {layout.width}x{layout.height}, which fill slots of shape {layout.shape} and type "
             f"{' or '.join(d.name for d in layout.dtypes)}; asked for {out.shape} of "
-            f"{out.dtype.name}. The feature's shape in meta/info.json does not fit this video."
+            f"{out.dtype.name}. All pictures of a sample must have one size, and a camera is depth "
+            "or colour as meta/info.json says."
         )

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from robostream.errors import EncoderStalledError, WriteError
-from robostream.tools.scene import (
+from robostream.tools.synth.scene import (
     DEPTH_CAMERA_NAME,
     JOINT_NAMES,
     EpisodeScript,
@@ -26,7 +26,7 @@ from robostream.tools.scene import (
     render_depth,
     write_script,
 )
-from robostream.tools.synth_spec import SynthSpec
+from robostream.tools.synth.spec import SynthSpec
 from robostream.write import DatasetWriter, create_writer
 
 ROBOT_TYPE = "synthetic_arm"

@@ -9,14 +9,8 @@ from av.codec.hwaccel import HWAccel
 
 from robostream.decode import CodecConfig, FrameIndex
 from robostream.fetch import ByteSource
-from robostream.tools.diagnose_file import read_errors
-from robostream.tools.diagnose_gpu import Gpu, GpuDecoding
-
-
-def config_of(index: FrameIndex, frame: int) -> CodecConfig:
-    """Return the decoder set-up a frame needs. Pure."""
-    gop = int(index.gops_of(np.array([frame]))[0])
-    return index.configs[int(index.start_configs[gop])]
+from robostream.tools.diagnose.file import read_errors
+from robostream.tools.diagnose.gpu import Gpu, GpuDecoding
 
 
 def open_context(config: CodecConfig, *, on_gpu: bool) -> av.VideoCodecContext:
@@ -50,7 +44,7 @@ def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuD
     """Return whether the GPU decodes a frame of this video, by trying it where that can work."""
     if gpu.obstacle is not None:
         return GpuDecoding(False, gpu.obstacle)
-    config = config_of(index, frame)
+    config = index.config_of(frame)
     codec = av.Codec(config.decoder, "r").canonical_name
     try:
         context = open_context(config, on_gpu=True)

@@ -10,24 +10,25 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import RowReader, picture_numbers
+from robostream.assemble import RowReader, picture_numbers, video_shape
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex
 from robostream.errors import FrameTimestampError, VideoFileError
 from robostream.fetch import ByteSource, open_source
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.tools.diagnose_file import FileCheck, Problem, check_file, read_errors, unreadable
-from robostream.tools.diagnose_gpu import Gpu
-from robostream.tools.diagnose_probe import config_of, decode_one, open_context, try_gpu
-from robostream.tools.diagnose_records import (
+from robostream.meta import LeRobotDatasetMetadata, is_depth
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, read_errors, unreadable
+from robostream.tools.diagnose.gpu import Gpu
+from robostream.tools.diagnose.probe import decode_one, open_context, try_gpu
+from robostream.tools.diagnose.records import (
     CameraCheck,
     Picture,
     Rate,
     Span,
+    note_size,
     summarise_picture,
 )
-from robostream.tools.diagnose_software import has_decoder
-from robostream.tools.diagnose_stream import codec_tag, describe_stream
+from robostream.tools.diagnose.software import has_decoder
+from robostream.tools.diagnose.stream import codec_tag, describe_stream
 
 Int64s = npt.NDArray[np.int64]
 
@@ -148,7 +149,7 @@ def _damaged(error: VideoFileError) -> Problem:
 
 def _pix_fmt(case: VideoCase, index: FrameIndex, frame: int) -> str | None:
     try:
-        context = open_context(config_of(index, frame), on_gpu=False)
+        context = open_context(index.config_of(frame), on_gpu=False)
         found = decode_one(context, case.open_source(), index, frame)
     except av.FFmpegError:
         return None  # decoding the episode will say what is wrong
@@ -196,8 +197,9 @@ def _matched(case: VideoCase, index: FrameIndex, wanted: npt.NDArray[np.float64]
 
 def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Picture, Rate] | Problem:
     entry = case.meta.features[case.key]
-    slot = np.zeros(image_shape(entry), np.uint16 if is_depth(entry) else np.uint8)
     try:
+        shape = video_shape(case.engine.files.get(case.file), int(numbers[0]), entry)
+        slot = np.zeros(shape, np.uint16 if is_depth(entry) else np.uint8)
         case.engine.read(case.file, numbers[:1], slot[None])
         picture = summarise_picture(slot, depth_name="depth code" if is_depth(entry) else None)
         return picture, _rate(case, index, numbers, slot)
@@ -224,7 +226,8 @@ def _rate(case: VideoCase, index: FrameIndex, numbers: Int64s, slot: npt.NDArray
 def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
     assert check.stream is not None
     assert check.span is not None
-    notes = []
+    entry = case.meta.features[case.key]
+    notes = [] if check.picture is None else [*note_size(check.picture, entry)]
     gops = check.stream.gops
     listed = _listed_frames(case)
     if check.stream.num_frames != listed:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.scene.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
-from robostream.tools.scene.chance import Stream, chance
-from robostream.tools.scene.props import COLOURS, MOVED_KINDS, Prop, Task, Track
+from robostream.tools.synth.scene.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
+from robostream.tools.synth.scene.chance import Stream, chance
+from robostream.tools.synth.scene.props import COLOURS, MOVED_KINDS, Prop, Task, Track
 
 DOWN = -math.pi / 2
 HOME = (0.22, 0.0, 0.20)

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.scene.arm import Floats
-from robostream.tools.scene.chance import Stream, chance
-from robostream.tools.scene.layers import Plane, flat
+from robostream.tools.synth.scene.arm import Floats
+from robostream.tools.synth.scene.chance import Stream, chance
+from robostream.tools.synth.scene.layers import Plane, flat
 
 TEXELS = 1024
 MAP_M = 1.12  # the side of the square the texture covers: the table and some floor around it

@@ -20,9 +20,9 @@ from PIL import Image
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
-from robostream.tools.synth import DEPTH_KEY, frames_of, image_key, script_of
+from robostream.tools.synth.recording import DEPTH_KEY, frames_of, image_key, script_of
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 SMALL = SynthSpec(
     episodes=3,
     min_frames=6,
@@ -98,7 +98,7 @@ def decoded(root: Path, key: str, pixel_format: str) -> list[npt.NDArray[np.int6
 def test_the_same_spec_gives_the_same_files(small: Path, tmp_path: Path) -> None:
     """Two processes write byte for byte the same dataset."""
     code = (
-        "import sys; from pathlib import Path; from tests.tools.test_synth import SMALL; "
+        "import sys; from pathlib import Path; from tests.tools.synth.test_recording import SMALL; "
         "from robostream.tools import make_dataset; make_dataset(Path(sys.argv[1]), SMALL)"
     )
     again = tmp_path / "again"

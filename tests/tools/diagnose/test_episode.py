@@ -22,10 +22,10 @@ from robostream.errors import SelectionError
 from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.tools import Address, Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
-from robostream.tools.diagnose_gpu import Gpu
-from robostream.tools.diagnose_software import explain_import
-from robostream.tools.diagnose_stream import describe_gops
-from robostream.tools.diagnose_video import lacking_decoder
+from robostream.tools.diagnose.gpu import Gpu
+from robostream.tools.diagnose.software import explain_import
+from robostream.tools.diagnose.stream import describe_gops
+from robostream.tools.diagnose.video import lacking_decoder
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 NAME = "h264_bframes"
@@ -185,16 +185,19 @@ def test_what_is_odd_but_works_is_noted(tmp_path: Path) -> None:
     assert "'v3.0' was not looked at" in notes
 
 
-def test_a_wrong_picture_size_is_a_problem(tmp_path: Path) -> None:
-    """Pictures that do not fit info.json would not fit a batch either."""
-    root = copy_of(NAME, tmp_path)
+@pytest.mark.parametrize("name", [NAME, "images"])
+def test_a_wrongly_declared_picture_size_is_noted(name: str, tmp_path: Path) -> None:
+    """The loader takes the pictures' own size, so it is no problem, but somebody may trip on it."""
+    root = copy_of(name, tmp_path)
     edit_info(root, lambda info: info["features"][CAMERA].update(shape=[96, 128, 3]))
-    ((_, problem),) = look(root).problems
+    found = look(root)
+    notes = " ".join(note for place, note in found.notes if place == CAMERA)
 
-    assert "does not fit this video" in problem.what
+    assert found.decodes
+    assert "info.json declares pictures of 128x96 (width x height), but they are 64x48" in notes
 
 
-@pytest.mark.parametrize(("mode", "words"), [("P", "a palette"), ("L", "has 1 channels of 64x48")])
+@pytest.mark.parametrize(("mode", "words"), [("P", "a palette"), ("L", "has 1 channels")])
 def test_pictures_the_loader_refuses_are_a_problem(tmp_path: Path, mode: str, words: str) -> None:
     """A picture in Parquet that is no RGB of the declared shape is told before training."""
     root = copy_of("images", tmp_path)

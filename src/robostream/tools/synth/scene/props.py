@@ -6,8 +6,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from robostream.tools.scene.arm import Floats
-from robostream.tools.scene.chance import Stream, chance
+from robostream.tools.synth.scene.arm import Floats
+from robostream.tools.synth.scene.chance import Stream, chance
 
 COLOURS: dict[str, tuple[int, int, int]] = {
     "red": (196, 52, 44),

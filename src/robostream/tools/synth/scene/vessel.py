@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.tools.scene.arm import Floats, above
-from robostream.tools.scene.layers import (
+from robostream.tools.synth.scene.arm import Floats, above
+from robostream.tools.synth.scene.layers import (
     Box,
     Grid,
     Layer,
@@ -24,7 +24,7 @@ from robostream.tools.scene.layers import (
     rod,
     shadow_layer,
 )
-from robostream.tools.scene.optics import LIGHT, NEAREST_M, Camera
+from robostream.tools.synth.scene.optics import LIGHT, NEAREST_M, Camera
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from robostream.decode import FrameIndex
 from robostream.fetch import ByteSource
-from robostream.tools.diagnose_file import FileCheck
-from robostream.tools.diagnose_records import Gops, Stream
+from robostream.tools.diagnose.file import FileCheck
+from robostream.tools.diagnose.records import Gops, Stream
 
 # In an stsd box, the first entry's tag stands 16 bytes after the box's name begins.
 _TAG = re.compile(rb"vide.*?stsd.{12}(.{4})", re.DOTALL)

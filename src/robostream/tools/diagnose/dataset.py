@@ -11,7 +11,7 @@ from huggingface_hub.errors import RevisionNotFoundError
 from robostream.assemble import RowReader
 from robostream.errors import CompatibilityError, DataFileError, MissingExtraError
 from robostream.meta import LeRobotDatasetMetadata, as_location, written_root
-from robostream.tools.diagnose_file import FileCheck, Problem, check_file, read_errors, unreadable
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, read_errors, unreadable
 
 
 @dataclass(frozen=True, slots=True)

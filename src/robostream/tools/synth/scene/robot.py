@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robostream.tools.scene.arm import ArmPose, Floats
-from robostream.tools.scene.layers import Grid, Item, Layer, Rgb, Spot, capsule, rod_shadow
-from robostream.tools.scene.optics import NEAREST_M, Camera, cast_down
-from robostream.tools.scene.vessel import Vessel, draw_vessel
+from robostream.tools.synth.scene.arm import ArmPose, Floats
+from robostream.tools.synth.scene.layers import Grid, Item, Layer, Rgb, Spot, capsule, rod_shadow
+from robostream.tools.synth.scene.optics import NEAREST_M, Camera, cast_down
+from robostream.tools.synth.scene.vessel import Vessel, draw_vessel
 
 
 @dataclass(frozen=True, slots=True)

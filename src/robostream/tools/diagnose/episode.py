@@ -12,19 +12,19 @@ from robostream.decode import FrameEngine
 from robostream.errors import DatasetError, MissingExtraError, SelectionError
 from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.tools.diagnose_dataset import (
+from robostream.tools.diagnose.dataset import (
     Address,
     DatasetCheck,
     check_dataset,
     explain_opening,
     open_dataset,
 )
-from robostream.tools.diagnose_file import Problem
-from robostream.tools.diagnose_gpu import Gpu, check_gpu
-from robostream.tools.diagnose_pictures import check_pictures
-from robostream.tools.diagnose_records import CameraCheck
-from robostream.tools.diagnose_software import Software, check_software
-from robostream.tools.diagnose_video import VideoCase, check_video
+from robostream.tools.diagnose.file import Problem
+from robostream.tools.diagnose.gpu import Gpu, check_gpu
+from robostream.tools.diagnose.pictures import check_pictures
+from robostream.tools.diagnose.records import CameraCheck
+from robostream.tools.diagnose.software import Software, check_software
+from robostream.tools.diagnose.video import VideoCase, check_video
 
 _OPEN_FILES = 16
 

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robostream.tools.scene.arm import Floats, above
-from robostream.tools.scene.layers import Grid, Item, Layer, Rgb, Spot, quad, sphere
-from robostream.tools.scene.optics import LIGHT, NEAREST_M, Camera, cast_down
-from robostream.tools.scene.props import Prop
-from robostream.tools.scene.vessel import Vessel, draw_vessel, upright_shadow
+from robostream.tools.synth.scene.arm import Floats, above
+from robostream.tools.synth.scene.layers import Grid, Item, Layer, Rgb, Spot, quad, sphere
+from robostream.tools.synth.scene.optics import LIGHT, NEAREST_M, Camera, cast_down
+from robostream.tools.synth.scene.props import Prop
+from robostream.tools.synth.scene.vessel import Vessel, draw_vessel, upright_shadow
 
 _STRIPE_RGB = (224.0, 220.0, 210.0)
 

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robostream import config
-from robostream.tools.scene import (
+from robostream.tools.synth.scene import (
     ALL_TASKS,
     CAMERA_NAMES,
     EpisodeScript,
@@ -30,10 +30,10 @@ from robostream.tools.scene import (
     render_depth,
     write_script,
 )
-from robostream.tools.scene.arm import forward, inverse
-from robostream.tools.scene.robot import bones
+from robostream.tools.synth.scene.arm import forward, inverse
+from robostream.tools.synth.scene.robot import bones
 
-REPO = Path(__file__).parents[2]
+REPO = Path(__file__).parents[3]
 SEEDS = st.integers(0, 2**31)
 
 
@@ -171,7 +171,7 @@ def test_images_of_any_size_have_their_shape(
 
 def test_the_same_seed_draws_the_same_pixels_in_another_process() -> None:
     """Images depend on (seed, episode) alone: not on the process, nor on what was drawn before."""
-    code = "from tests.tools.test_scene import digest; print(digest(7, 3), digest(7, 4))"
+    code = "from tests.tools.synth.test_scene import digest; print(digest(7, 3), digest(7, 4))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True)
     other = done.stdout.split()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.scene.arm import ArmPose, Floats
+from robostream.tools.synth.scene.arm import ArmPose, Floats
 
 NEAREST_M = 0.03  # nothing closer to a camera is drawn
 LIGHT = (0.36, 0.30, 0.88)  # unit vector towards the lamp, in the room

@@ -8,11 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.scene.arm import ArmPose, forward
-from robostream.tools.scene.chance import Stream, chance
-from robostream.tools.scene.layers import Grid, Item, Layer, Plane, make_grid, paint, paint_depth
-from robostream.tools.scene.noise import add_noise
-from robostream.tools.scene.optics import (
+from robostream.tools.synth.scene.arm import ArmPose, forward
+from robostream.tools.synth.scene.chance import Stream, chance
+from robostream.tools.synth.scene.layers import (
+    Grid,
+    Item,
+    Layer,
+    Plane,
+    make_grid,
+    paint,
+    paint_depth,
+)
+from robostream.tools.synth.scene.noise import add_noise
+from robostream.tools.synth.scene.optics import (
     CAMERA_NAMES,
     LIGHT,
     MOUNTS,
@@ -21,7 +29,7 @@ from robostream.tools.scene.optics import (
     fixed_camera,
     wrist_camera,
 )
-from robostream.tools.scene.robot import (
+from robostream.tools.synth.scene.robot import (
     LIVERIES,
     Livery,
     arm_items,
@@ -29,10 +37,10 @@ from robostream.tools.scene.robot import (
     bones,
     stand_items,
 )
-from robostream.tools.scene.room import see_room, see_table
-from robostream.tools.scene.script import EpisodeScript
-from robostream.tools.scene.texture import Room, make_room
-from robostream.tools.scene.things import Placed, thing_items, thing_shadow
+from robostream.tools.synth.scene.room import see_room, see_table
+from robostream.tools.synth.scene.script import EpisodeScript
+from robostream.tools.synth.scene.texture import Room, make_room
+from robostream.tools.synth.scene.things import Placed, thing_items, thing_shadow
 
 NOISE_LEVEL = 2.5
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from robostream import config
-from robostream.tools.scene import ALL_TASKS, CAMERA_NAMES
+from robostream.tools.synth.scene import ALL_TASKS, CAMERA_NAMES
 from robostream.write import VideoEncoderConfig
 
 MIN_SIDE_PX = 32

@@ -9,8 +9,8 @@ from dataclasses import replace
 from robostream.assemble import RowReader, read_picture
 from robostream.errors import DataFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.tools.diagnose_file import Problem, check_file, read_errors, unreadable
-from robostream.tools.diagnose_records import CameraCheck, Rate, summarise_picture
+from robostream.tools.diagnose.file import Problem, check_file, read_errors, unreadable
+from robostream.tools.diagnose.records import CameraCheck, Rate, note_size, summarise_picture
 
 _CURE = "Copy or download the file again, or record the episode anew."
 
@@ -27,16 +27,18 @@ def check_pictures(meta: LeRobotDatasetMetadata, key: str, episode: int) -> Came
     if isinstance(encoded, Problem):
         return replace(check, problems=(encoded,))
     read = time.perf_counter()
-    shape = image_shape(meta.features[key])
+    channels, _, _ = image_shape(meta.features[key])
     for frame, content in enumerate(encoded):
         place = f"{file.path}: {key}, episode {episode}, frame {frame}"
         try:
-            values = read_picture(content, where=place, shape=shape)
+            values = read_picture(content, where=place, channels=channels)
         except DataFileError as error:
             return replace(check, problems=(Problem("damaged", str(error), _CURE),))
         if not frame:
             depth_name = "depth" if is_depth(meta.features[key]) else None
-            check = replace(check, picture=summarise_picture(values, depth_name=depth_name))
+            picture = summarise_picture(values, depth_name=depth_name)
+            notes = note_size(picture, meta.features[key])
+            check = replace(check, picture=picture, notes=notes)
     rate = Rate(
         images=len(encoded),
         images_per_s=len(encoded) / max(time.perf_counter() - read, 1e-9),

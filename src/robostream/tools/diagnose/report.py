@@ -9,12 +9,12 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from robostream.config import format_bytes
-from robostream.tools.diagnose import Diagnosis
-from robostream.tools.diagnose_dataset import DatasetCheck
-from robostream.tools.diagnose_file import FileCheck
-from robostream.tools.diagnose_gpu import AV1_CARDS
-from robostream.tools.diagnose_records import CameraCheck, Gops, Picture, Rate, Span, Stream
-from robostream.tools.diagnose_software import Software
+from robostream.tools.diagnose.dataset import DatasetCheck
+from robostream.tools.diagnose.episode import Diagnosis
+from robostream.tools.diagnose.file import FileCheck
+from robostream.tools.diagnose.gpu import AV1_CARDS
+from robostream.tools.diagnose.records import CameraCheck, Gops, Picture, Rate, Span, Stream
+from robostream.tools.diagnose.software import Software
 
 _WIDTH = 100
 _LABEL = 16

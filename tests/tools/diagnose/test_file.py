@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from robostream.fetch import LocalSource
 from robostream.meta import as_location
-from robostream.tools.diagnose_file import check_file, recognise, top_boxes
+from robostream.tools.diagnose.file import check_file, recognise, top_boxes
 from tests.fixture_datasets import FIXTURES
 
 CLIP = FIXTURES / "h264_bframes/videos/observation.images.top/chunk-000/file-000.mp4"

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.scene.chance import Stream, chance
+from robostream.tools.synth.scene.chance import Stream, chance
 
 REACH = 8  # no grain is stronger than this many levels
 _SLACK = 64  # how many rows and columns the tile is larger than the image

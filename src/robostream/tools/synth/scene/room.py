@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.scene.arm import Floats
-from robostream.tools.scene.layers import Plane, flat
-from robostream.tools.scene.optics import Camera
-from robostream.tools.scene.texture import (
+from robostream.tools.synth.scene.arm import Floats
+from robostream.tools.synth.scene.layers import Plane, flat
+from robostream.tools.synth.scene.optics import Camera
+from robostream.tools.synth.scene.texture import (
     FLOOR_RGB,
     LEVELS,
     MAP_M,

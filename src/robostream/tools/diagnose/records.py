@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.diagnose_file import FileCheck, Problem
-from robostream.tools.diagnose_gpu import GpuDecoding
+from robostream.meta import image_shape
+from robostream.tools.diagnose.file import FileCheck, Problem
+from robostream.tools.diagnose.gpu import GpuDecoding
 
 # A picture with no value above this share of the range is black to the eye.
 _BLACK_SHARE = 0.02
@@ -130,6 +131,17 @@ class CameraCheck:
     gpu: GpuDecoding | None = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def note_size(picture: Picture, entry: dict[str, Any]) -> tuple[str, ...]:
+    """Return what is to be said of a picture that has not the size info.json declares. Pure."""
+    _, height, width = image_shape(entry)
+    if (picture.width, picture.height) == (width, height):
+        return ()
+    return (
+        f"info.json declares pictures of {width}x{height} (width x height), but they are "
+        f"{picture.width}x{picture.height}. They are delivered as they are; correct the shape.",
+    )
 
 
 def summarise_picture(values: npt.NDArray[Any], *, depth_name: str | None) -> Picture:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How large a camera's pictures are: found in the files, since info.json may say something else."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+from robostream.assemble.episode import index_folder, picture_numbers
+from robostream.assemble.pictures import read_picture
+from robostream.assemble.rows import RowReader
+from robostream.assemble.spec import SampleSpec
+from robostream.decode import Piece, PyavBackend, VideoFile, VideoFiles, plan_runs
+from robostream.errors import DatasetError
+from robostream.fetch import open_source
+from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+
+logger = logging.getLogger(__name__)
+
+Shape = tuple[int, int, int]
+# How many episodes are looked at for one that can be read.
+_TRIES = 3
+_said: set[tuple[str, str]] = set()
+
+
+def find_shapes(
+    meta: LeRobotDatasetMetadata, spec: SampleSpec, episodes: Iterable[int]
+) -> dict[str, Shape]:
+    """Return (channels, height, width) of each camera's pictures.
+
+    They are looked up in the first of the episodes. What cannot be read there is taken as declared:
+    whoever needs it will say what is wrong.
+    """
+    files = VideoFiles(
+        lambda file: open_source(meta.location, file), max_files=1, index_folder=index_folder(meta)
+    )
+    first = [int(episode) for episode in islice(episodes, _TRIES)]
+    shapes: dict[str, Shape] = {}
+    for key in spec.cameras:
+        for episode in first:
+            try:
+                if key in spec.videos:
+                    shapes[key] = _video_shape(meta, spec, files, episode, key)
+                else:
+                    shapes[key] = _stored_shape(meta, episode, key)
+                break
+            except (DatasetError, OSError) as error:
+                logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
+    for key, shape in shapes.items():
+        note_shape(meta, key, shape)
+    return shapes
+
+
+def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
+    """Return (channels, height, width) of a frame of a video file.
+
+    Where the file's table agrees with info.json that is it; otherwise the frame itself is asked.
+    """
+    _, height, width = image_shape(entry)
+    config = file.index.config_of(number)
+    if (config.width, config.height) != (width, height):
+        width, height = config.width, config.height
+        run = plan_runs(file.index, [number])[0]
+        for _, _, frame in PyavBackend().decode([Piece(file.source, file.index, run)]):
+            width, height = frame.width, frame.height
+    return 1 if is_depth(entry) else 3, height, width
+
+
+def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
+    """Say that a camera's pictures are not of the declared size; once for each camera."""
+    _, height, width = image_shape(meta.features[key])
+    place = meta.meta_location.url, key
+    if shape[1:] == (height, width) or place in _said:
+        return
+    _said.add(place)
+    logger.warning(
+        "%s: info.json declares the pictures of %s as %dx%d (width x height), but there are some "
+        "of %dx%d. They are delivered as they are; correct the shape in info.json.",
+        *(*place, width, height, shape[2], shape[1]),
+    )
+
+
+def _video_shape(
+    meta: LeRobotDatasetMetadata, spec: SampleSpec, files: VideoFiles, episode: int, key: str
+) -> Shape:
+    file = files.get(meta.get_video_file_path(episode, key).as_posix())
+    numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
+    return video_shape(file, int(numbers[0]), meta.features[key])
+
+
+def _stored_shape(meta: LeRobotDatasetMetadata, episode: int, key: str) -> Shape:
+    reader = RowReader(meta, [key])
+    try:
+        encoded = reader.read(episode).object_at(key, 0)
+    finally:
+        reader.close()
+    channels, _, _ = image_shape(meta.features[key])
+    where = f"{meta.location.url}: {key}, episode {episode}, frame 0"
+    _, height, width = read_picture(encoded, where=where, channels=channels).shape
+    return channels, height, width

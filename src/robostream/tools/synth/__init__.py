@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic episodes of a robot at a table.
+
+scene/        what happens in an episode, and what cameras see of it
+spec.py       SynthSpec: what a dataset shall be
+recording.py  make_dataset: episodes recorded as a LeRobot v3.0 dataset
+"""
