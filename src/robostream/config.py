@@ -42,7 +42,7 @@ VIDEO_DECODER_CACHE_SIZE = 1024
 STRETCH_FRAMES = 32
 # Batches, and samples, built ahead of the one being consumed.
 PREFETCH_BATCHES = 4
-PREFETCH_SAMPLES = 128
+PREFETCH_SAMPLES = 256
 # Batches a consumer may hold before it is given copies.
 HELD_BATCHES = 3
 # Memory to build batches ahead in; large batches are built fewer ahead, but at least two.
@@ -116,7 +116,7 @@ def whole_number(value: object, name: str, least: int) -> int:
     """
     if _is_whole(value) and value >= least:
         return int(value)
-    raise SelectionError(f"want {name} to be a whole number of {least} or more, got {value!r}")
+    raise SelectionError(f"{name} must be >= {least}, a whole number; got {value!r}")
 
 
 def whole_numbers(values: object, name: str) -> list[int]:

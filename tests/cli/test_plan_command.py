@@ -38,7 +38,7 @@ def test_scripts_read_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", DATASET, *options]) == 0
     figures = json.loads(capsys.readouterr().out)
 
-    assert (figures["episodes"], figures["frames"], figures["lanes"]) == (5, 62, 5)
+    assert (figures["episodes"], figures["frames"], figures["lanes"]) == (5, 62, 10)
     assert figures["steps"]["total"] == 10
     assert figures["steps"]["dropped_frames"] == 22
     assert figures["rank"]["readers"] == 1

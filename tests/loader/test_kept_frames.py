@@ -37,7 +37,7 @@ def test_kept_frames_are_those_a_plain_loop_keeps(
         for frame in range(drops[0], length - drops[1])
     ]
     if not want:
-        with pytest.raises(SelectionError, match="no frame is left"):
+        with pytest.raises(SelectionError, match="No valid frames remain"):
             _keep(lengths, episodes, drop_first=drops[0], drop_last=drops[1])
         return
 
@@ -68,7 +68,7 @@ def test_episodes_the_drops_empty_are_skipped_with_one_warning(
         (list(range(20)), "12 and 7 more"),
         ([0.0, 1.5], "whole numbers"),
         ([True, False, True], "whole numbers"),
-        ([], "no frame is left to sample: 0 episodes were chosen of 3"),
+        ([], "No valid frames remain: 0 episodes were chosen of 3"),
     ],
 )
 def test_episodes_that_do_not_exist_are_refused(episodes: list[Any], message: str) -> None:

@@ -28,7 +28,7 @@ LOOP = """
 loader = open_loader(2)
 batches = iter(loader)
 next(batches)
-print(*loader._crew.pids, flush=True)
+print(*loader._team.crew.pids, flush=True)
 while True:
     for batch in loader:
         pass
@@ -137,7 +137,7 @@ thread.start()
 thread.join()
 held = [batch for batch, _ in zip(loaders[4], "ab")]
 closed = used(loaders[5])
-pids = [pid for loader in loaders for pid in loader._crew.pids]
+pids = [pid for loader in loaders for pid in loader._team.crew.pids]
 loaders[5].close()
 print(*pids)
 for batch in loaders[0]:
@@ -229,7 +229,7 @@ if child == 0:
         loader.set_epoch(3)
         for _ in range(2):
             assert frames(loader) == list(range(62))
-        pids = loader._crew.pids
+        pids = loader._team.crew.pids
         loader.close()
         code = 0
     finally:

@@ -86,7 +86,7 @@ def test_half_a_pair_and_nonsense_are_refused(monkeypatch: pytest.MonkeyPatch) -
         discover_rank(rank=1)
     with pytest.raises(SelectionError, match="0 <= rank < world_size"):
         discover_rank(2, 2)
-    with pytest.raises(SelectionError, match="want rank to be a whole number"):
+    with pytest.raises(SelectionError, match="rank must be >= 0, a whole number"):
         discover_rank(True, 2)
     monkeypatch.setenv("RANK", "first")
     monkeypatch.setenv("WORLD_SIZE", "2")

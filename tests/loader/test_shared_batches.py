@@ -35,8 +35,8 @@ def items() -> LeRobotDataset:
 
 
 def free_slots(loader: StreamingDataLoader) -> int:
-    assert loader._slots is not None
-    return len(loader._slots._free)
+    assert loader._team is not None
+    return len(loader._team.slots._free)
 
 
 HOLDS = {
@@ -111,8 +111,8 @@ def test_slots_come_back() -> None:
     list(islice(iter(loader), 3))
     del held, iterator
     gc.collect()
-    assert loader._crew is not None
-    loader._crew.settle()
+    assert loader._team is not None
+    loader._team.crew.settle()
 
     assert free_slots(loader) == total
 

@@ -24,8 +24,8 @@ FRAMES = list(range(62))
 
 
 def pids(loader: StreamingDataLoader) -> list[int]:
-    assert loader._crew is not None
-    return loader._crew.pids
+    assert loader._team is not None
+    return loader._team.crew.pids
 
 
 def test_workers_start_once_and_stay_over_epochs() -> None:

@@ -137,7 +137,7 @@ def test_the_lanes_of_the_state_are_taken_where_none_are_given() -> None:
     next(iter(loader))
     loader.load_state_dict(state)
 
-    assert state["lanes"] == 5
+    assert state["lanes"] == 10
     assert sorted([*chain(*head), *flat(loader)]) == list(range(FRAMES))
 
 

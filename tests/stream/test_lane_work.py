@@ -104,7 +104,7 @@ def has_caught_up(tour: Tour, work: LaneWork, head: int) -> bool:
     """Return whether a lane has gone so far that all it delivers was decoded ahead."""
     lane, _ = tour.plan.lane(work._number)
     entry = head_of_lane(lane, first_place(tour, work._number))
-    return work._is_conveyor and head >= entry + 3 * lane.window
+    return work._is_conveyor and head >= entry + 5 * lane.window
 
 
 @given(tour=tours(), num_workers=st.integers(1, 4), gop=st.sampled_from([2, 40]))

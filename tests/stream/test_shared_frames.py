@@ -171,7 +171,7 @@ def test_processes_see_each_others_pictures(clip: ClipMaker, tmp_path: Path) -> 
     """What two processes have decoded, a third one draws without decoding anything."""
     video = clip("h264_g2")
     layout = kept_layout("yuv420p", 96, 64, 2, 0)
-    shape = SharedShape(np.array([0]), np.array([0, 48]), ((96, 64),), (layout.nbytes,))
+    shape = SharedShape(np.array([0]), ("top",), np.array([0, 48]), ((96, 64),), (layout.nbytes,))
     path = tmp_path / "frames"
     path.write_bytes(bytes(shape.nbytes))
     context = multiprocessing.get_context("spawn")

@@ -7,6 +7,7 @@ memory.py        the memory of this process and those it started
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
 peer.py          the peer: a map-style dataset as most are written
+node.py          `bench node`: a full node, simulated: how evenly its workers are busy
 decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader
 loader_cases.py  its datasets, samples and goals
@@ -27,7 +28,7 @@ from robostream.bench.table import format_table, machine
 
 __all__ = ["CASES", "decode_floor", "format_table", "load_case", "machine"]
 
-CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "decode", "loader")
+CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "node", "decode", "loader")
 
 
 def load_case(name: str) -> Any:

@@ -219,6 +219,9 @@ class Crew:
     def _death(self, worker: int) -> WorkerError:
         if not self._finalizer.alive:
             return self._closed()
+        trace = self._last_words(self._channels[worker])
+        if trace is not None:
+            return self._stop(f"{self._name(worker)} failed:\n{trace}")
         try:
             code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
@@ -232,6 +235,20 @@ class Crew:
             f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
             "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
         )
+
+    @staticmethod
+    def _last_words(channel: Channel) -> str | None:
+        """Return what a worker that is gone said last, if it said why."""
+        failures = 0
+        while failures < 2:  # the first may only say that it left messages of ours unread
+            try:
+                message, _ = channel.receive()
+            except ChannelClosed:
+                failures += 1
+                continue
+            if isinstance(message, Crashed):
+                return message.trace
+        return None
 
     def _name(self, worker: int) -> str:
         return f"loader worker {worker} of {len(self._workers)} (pid {self._workers[worker].pid})"

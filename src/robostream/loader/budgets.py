@@ -10,12 +10,12 @@ import numpy as np
 from robostream import config
 from robostream.assemble import FrameSelection, SampleLayout
 from robostream.plan import EpochPlan
-from robostream.stream import STEP_FRAMES, SharedShape
+from robostream.stream import STEP_FRAMES, SharedShape, margin_frames
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4
 # Pictures on a conveyor leave at random: this much more than their mean number.
-_SLACK = 1.25
+_SLACK = 1.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
             continue
         offsets = layout.spec.windows.get(camera.key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
-        frames = min(plan.window * _SLACK + width + 2 * STEP_FRAMES, lane_frames)
+        ahead = margin_frames(plan.window) + 2 * STEP_FRAMES
+        frames = min(plan.window * _SLACK + width + ahead, lane_frames)
         total += lanes * frames * camera.decoded_bytes
     return round(total)

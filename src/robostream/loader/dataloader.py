@@ -6,8 +6,9 @@ from __future__ import annotations
 import copy
 import logging
 import os
+import threading
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +48,13 @@ from robostream.plan import (
 from robostream.stream import Tour
 
 logger = logging.getLogger(__name__)
+
+
+class _Team(NamedTuple):
+    """Who builds batches, and where."""
+
+    crew: Crew | HomeCrew
+    slots: BatchSlots
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -112,9 +120,8 @@ class StreamingDataLoader(DataLoader[Any]):
         self._place = Place()
         # A place that was set on the stream and gone on from by now is not for a new loader.
         self._adopted = dataset.place.version if dataset.place.is_used else 0
-        self._crew: Crew | HomeCrew | None = None
-        self._slots: BatchSlots | None = None
-        self._count_anew()
+        self._team: _Team | None = None
+        self._begin_anew()
         self._said_dropped = False
 
     @property
@@ -196,19 +203,21 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def close(self) -> None:
         """End the workers; the next iterator starts new ones."""
-        if self._crew is not None:
-            self._crew.close()
-        self._crew = None
+        team, self._team = self._team, None
+        if team is not None:
+            team.crew.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_crew": None, "_slots": None, "_place": copy.copy(self._place)}
+        own = {"_team": None, "_starting": None, "_place": copy.copy(self._place)}
+        return self.__dict__ | own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy stands where the loader did, and has workers, memory and counts of its own.
         self.__dict__.update(state)
-        self._count_anew()
+        self._begin_anew()
 
-    def _count_anew(self) -> None:
+    def _begin_anew(self) -> None:
+        self._starting = threading.Lock()
         self._counters = Counters(max(self.num_workers, 1))
         self._tally = Tally(self._counters.summary)
 
@@ -226,14 +235,19 @@ class StreamingDataLoader(DataLoader[Any]):
         assert place.last_staged is not None
         return place.last_staged
 
-    def _open(self) -> tuple[Crew | HomeCrew, BatchSlots]:
-        """Return the workers and the memory for batches, made anew where they are missing."""
-        if self._crew is None or self._slots is None or not self._crew.is_usable:
-            self.close()
-            self._crew, self._slots = self._start()
-        return self._crew, self._slots
+    def _open(self) -> _Team:
+        """Return the workers and the memory they write to, made anew where they are missing.
 
-    def _start(self) -> tuple[Crew | HomeCrew, BatchSlots]:
+        Both together: an interrupt, or another thread, must not leave workers that write to one
+        memory and a consumer that reads another.
+        """
+        with self._starting:
+            if self._team is None or not self._team.crew.is_usable:
+                self.close()
+                self._team = self._start()
+            return self._team
+
+    def _start(self) -> _Team:
         outfit = self.stream.fit_out(max(self.num_workers, 1))
         batches = format_batch(outfit.layout.arrays, self.cut.batch_size)
         most = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
@@ -246,7 +260,7 @@ class StreamingDataLoader(DataLoader[Any]):
         rows[:] = before
         self._counters.rows = rows
         try:
-            return self._hire(recipe, slots, board, kept), slots
+            return _Team(self._hire(recipe, slots, board, kept), slots)
         finally:
             for fd in (board, kept):
                 if fd is not None:

@@ -10,6 +10,9 @@ from typing import Final
 _CANDIDATES: Final = (240, 48, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 # Windows that reach across a cut are decoded on both sides of it, so cuts are to be few.
 _EPISODES_PER_LANE: Final = 3
+# A small selection is decoded once and kept, so there cuts cost nothing, and 1, 2, 3, 4, 6 or 12
+# ranks share one order.
+_FEWEST: Final = 12
 
 
 def default_lanes(num_episodes: int, world_size: int, *, shuffle: bool) -> int:
@@ -22,6 +25,6 @@ def default_lanes(num_episodes: int, world_size: int, *, shuffle: bool) -> int:
     """
     if not shuffle:
         return world_size
-    most = max(world_size, num_episodes // _EPISODES_PER_LANE)
+    most = max(world_size, num_episodes // _EPISODES_PER_LANE, _FEWEST)
     fitting = (lcm(base, world_size) for base in _CANDIDATES)
     return next(lanes for lanes in fitting if lanes <= most or lanes == world_size)

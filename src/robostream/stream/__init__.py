@@ -14,12 +14,12 @@ worker.py        what one process holds open
 delivery.py      one iterator's batches, as far as one process builds them
 """
 
-from robostream.stream.agenda import StepShare, Tour
+from robostream.stream.agenda import StepShare, Tour, walk_agenda
 from robostream.stream.augment import transform_pictures
 from robostream.stream.delivery import BadSampleError, Delivery, Filled
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
-from robostream.stream.lane_work import STEP_FRAMES
+from robostream.stream.lane_work import STEP_FRAMES, margin_frames
 from robostream.stream.row_shelf import RowShelf
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
@@ -39,5 +39,7 @@ __all__ = [
     "StepShare",
     "Tour",
     "Worker",
+    "margin_frames",
     "transform_pictures",
+    "walk_agenda",
 ]

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd, isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -31,14 +32,22 @@ from robostream.stream.reel import Reel, is_long
 _WINDOWS_PER_LANE = 3
 # Decoding runs ahead in steps of this many frames: enough to feed a decoder in one go, few enough
 # that workers that wait for each other wait little.
-STEP_FRAMES = 8
+STEP_FRAMES = 4
 
-# Over how many windows decoding catches up with the head of a lane.
-_CATCH_UP_WINDOWS = 2
+# While decoding catches up, it gains one frame on the head for so many that leave.
+_CATCH_UP = 2
 # Frames of a block that one worker owns where nothing is shuffled.
 BLOCK_FRAMES = 32
 
 OpenReel = Callable[[int, int, Ints, Ints], Reel]
+
+
+def margin_frames(window: int) -> int:
+    """Return how many frames decoding keeps before the head of a lane. Pure.
+
+    The head strays from an even pace by a few square roots of the window.
+    """
+    return min(2 * isqrt(window) + 2 * STEP_FRAMES, window)
 
 
 class Share(NamedTuple):
@@ -74,7 +83,7 @@ class LaneWork:
             shuffled.
         windows: The least and the greatest offset of each camera's window, in frames.
         open_reel: Returns the reel of (camera, episode, sample frames, steps).
-        stagger: How many frames shorter the first step is, so that the lanes of a process do not
+        stagger: By how many frames decoding begins earlier, so that the lanes of a process do not
             all take their steps at once.
     """
 
@@ -99,8 +108,13 @@ class LaneWork:
         self._end = self._lane.entry + self._lane.length + self._lane.window
         self._pieces: dict[tuple[int, int], Piece] = {}
         self._entry = head_of_lane(self._lane, first_place(tour, number))
-        self._ahead = self._entry - self._lane.window
-        self._stagger = stagger % STEP_FRAMES
+        self._ahead = self._entry
+        if tour.plan.shuffle:
+            self._ahead -= self._lane.window + stagger % STEP_FRAMES
+        self._samples = 0
+        # The rank delivers one in so many frames of the lane.
+        self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
+        self._margin = margin_frames(self._lane.window)
         self._long_gops: bool | None = None
         self._is_new = True
 
@@ -126,20 +140,14 @@ class LaneWork:
         return piece
 
     def run_ahead(self, head: int) -> list[tuple[Reel, int, int]]:
-        """Return (reel, first, stop) of the pictures to decode, when a lane has got to `head`.
-
-        At the start nothing is decoded, and all that falls due has to be. If decoding ran ahead of
-        the head at once, that would be twice the work. So it begins a window behind the head, and
-        catches up while the lane goes on by two windows. In long GOPs it stays at the head from the
-        start: there, one picture by itself costs as much as all before it.
-        """
+        """Return (reel, first, stop) of the pictures to decode, when a sample has got to `head`."""
         if not self._is_conveyor:
             return []
-        goal = head if self._has_long_gops() else head - self._lag(head)
-        if goal <= self._ahead:
+        self._samples += 1
+        goal = self._goal(head)
+        if goal < self._ahead + STEP_FRAMES and not self._ahead < head <= goal:
             return []
-        goal = min(goal + STEP_FRAMES - 1 - self._stagger, self._end)
-        self._stagger = 0
+        goal = min(goal, self._end)
         found: list[tuple[Reel, int, int]] = []
         while self._ahead < goal:
             piece = self.piece_at(self._ahead)
@@ -166,8 +174,26 @@ class LaneWork:
         """In how many steps a window of the lane leaves, about."""
         return -(-self._lane.window * self._tour.plan.lanes // self._tour.cut.step_size)
 
-    def _lag(self, head: int) -> int:
-        return max(0, self._lane.window - (head - self._entry) // _CATCH_UP_WINDOWS)
+    def _goal(self, head: int) -> int:
+        """Return up to where decoding should have come.
+
+        It goes along the line by one frame for each that leaves, so that all workers have equally
+        much to do for every batch. The head does not: it jumps, because frames leave at random. So
+        decoding keeps a margin before it, and goes to the head where that was not enough.
+
+        At the start nothing is decoded, and all that falls due has to be. If decoding were before
+        the head at once, that would be twice the work. So it begins a window behind, and catches
+        up. In long GOPs it begins at the head: there, one picture by itself costs as much as all
+        before it.
+        """
+        if not self._tour.plan.shuffle:
+            return head + STEP_FRAMES - 1 if head > self._ahead else head
+        is_long = self._has_long_gops()
+        passed = self._samples * self._stride
+        behind = self._margin + (0 if is_long else self._lane.window)
+        lag = max(0, behind - passed // _CATCH_UP)
+        goal = self._entry + passed + self._margin - lag
+        return max(goal, head) if is_long or lag == 0 else goal
 
     def _has_long_gops(self) -> bool:
         """Return whether the videos at the entry have long GOPs; then skip what lies behind it."""

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A full node, simulated: who owns what, and which share of their time workers use.
+
+The slowest worker sets the pace of a rank, because a batch needs every worker's part. A worker's
+work for a batch is the pictures it decodes ahead for it (in whole steps of its lanes) and those it
+draws; it may work at most so many batches ahead of the slowest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from robostream import config
+from robostream.bench.table import format_table, machine
+from robostream.plan import Cut, EpochPlan, default_lanes, rank_lanes
+from robostream.stream import STEP_FRAMES, Duties, Tour, margin_frames, walk_agenda
+
+TITLE = "node: the share of their time that the workers of a full node use, simulated"
+
+_BATCH_SIZE = 32
+_STEPS = 400
+# Of a picture's cost, what is spent on drawing it; the rest is decoding.
+_DRAWING = 0.15
+_LENGTH = 300
+_NODES = ((1, 2), (1, 16), (2, 16), (8, 16), (8, 28))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Simulate, print the table, and return the figures."""
+    rows = []
+    for episodes in (320, 2_000, 50_000):
+        for cameras in (1, 3):
+            for ranks, workers in _NODES:
+                rows.append(simulate(episodes, cameras, ranks, workers, 100 if quick else _STEPS))
+    print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    return {"machine": machine(), "results": rows}
+
+
+def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) -> dict[str, float]:
+    """Return who owns how much on rank 0, and the share of time its workers use."""
+    lanes = default_lanes(episodes, ranks, shuffle=True)
+    plan = EpochPlan(
+        np.full(episodes, _LENGTH),
+        seed=config.SEED,
+        epoch=0,
+        lanes=lanes,
+        pool_size=config.EPISODE_POOL_SIZE,
+    )
+    cut = Cut(0, ranks, _BATCH_SIZE, drop_last=True)
+    own = list(rank_lanes(cut, lanes))
+    owners = [Duties(worker, workers, cameras) for worker in range(workers)]
+    pairs = [sum(len(duties.cameras(at)) for at in range(len(own))) for duties in owners]
+    work = np.array([_work(Tour(plan, cut, 0), own, duties, steps) for duties in owners])
+    depth = max(config.PREFETCH_BATCHES, config.PREFETCH_SAMPLES // _BATCH_SIZE)
+    return {
+        "episodes": episodes,
+        "cameras": cameras,
+        "ranks": ranks,
+        "workers": workers,
+        "lanes": lanes,
+        "pairs, least": min(pairs),
+        "pairs, most": max(pairs),
+        "share of time used": float(work.sum() / (workers * _makespan(work, depth))),
+    }
+
+
+def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[float]:
+    """Return a worker's work for each of the first steps, in pictures."""
+    cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
+    margin = margin_frames(tour.plan.window)
+    first: dict[int, int] = {}
+    ahead: dict[int, int] = {}
+    passed: Counter[int] = Counter()
+    work = []
+    for share in walk_agenda(tour, lanes):
+        if share.step == steps:
+            break
+        total = 0.0
+        for at, head in zip(share.lanes, share.heads, strict=True):
+            if not cameras[at]:
+                continue
+            first.setdefault(at, head)
+            passed[at] += 1
+            goal = max(head, first[at] + passed[at] + margin)
+            reached = ahead.setdefault(at, goal - len(ahead) % STEP_FRAMES)
+            if head > reached or goal >= reached + STEP_FRAMES:
+                ahead[at] = goal
+                total += cameras[at] * (goal - reached) * (1 - _DRAWING)
+            total += cameras[at] * _DRAWING
+        work.append(total)
+    return work
+
+
+def _makespan(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> float:
+    """Return when all is done, if nobody begins a batch `depth` after one that is not done."""
+    done = np.zeros(work.shape[1] + 1)
+    free = np.zeros(work.shape[0])
+    for step in range(work.shape[1]):
+        start = np.maximum(free, done[max(0, step + 1 - depth)])
+        free = start + work[:, step]
+        done[step + 1] = free.max()
+    return float(done[-1])
