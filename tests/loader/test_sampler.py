@@ -369,7 +369,7 @@ def test_what_is_no_whole_number_is_refused(value: Any) -> None:
         EpisodeAwareSampler([0], [3], drop_n_first_frames=value)
     with pytest.raises(ValueError, match="step must be >= 0, a whole number"):
         compute_sampler_state(value, 10, 1, 1)
-    with pytest.raises(StateError, match=r"want start_index .* in the sampler state"):
+    with pytest.raises(StateError, match=r"start_index must be .* in the sampler state"):
         make_sampler([3]).load_state_dict({"epoch": 0, "start_index": value})
 
 

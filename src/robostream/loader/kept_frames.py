@@ -122,7 +122,8 @@ def _kept_episodes(used: _BoolArray, lengths: Int64Array) -> Int64Array:
     emptied = np.flatnonzero(used & (lengths <= 0))
     if emptied.size:
         logger.warning(
-            "%s of the %d chosen: skipped, drop_n_first_frames and drop_n_last_frames leave no frame",
+            "%s of the %d chosen: skipped, as drop_n_first_frames and drop_n_last_frames leave no "
+            "frame",
             _listed(emptied.tolist()).capitalize(),
             np.count_nonzero(used),
         )
@@ -156,6 +157,5 @@ def _listed(episodes: Sequence[int]) -> str:
     """Return episode numbers for a message, the first few of many."""
     named = ", ".join(str(episode) for episode in episodes[:_NAMED_EPISODES])
     more = len(episodes) - _NAMED_EPISODES
-    return f"episode{'s' if len(episodes) > 1 else ''} {named}" + (
-        f" and {more} more" if more > 0 else ""
-    )
+    noun = "episodes" if len(episodes) > 1 else "episode"
+    return f"{noun} {named}" + (f" and {more} more" if more > 0 else "")
