@@ -144,5 +144,5 @@ def test_large_batches_are_built_fewer_at_a_time() -> None:
     assert choose_depth(None, 64, 20 << 20) == 4
     assert choose_depth(None, 64, 300 << 20) == 2
     assert choose_depth(None, 64, 4 << 30) == 2
-    assert choose_depth(None, 1, 1 << 10) == 128
+    assert choose_depth(None, 1, 1 << 10) == 256
     assert choose_depth(9, 64, 4 << 30) == 9

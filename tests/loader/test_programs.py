@@ -115,7 +115,7 @@ while time.monotonic() < until:
             pass
     except KeyboardInterrupt:
         interrupts += 1
-assert interrupts > 20, interrupts
+assert interrupts > 0, interrupts
 loader.set_epoch(0)
 assert frames(loader) == list(range(62))
 """)

@@ -189,7 +189,8 @@ class LaneWork:
         if not self._tour.plan.shuffle:
             return head + STEP_FRAMES - 1 if head > self._ahead else head
         is_long = self._has_long_gops()
-        passed = self._samples * self._stride
+        # Quarantined samples pass without being counted.
+        passed = max(self._samples * self._stride, head - self._entry - self._margin)
         behind = self._margin + (0 if is_long else self._lane.window)
         lag = max(0, behind - passed // _CATCH_UP)
         goal = self._entry + passed + self._margin - lag
