@@ -26,7 +26,7 @@ TASKS_PATH = "meta/tasks.parquet"
 
 # Episodes mixed at a time, over all ranks together; LeRobot's number.
 EPISODE_POOL_SIZE = 64
-# Seed of the order; the reference system's number.
+# Seed of the order; LeRobot's number.
 SEED = 42
 
 # LeRobot's default: any frame further than this from the wanted time is an error.

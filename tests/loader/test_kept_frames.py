@@ -57,7 +57,6 @@ def test_episodes_the_drops_empty_are_skipped_with_one_warning(
     assert kept.indices(np.arange(3)) == [0, 1, 2]
     assert len(caplog.records) == 1
     assert "Episodes 1, 2 of the 3 chosen: skipped" in caplog.text
-    assert "episodes 1, 2" in caplog.text
 
 
 @pytest.mark.parametrize(

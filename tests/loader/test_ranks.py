@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -16,6 +17,8 @@ VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_N
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    # Other tests of this process may have used accelerate.
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
 
 
 def test_alone_without_a_launcher() -> None:
