@@ -77,7 +77,7 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     _said.add(place)
     logger.warning(
         "%s: info.json declares the pictures of %s as %dx%d (width x height), but there are some "
-        "of %dx%d. They are delivered as they are; correct the shape in info.json.",
+        "of %dx%d. They are delivered in their own size; correct the shape in info.json.",
         *(*place, width, height, shape[2], shape[1]),
     )
 

@@ -15,7 +15,6 @@ loader_run.py    the process it starts for each measurement
 meta.py          `bench meta`: loading the metadata
 meta_folder.py   the meta/ folder of an imagined dataset
 meta_load.py     the process it starts for each measurement
-node.py          `bench node`: the workers of a full node, simulated
 plan.py          `bench plan`: start-up, memory, positions and seeks
 resume.py        how long a resume takes, at the start and near the end of an epoch
 shuffle.py       `bench shuffle`: shuffle quality by pool size

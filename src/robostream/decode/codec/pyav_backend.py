@@ -47,8 +47,8 @@ class PyavBackend:
             yield from _check(file_run, _feed(context, packets, numbers))
         except av.FFmpegError as error:
             raise VideoFileError(
-                f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be decoded "
-                f"({error.strerror}). The file is damaged; download or copy it again."
+                f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be "
+                f"decoded ({error.strerror}). The file is damaged; download or copy it again."
             ) from error
         # Parameter sets that came with the packets outlive a flush and would spoil the next run.
         if not any(carries_parameters(packet, config) for packet in packets):
