@@ -58,6 +58,17 @@ CASES = (
     Case("single 640x480 x 2", "av1-640", _LARGE, 0.85, options={"frame_cache_bytes": "4GiB"}),
     Case("single, 1.5 pools", "av1-long", _LONG, 0.65),
     Case("sarm, 1.5 pools", "av1-long", _LONG, 2.5, batch_size=16, spacing_s=1.0),
+    # Where memory would hold all decoded pictures, these say what a larger dataset gets.
+    Case("single, 2 GiB", "av1", _SHORT, 0.85, options={"frame_cache_bytes": "2GiB"}),
+    Case(
+        "sarm, 3 GiB",
+        "av1",
+        _SHORT,
+        4.0,
+        batch_size=16,
+        spacing_s=0.4,
+        options={"frame_cache_bytes": "3GiB"},
+    ),
     Case("single, pool 8", "av1", _SHORT, None, options=_OLD),
     Case("sarm, pool 8", "av1", _SHORT, None, batch_size=16, spacing_s=0.4, options=_OLD),
 )
