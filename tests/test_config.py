@@ -64,7 +64,7 @@ def test_whole_numbers_become_pythons(value: Any) -> None:
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), "3", None, 2, [3]], ids=repr)
 def test_what_is_no_whole_number_is_refused(value: Any) -> None:
     """The message names the argument and what was given."""
-    with pytest.raises(SelectionError, match="want seed to be a whole number of 3 or more, got"):
+    with pytest.raises(SelectionError, match="seed must be >= 3, a whole number; got"):
         whole_number(value, "seed", 3)
 
 

@@ -26,7 +26,7 @@ TASKS_PATH = "meta/tasks.parquet"
 
 # Episodes mixed at a time, over all ranks together; LeRobot's number.
 EPISODE_POOL_SIZE = 64
-# Seed of the order; the reference system's number.
+# Seed of the order; LeRobot's number.
 SEED = 42
 
 # LeRobot's default: any frame further than this from the wanted time is an error.
@@ -116,7 +116,7 @@ def whole_number(value: object, name: str, least: int) -> int:
     """
     if _is_whole(value) and value >= least:
         return int(value)
-    raise SelectionError(f"want {name} to be a whole number of {least} or more, got {value!r}")
+    raise SelectionError(f"{name} must be >= {least}, a whole number; got {value!r}")
 
 
 def whole_numbers(values: object, name: str) -> list[int]:

@@ -59,7 +59,7 @@ def test_the_loader_refuses_what_is_no_stream() -> None:
     """A map-style dataset or a nonsense batch size is told at once."""
     with pytest.raises(SelectionError, match="want a StreamingLeRobotDataset"):
         open_loader([1, 2, 3], 2)  # type: ignore[arg-type]
-    with pytest.raises(SelectionError, match="want batch_size to be"):
+    with pytest.raises(SelectionError, match="batch_size must be"):
         open_loader(blind_stream(), 0)
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 
 import pytest
 
@@ -16,6 +17,8 @@ VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_N
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    # Other tests of this process may have used accelerate.
+    monkeypatch.delitem(sys.modules, "accelerate.state", raising=False)
 
 
 def test_alone_without_a_launcher() -> None:
@@ -86,7 +89,7 @@ def test_half_a_pair_and_nonsense_are_refused(monkeypatch: pytest.MonkeyPatch) -
         discover_rank(rank=1)
     with pytest.raises(SelectionError, match="0 <= rank < world_size"):
         discover_rank(2, 2)
-    with pytest.raises(SelectionError, match="want rank to be a whole number"):
+    with pytest.raises(SelectionError, match="rank must be >= 0, a whole number"):
         discover_rank(True, 2)
     monkeypatch.setenv("RANK", "first")
     monkeypatch.setenv("WORLD_SIZE", "2")

@@ -361,15 +361,15 @@ def test_numpys_integers_are_numbers_like_any_other() -> None:
 @pytest.mark.parametrize("value", [-1, True, 1.0, "1", None])
 def test_what_is_no_whole_number_is_refused(value: Any) -> None:
     """Seeds, epochs, drops and counts are checked when they are given, not in the middle."""
-    with pytest.raises(ValueError, match="want seed to be a whole number of 0 or more"):
+    with pytest.raises(ValueError, match="seed must be >= 0, a whole number"):
         make_sampler([3], seed=value)
-    with pytest.raises(ValueError, match="want epoch to be a whole number"):
+    with pytest.raises(ValueError, match="epoch must be >= 0, a whole number"):
         make_sampler([3]).set_epoch(value)
-    with pytest.raises(ValueError, match="want drop_n_first_frames to be a whole number"):
+    with pytest.raises(ValueError, match="drop_n_first_frames must be >= 0, a whole number"):
         EpisodeAwareSampler([0], [3], drop_n_first_frames=value)
-    with pytest.raises(ValueError, match="want step to be a whole number"):
+    with pytest.raises(ValueError, match="step must be >= 0, a whole number"):
         compute_sampler_state(value, 10, 1, 1)
-    with pytest.raises(StateError, match=r"want start_index .* in the sampler state"):
+    with pytest.raises(StateError, match=r"start_index must be .* in the sampler state"):
         make_sampler([3]).load_state_dict({"epoch": 0, "start_index": value})
 
 
@@ -379,5 +379,5 @@ def test_wrong_arguments_are_refused() -> None:
         make_sampler([3], "random")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"dataset_to_indices .* number 1 of it is 9\.5"):
         EpisodeAwareSampler([0, 4], [4, 9.5])
-    with pytest.raises(ValueError, match="want batch_size to be a whole number of 1 or more"):
+    with pytest.raises(ValueError, match="batch_size must be >= 1, a whole number"):
         compute_sampler_state(1, 10, 0, 1)

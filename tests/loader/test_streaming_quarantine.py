@@ -139,7 +139,7 @@ def test_bad_episodes_found_by_different_workers(
     assert len(state["quarantined"]) == 2
     assert len(first) == len(second) == FRAMES
     # The second epoch knows the list from its start: all of it is one version's.
-    assert second == order_of(whole, stream.bad_episodes.plan_of(stream.plan(1)))
+    assert second == order_of(whole, stream._bad_episodes.plan_of(stream.plan(1)))
 
 
 @pytest.fixture(scope="module")

@@ -86,9 +86,9 @@ def test_files_of_all_lerobots_are_read(
         ("{", "is not JSON"),
         ("[]", "want a JSON object with 'step'"),
         ('{"batch_size": 3}', "want a JSON object with 'step'"),
-        ('{"step": "7"}', "want step to be a whole number of 0 or more"),
-        ('{"step": true}', "want step to be a whole number of 0 or more"),
-        ('{"step": 7, "batch_size": 0}', "want batch_size to be a whole number of 1"),
+        ('{"step": "7"}', "step must be >= 0, a whole number"),
+        ('{"step": true}', "step must be >= 0, a whole number"),
+        ('{"step": 7, "batch_size": 0}', "batch_size must be >= 1, a whole number"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, content: str | None, message: str) -> None:

@@ -12,7 +12,7 @@ from robostream.assemble.episode import index_folder, picture_numbers
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
 from robostream.assemble.spec import SampleSpec
-from robostream.decode import Piece, PyavBackend, VideoFile, VideoFiles, plan_runs
+from robostream.decode import FileRun, PyavBackend, VideoFile, VideoFiles, plan_runs
 from robostream.errors import DatasetError
 from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
@@ -63,7 +63,7 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     if (config.width, config.height) != (width, height):
         width, height = config.width, config.height
         run = plan_runs(file.index, [number])[0]
-        for _, _, frame in PyavBackend().decode([Piece(file.source, file.index, run)]):
+        for _, _, frame in PyavBackend().decode([FileRun(file.source, file.index, run)]):
             width, height = frame.width, frame.height
     return 1 if is_depth(entry) else 3, height, width
 
@@ -77,7 +77,7 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     _said.add(place)
     logger.warning(
         "%s: info.json declares the pictures of %s as %dx%d (width x height), but there are some "
-        "of %dx%d. They are delivered as they are; correct the shape in info.json.",
+        "of %dx%d. They are delivered in their own size; correct the shape in info.json.",
         *(*place, width, height, shape[2], shape[1]),
     )
 

@@ -7,6 +7,7 @@ memory.py        the memory of this process and those it started
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
 peer.py          the peer: a map-style dataset as most are written
+node.py          `bench node`: a full node, simulated: how evenly its workers are busy
 decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader
 loader_cases.py  its datasets, samples and goals
@@ -14,7 +15,6 @@ loader_run.py    the process it starts for each measurement
 meta.py          `bench meta`: loading the metadata
 meta_folder.py   the meta/ folder of an imagined dataset
 meta_load.py     the process it starts for each measurement
-node.py          `bench node`: the workers of a full node, simulated
 plan.py          `bench plan`: start-up, memory, positions and seeks
 resume.py        how long a resume takes, at the start and near the end of an epoch
 shuffle.py       `bench shuffle`: shuffle quality by pool size

@@ -23,8 +23,8 @@ from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.table import format_table, machine
 from robostream.decode import (
     Arena,
+    FileRun,
     FrameEngine,
-    Piece,
     PyavBackend,
     Renderer,
     build_index,
@@ -155,7 +155,7 @@ def _costs(file: str) -> dict[str, float]:
     source = LocalSource(file)
     index = build_index(source)
     runs = plan_runs(index, range(min(_PICTURES, index.num_frames)))
-    pieces = [Piece(source, index, run) for run in runs]
+    pieces = [FileRun(source, index, run) for run in runs]
     frames = [frame for _, number, frame in PyavBackend().decode(pieces) if number >= 0]
     renderer, layout = Renderer(load_ffmpeg()), layout_of(frames[0])
     arena = Arena(2 * len(frames) * layout.nbytes)

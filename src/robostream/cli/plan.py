@@ -23,7 +23,7 @@ from robostream.plan import Cut, EpochPlan
 from robostream.tools import (
     DatasetSizes,
     Mixing,
-    Rank,
+    RankNeeds,
     Steps,
     foretell_mixing,
     foretell_rank,
@@ -124,7 +124,7 @@ def _mixing_rows(plan: EpochPlan, mixing: Mixing) -> Sequence[_Row]:
     ]
 
 
-def _rank_rows(cut: Cut, rank: Rank, samples_per_s: int) -> Sequence[_Row]:
+def _rank_rows(cut: Cut, rank: RankNeeds, samples_per_s: int) -> Sequence[_Row]:
     lanes = f"{rank.lanes}"
     if rank.readers > 1:
         lanes += f", shared by {rank.readers} ranks; let the world size divide the lanes"

@@ -12,7 +12,7 @@ metering.py       what was done and how long it took, since last asked
 statistics.py     the same as counters that add up over processes
 """
 
-from robostream.decode.codec.backend import Backend, Piece
+from robostream.decode.codec.backend import Backend, FileRun
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
@@ -39,7 +39,7 @@ __all__ = [
     "Meter",
     "MeteredSource",
     "PictureLayout",
-    "Piece",
+    "FileRun",
     "PyavBackend",
     "Renderer",
     "SlotMemory",

@@ -13,7 +13,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.codec.backend import Backend, Piece
+from robostream.decode.codec.backend import Backend, FileRun
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.index.frame_index import FrameIndex
@@ -137,10 +137,10 @@ class FrameEngine:
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
         chosen = frames_to_decode(held, sorted(rows), within, self._order, self._recent)
         source = MeteredSource(held.source, self._meter)
-        pieces = [Piece(source, held.index, run) for run in plan_runs(held.index, chosen)]
+        file_runs = [FileRun(source, held.index, run) for run in plan_runs(held.index, chosen)]
         left, kept = dict(rows), []
         try:
-            for _, number, picture in self._backend.decode(pieces):
+            for _, number, picture in self._backend.decode(file_runs):
                 self._meter.images_decoded += 1
                 if number in left:
                     self._draw(held, picture, out[left.pop(number)])

@@ -78,7 +78,7 @@ class BatchSlots:
         if not self._said:
             self._said = True
             logger.warning(
-                "%d batches are held by the consumer; those delivered while so many are held are "
+                "the training loop holds %d batches at a time; while it does, further batches are "
                 "copied into memory of their own, which is slower",
                 self._max_held,
             )

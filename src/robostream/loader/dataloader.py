@@ -104,9 +104,9 @@ class StreamingDataLoader(DataLoader[Any]):
         warn_of_ignored(multiprocessing_context=multiprocessing_context)
         del persistent_workers  # true or false, it says nothing new
         rank = dataset.rank
-        self.cut = Cut(rank.rank, rank.world_size, batch_size, drop_last)
+        self._cut = Cut(rank.rank, rank.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
-        advance(self.cut, dataset.num_frames, Cursor(0, 0), 0)
+        advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
         self.pin_memory = pin_memory
         if num_workers is None:
@@ -116,10 +116,10 @@ class StreamingDataLoader(DataLoader[Any]):
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth
-        self.progress = progress
+        self._progress = progress
         self._place = Place()
         # A place that was set on the stream and gone on from by now is not for a new loader.
-        self._adopted = dataset.place.version if dataset.place.is_used else 0
+        self._adopted = dataset._place.version if dataset._place.is_used else 0
         self._team: _Team | None = None
         self._begin_anew()
         self._said_dropped = False
@@ -133,7 +133,7 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
-        return steps_left(self.cut, self.stream.num_frames, 0)
+        return steps_left(self._cut, self.stream.num_frames, 0)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         """Return an iterator over the epoch, from where the consumer stands."""
@@ -141,13 +141,13 @@ class StreamingDataLoader(DataLoader[Any]):
         start, staged = self._place.next_start(), self._place.staged
         version = self._adopted
         self._say_what_is_dropped(start)
-        plan = self.stream.bad_episodes.plan_of(self.stream.plan(start.epoch))
+        plan = self.stream._bad_episodes.plan_of(self.stream.plan(start.epoch))
         crew, slots = self._open()
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             self._place.deliver(cursor, staged)
-            self.stream.read_by_loader = True
-            self.stream.place.is_used |= self.stream.place.version == version
+            self.stream._read_by_loader = True
+            self.stream._place.is_used |= self.stream._place.version == version
             if size:
                 self._tally.add(size)
             if cursor.epoch > start.epoch:
@@ -155,10 +155,10 @@ class StreamingDataLoader(DataLoader[Any]):
 
         self._tally.begin()
         batches = BatchIterator(
-            Tour(plan, self.cut, start.position),
+            Tour(plan, self._cut, start.position),
             crew,
             slots,
-            self.stream.bad_episodes,
+            self.stream._bad_episodes,
             texts=self.stream.layout.texts,
             depth=self._depth,
             timeout_s=self.timeout,
@@ -166,7 +166,7 @@ class StreamingDataLoader(DataLoader[Any]):
             on_deliver=on_deliver,
             tally=self._tally,
         )
-        return self._with_progress(batches) if self.progress else batches
+        return self._with_progress(batches) if self._progress else batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run stands after the batches delivered so far.
@@ -176,7 +176,7 @@ class StreamingDataLoader(DataLoader[Any]):
         """
         self._adopt()
         stream, cursor = self.stream, self._place.cursor
-        plan = stream.bad_episodes.plan_of(stream.plan(cursor.epoch))
+        plan = stream._bad_episodes.plan_of(stream.plan(cursor.epoch))
         return capture_state(plan, cursor.position, fingerprint=stream.meta.fingerprint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -186,10 +186,10 @@ class StreamingDataLoader(DataLoader[Any]):
         taken since epoch 0.
         """
         if "batches_consumed" in state:
-            cursor = cursor_from_batches(state, self.cut, self.stream.num_frames)
+            cursor = cursor_from_batches(state, self._cut, self.stream.num_frames)
         else:
-            cursor = self.stream.check_state(state)
-        self._adopted = self.stream.place.version
+            cursor = self.stream._check_state(state)
+        self._adopted = self.stream._place.version
         self._place.stage(cursor)
 
     def set_epoch(self, epoch: int) -> None:
@@ -223,15 +223,15 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _adopt(self) -> None:
         """Take over a place that was set on the stream since it was last looked at."""
-        if self.stream.place.version != self._adopted:
-            self._adopted = self.stream.place.version
+        if self.stream._place.version != self._adopted:
+            self._adopted = self.stream._place.version
             self._place.stage(self._cursor_of_stream())
 
     def _cursor_of_stream(self) -> Cursor:
-        place = self.stream.place
+        place = self.stream._place
         if place.taken is not None:
             state = {"batches_consumed": place.taken[0], "batch_size": place.taken[1]}
-            return cursor_from_batches(state, self.cut, self.stream.num_frames)
+            return cursor_from_batches(state, self._cut, self.stream.num_frames)
         assert place.last_staged is not None
         return place.last_staged
 
@@ -249,13 +249,13 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _start(self) -> _Team:
         outfit = self.stream.fit_out(max(self.num_workers, 1))
-        batches = format_batch(outfit.layout.arrays, self.cut.batch_size)
+        batches = format_batch(outfit.layout.arrays, self._cut.batch_size)
         most = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
         slots = BatchSlots(batches, most, config.HELD_BATCHES)
         recipe = Recipe(outfit.layout, batches, outfit.budgets, outfit.shared)
         before = self._counters.rows
         board = create_memory(before.nbytes)
-        kept = open_kept(outfit, self.stream.limits)
+        kept = open_kept(outfit, self.stream._limits)
         rows = map_memory(board)[: before.nbytes].view(np.float64).reshape(before.shape)
         rows[:] = before
         self._counters.rows = rows
@@ -309,19 +309,19 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _report(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._tally.line())
-        bad = self.stream.bad_episodes.reasons()
+        bad = self.stream._bad_episodes.reasons()
         if bad:
             listed = "; ".join(f"episode {number}: {reason}" for number, reason in bad.items())
             logger.warning("epoch %d: %d episodes were set aside: %s", epoch, len(bad), listed)
 
     def _say_what_is_dropped(self, start: Cursor) -> None:
-        dropped = dropped_frames(self.cut, self.stream.num_frames, start.position)
+        dropped = dropped_frames(self._cut, self.stream.num_frames, start.position)
         if dropped and not self._said_dropped:
             logger.warning(
                 "drop_last: the last %d of %d frames of each epoch do not fill a global batch of "
                 "%d and are not delivered",
                 dropped,
                 self.stream.num_frames,
-                self.cut.step_size,
+                self._cut.step_size,
             )
             self._said_dropped = True

@@ -122,16 +122,15 @@ def _kept_episodes(used: _BoolArray, lengths: Int64Array) -> Int64Array:
     emptied = np.flatnonzero(used & (lengths <= 0))
     if emptied.size:
         logger.warning(
-            "drop_n_first_frames and drop_n_last_frames leave no frame in %d of the %d chosen "
-            "episodes, which are skipped: %s",
-            emptied.size,
+            "%s of the %d chosen: skipped, as drop_n_first_frames and drop_n_last_frames leave no "
+            "frame",
+            _listed(emptied.tolist()).capitalize(),
             np.count_nonzero(used),
-            _listed(emptied.tolist()),
         )
     kept = np.flatnonzero(used & (lengths > 0))
     if not kept.size:
         raise SelectionError(
-            f"no frame is left to sample: {np.count_nonzero(used)} episodes were chosen of "
+            f"No valid frames remain: {np.count_nonzero(used)} episodes were chosen of "
             f"{len(used)}, and the dropped first and last frames emptied {emptied.size} of them. "
             "Choose other episodes or drop fewer frames."
         )
@@ -158,4 +157,5 @@ def _listed(episodes: Sequence[int]) -> str:
     """Return episode numbers for a message, the first few of many."""
     named = ", ".join(str(episode) for episode in episodes[:_NAMED_EPISODES])
     more = len(episodes) - _NAMED_EPISODES
-    return f"episodes {named}" + (f" and {more} more" if more > 0 else "")
+    noun = "episodes" if len(episodes) > 1 else "episode"
+    return f"{noun} {named}" + (f" and {more} more" if more > 0 else "")

@@ -168,11 +168,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
-        self.limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
+        self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
         self._agreement = EpochAgreement()
-        self.read_by_loader = False
-        self.bad_episodes = BadEpisodes(on_bad_episode)
-        self.place = Place()
+        self._read_by_loader = False
+        self._bad_episodes = BadEpisodes(on_bad_episode)
+        self._place = Place()
 
     @property
     def root(self) -> Path | str:
@@ -215,17 +215,17 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     @functools.cached_property
     def layout(self) -> SampleLayout:
-        """How samples lie in a batch; a transform is tried once to see what it makes."""
+        """How samples lie in a batch. For robostream itself."""
         return lay_out(self.meta, self._spec, self._selection)
 
     def fit_out(self, num_workers: int) -> Outfit:
-        """Return what each of this rank's workers is given."""
+        """Return what each of this rank's workers is given. For robostream itself."""
         return fit_out(
             self.layout,
             self._selection,
-            self.plan(self.place.cursor.epoch),
+            self.plan(self._place.cursor.epoch),
             self._cut,
-            self.limits,
+            self._limits,
             num_workers=num_workers,
         )
 
@@ -251,23 +251,23 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
         A loaded state that stands in that epoch and was not gone on from yet stays.
         """
-        self.place.is_used |= self._agreement.last(self.place.version) >= 0
-        self.place.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._place.is_used |= self._agreement.last(self._place.version) >= 0
+        self._place.set_epoch(config.whole_number(epoch, "epoch", least=0))
 
     def __iter__(self) -> SampleIterator:
         info = get_worker_info()
         worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        began_from, start = self.place.staged, self.place.next_start()
+        began_from, start = self._place.staged, self._place.next_start()
         share = SampleShare(self.plan(start.epoch), self._cut, start.position, worker, num_workers)
-        taken = (0, 1) if began_from is None else self.place.taken or (0, 1)
+        taken = (0, 1) if began_from is None else self._place.taken or (0, 1)
         progress = plain_progress(share, *taken)
         first = progress.share.plan.epoch
         if info is None:
             key = None
-            epoch = max(first, self._agreement.last(self.place.version) + 1)
+            epoch = max(first, self._agreement.last(self._place.version) + 1)
         else:
             # A copy of the dataset in a plain loader's worker: it must agree with the others.
-            key = self.place.version, info.seed - info.id, self._laps
+            key = self._place.version, info.seed - info.id, self._laps
             epoch = self._agreement.epoch_of(*key, first)
             self._laps += 1
         if epoch != first:
@@ -276,8 +276,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
         def on_deliver(iterator: SampleIterator) -> None:
             if key is None:
-                self.read_by_loader = False
-                self.place.deliver(iterator.cursor(), began_from)
+                self._read_by_loader = False
+                self._place.deliver(iterator.cursor(), began_from)
 
         def on_move(epoch: int) -> None:
             if key is not None:
@@ -287,7 +287,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             progress.share,
             skipped=progress.samples,
             worker=self._open_worker(num_workers),
-            bad_episodes=self.bad_episodes,
+            bad_episodes=self._bad_episodes,
             on_deliver=on_deliver,
             on_move=on_move,
         )
@@ -301,8 +301,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         if get_worker_info() is not None:
             return {_IN_WORKER: True}  # a worker's place is in the state of its iterator
         self._check_own_place()
-        cursor = self.place.cursor
-        plan = self.bad_episodes.plan_of(self.plan(cursor.epoch))
+        cursor = self._place.cursor
+        plan = self._bad_episodes.plan_of(self.plan(cursor.epoch))
         return capture_state(plan, cursor.position, fingerprint=self.meta.fingerprint).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -315,11 +315,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         if _IN_WORKER in state:
             return
         if "batches_consumed" in state:
-            self.place.stage(Cursor(0, 0), check_batches(state))
+            self._place.stage(Cursor(0, 0), check_batches(state))
         else:
-            self.place.stage(self.check_state(state))
+            self._place.stage(self._check_state(state))
 
-    def check_state(self, state: Mapping[str, Any]) -> Cursor:
+    def _check_state(self, state: Mapping[str, Any]) -> Cursor:
         """Return where a state stands, or raise StateError if it is of another order.
 
         The episodes it has set aside are set aside here too.
@@ -332,7 +332,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             )
             self._plan = None
         check_state(parsed, self.plan(parsed.epoch), fingerprint=self.meta.fingerprint)
-        self.bad_episodes.add(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
+        self._bad_episodes.add(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
         return parsed.cursor
 
     def video_decoder_cache_stats(self) -> dict[str, float]:
@@ -359,8 +359,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             "_worker": None,
             "_laps": 0,
             "_agreement": self._agreement.for_copy(),
-            "place": copy.copy(self.place),
-            "bad_episodes": copy.copy(self.bad_episodes),
+            "_place": copy.copy(self._place),
+            "_bad_episodes": copy.copy(self._bad_episodes),
         }
         return self.__dict__ | own
 
@@ -370,12 +370,12 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         return Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False)
 
     def _check_own_place(self) -> None:
-        if self.read_by_loader:
+        if self._read_by_loader:
             raise StateError(
                 "a StreamingDataLoader reads this stream and knows where the run stands: save "
                 "loader.state_dict() instead of stream.state_dict()"
             )
-        if self._agreement.last(self.place.version) >= 0:
+        if self._agreement.last(self._place.version) >= 0:
             raise StateError(
                 "the samples were delivered by worker processes of a plain DataLoader, whose "
                 "progress the dataset cannot see. Use StreamingDataLoader, or torchdata's "

@@ -45,7 +45,9 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
             continue
         recorded = (entry.get("info") or {}).get("depth_unit")
         if recorded is None:
-            logger.warning("%s: no depth_unit recorded, its statistics stay as they are", key)
+            logger.warning(
+                "%s: info.json names no depth_unit; its statistics are not converted", key
+            )
         elif recorded != unit:
             scaled[key] = _scale(stats[key], factors[recorded, unit])
     return scaled

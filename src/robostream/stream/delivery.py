@@ -156,7 +156,7 @@ class Delivery:
         try:
             ranges = work.run_ahead(head)
         except DatasetError:
-            return  # said when a sample needs it
+            return  # the first sample that needs these pictures raises the error
         for reel, first, stop in ranges:
             missing = reel.missing(first, whole_gops(reel, stop))
             if missing and work.is_catching_up:
@@ -204,7 +204,9 @@ class Delivery:
             for want in wants:
                 missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})
                 self._guard(want.sample, self._worker.projector.decode, [(want.reel, missing)])
-            logger.warning("decoding failed once and then did not: %s", error)
+            logger.warning(
+                "decoding failed, and worked when it was tried again, picture by picture: %s", error
+            )
 
     def _draw(self, want: _Want, arrays: Arrays) -> None:
         worker, reel = self._worker, want.reel

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from robostream.assemble import size_mismatch
 from robostream.decode import (
     Backend,
+    FileRun,
     Meter,
     MeteredSource,
     PictureLayout,
-    Piece,
     Renderer,
     layout_of,
     load_ffmpeg,
@@ -57,7 +57,7 @@ class Projector:
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
         """Decode pictures (ascending, each reel once); keep what is delivered later."""
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
-        pieces: list[Piece] = []
+        file_runs: list[FileRun] = []
         owners: list[Reel] = []
         try:
             for reel, pictures in wanted:
@@ -66,9 +66,9 @@ class Projector:
                     continue
                 source = MeteredSource(reel.file.source, self._meter)
                 runs = plan_runs(reel.file.index, reel.numbers[pictures])
-                pieces += [Piece(source, reel.file.index, run) for run in runs]
+                file_runs += [FileRun(source, reel.file.index, run) for run in runs]
                 owners += [reel] * len(runs)
-            for place, number, picture in self._backend.decode(pieces):
+            for place, number, picture in self._backend.decode(file_runs):
                 self._keep(owners[place], number, picture)
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
@@ -180,7 +180,7 @@ class Projector:
         numbers = reel.numbers[picture:]
         run = plan_runs(index, numbers[numbers < stop])[0]
         source = MeteredSource(reel.file.source, self._meter)
-        reel.decoding = iter(self._backend.decode([Piece(source, index, run)]))
+        reel.decoding = iter(self._backend.decode([FileRun(source, index, run)]))
         reel.decoding_at = 0
         self._waiting[reel] = None
         self._waiting.move_to_end(reel)

@@ -13,7 +13,7 @@ diagnose/           why an episode does not decode
 
 from robostream.tools.budget import (
     Mixing,
-    Rank,
+    RankNeeds,
     Steps,
     foretell_mixing,
     foretell_rank,
@@ -40,7 +40,7 @@ __all__ = [
     "DatasetSizes",
     "Diagnosis",
     "Mixing",
-    "Rank",
+    "RankNeeds",
     "ShuffleQuality",
     "Steps",
     "SynthReport",

@@ -66,7 +66,7 @@ class Mixing:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class RankNeeds:
     """What one rank reads and keeps.
 
     Attributes:
@@ -122,7 +122,7 @@ def foretell_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> Mixing:
     )
 
 
-def foretell_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: float) -> Rank:
+def foretell_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: float) -> RankNeeds:
     """Return what one rank reads and keeps, if an epoch takes `epoch_s`. Pure."""
     lanes = rank_lanes(cut, plan.lanes)
     open_mean, open_most = resident_episodes(plan, lanes)
@@ -134,7 +134,7 @@ def foretell_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: fl
     total_bytes = sizes.data_bytes + sizes.video_bytes
     frame_bytes = sizes.decoded_bytes_per_frame
     row_bytes = sizes.row_bytes_per_frame * plan.num_frames / plan.num_episodes
-    return Rank(
+    return RankNeeds(
         lanes=len(lanes),
         readers=cut.world_size * len(lanes) // plan.lanes,
         open_episodes=open_mean,

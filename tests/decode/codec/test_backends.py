@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from robostream.decode import Backend, build_index
-from robostream.decode.codec.backend import Piece
+from robostream.decode.codec.backend import FileRun
 from robostream.decode.codec.packets import begins_afresh
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import Run, plan_runs
@@ -44,7 +44,7 @@ def test_a_run_yields_its_frames_once(clip: ClipMaker, backend: Backend, kind: s
     last = np.array([index.num_frames - 1])
     for run in [*plan_runs(index, np.arange(index.num_frames)), *plan_runs(index, last)]:
         shown = index.frames_of(run.first_packet, run.stop_packet)
-        got = [number for _, number, _ in backend.decode([Piece(source, index, run)])]
+        got = [number for _, number, _ in backend.decode([FileRun(source, index, run)])]
 
         assert sorted(n for n in got if n >= 0) == sorted(n for n in shown if n >= run.first_frame)
 
@@ -66,7 +66,7 @@ def test_frames_outlive_the_run(clip: ClipMaker, backend: Backend) -> None:
     video = clip("h264_bframes")
     source = LocalSource(video.path)
     index = build_index(source)
-    pieces = [Piece(source, index, run) for run in plan_runs(index, np.arange(index.num_frames))]
+    pieces = [FileRun(source, index, run) for run in plan_runs(index, np.arange(index.num_frames))]
     frames = {n: f for _, n, f in backend.decode(pieces)}
     before = {n: [bytes(p) for p in f.planes] for n, f in frames.items()}
     list(backend.decode(pieces))
@@ -79,7 +79,7 @@ def test_an_abandoned_run_spoils_nothing(clip: ClipMaker, backend: Backend) -> N
     video = clip("h264_bframes")
     source = LocalSource(video.path)
     index = build_index(source)
-    whole = Piece(source, index, plan_runs(index, np.arange(index.num_frames))[0])
+    whole = FileRun(source, index, plan_runs(index, np.arange(index.num_frames))[0])
     for _ in range(3):
         next(iter(backend.decode([whole])))
         with local_engine(backend=backend) as engine:
@@ -114,7 +114,7 @@ def test_parameter_sets_in_the_stream_do_not_leak(clip: ClipMaker) -> None:
         np.testing.assert_array_equal(out[0], video.pictures[frame])
     start = Run(int(index.starts[4]), int(index.starts[4]) + 2, int(index.start_frames[4]), 0)
 
-    assert len(list(backend.decode([Piece(source, index, start)]))) == 2
+    assert len(list(backend.decode([FileRun(source, index, start)]))) == 2
 
 
 def test_a_missing_torchcodec_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

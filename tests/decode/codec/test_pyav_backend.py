@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from robostream.decode import FrameEngine, FrameIndex, Piece, PyavBackend, build_index, plan_runs
+from robostream.decode import FileRun, FrameEngine, FrameIndex, PyavBackend, build_index, plan_runs
 from robostream.errors import VideoFileError
 from robostream.fetch import LocalSource
 from tests.decode.conftest import Clip, local_engine
@@ -32,12 +32,12 @@ def index(video: Clip) -> FrameIndex:
     return build_index(LocalSource(video.path))
 
 
-def piece(path: Path, index: FrameIndex, frame: int) -> Piece:
+def piece(path: Path, index: FrameIndex, frame: int) -> FileRun:
     """Return the run of a frame."""
-    return Piece(LocalSource(path), index, plan_runs(index, [frame])[0])
+    return FileRun(LocalSource(path), index, plan_runs(index, [frame])[0])
 
 
-def decode(pieces: list[Piece]) -> dict[tuple[int, int], npt.NDArray[np.uint8]]:
+def decode(pieces: list[FileRun]) -> dict[tuple[int, int], npt.NDArray[np.uint8]]:
     """Return the pictures of pieces by place and number, decoded by one backend."""
     return {
         (place, number): frame.to_ndarray(format="rgb24").transpose(2, 0, 1)

@@ -15,7 +15,7 @@ from robostream.fetch import ByteSource
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileRun:
     """A run of one file, to be decoded."""
 
     source: ByteSource
@@ -31,8 +31,8 @@ class Piece:
 class Backend(Protocol):
     """Decodes runs of packets. For one thread."""
 
-    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """Yield (place in `pieces`, number, frame) for their frames, in no promised order.
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+        """Yield (place in `file_runs`, number, frame) for their frames, in no promised order.
 
         Every shown frame of a run's packets from `run.first_frame` on is yielded once. What else
         had to be decoded is yielded too, as number -1, so that it is counted. A frame stays valid

@@ -10,7 +10,7 @@ from typing import Any
 
 import av
 
-from robostream.decode.codec.backend import Piece
+from robostream.decode.codec.backend import FileRun
 from robostream.decode.codec.packets import begins_afresh, carries_parameters, read_packets
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
@@ -29,26 +29,26 @@ class PyavBackend:
     def __init__(self) -> None:
         self._idle: OrderedDict[CodecConfig, av.VideoCodecContext] = OrderedDict()
 
-    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs, one after the other."""
-        for place, piece in enumerate(pieces):
-            for number, frame in self._decode_run(piece):
+        for place, file_run in enumerate(file_runs):
+            for number, frame in self._decode_run(file_run):
                 yield place, number, frame
 
-    def _decode_run(self, piece: Piece) -> Iterator[tuple[int, av.VideoFrame]]:
-        index, run, config = piece.index, piece.run, piece.config
-        packets = read_packets(piece.source, index, run)
+    def _decode_run(self, file_run: FileRun) -> Iterator[tuple[int, av.VideoFrame]]:
+        index, run, config = file_run.index, file_run.run, file_run.config
+        packets = read_packets(file_run.source, index, run)
         while not begins_afresh(packets[0], config) and (earlier := start_earlier(index, run)):
             run = earlier
-            packets = read_packets(piece.source, index, run)
+            packets = read_packets(file_run.source, index, run)
         context = self._take(config)
         try:
             numbers = index.frames_of(run.first_packet, run.stop_packet)
-            yield from _check(piece, _feed(context, packets, numbers))
+            yield from _check(file_run, _feed(context, packets, numbers))
         except av.FFmpegError as error:
             raise VideoFileError(
-                f"{piece.source.name}: frames {piece.run.first_frame} and on cannot be decoded "
-                f"({error.strerror}). The file is damaged; download or copy it again."
+                f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be "
+                f"decoded ({error.strerror}). The file is damaged; download or copy it again."
             ) from error
         # Parameter sets that came with the packets outlive a flush and would spoil the next run.
         if not any(carries_parameters(packet, config) for packet in packets):
@@ -95,17 +95,17 @@ def _packet(content: memoryview, number: int) -> av.Packet[Any]:
 
 
 def _check(
-    piece: Piece, frames: Iterator[tuple[int | None, av.VideoFrame]]
+    file_run: FileRun, frames: Iterator[tuple[int | None, av.VideoFrame]]
 ) -> Iterator[tuple[int, av.VideoFrame]]:
     """Yield frames with their numbers, -1 for those before the run's first; damage is an error."""
     shown: set[int] = set()
     for number, frame in frames:
-        if number is None or number < piece.run.first_frame:
+        if number is None or number < file_run.run.first_frame:
             yield -1, frame
             continue
         if frame.is_corrupt or number in shown:
             raise VideoFileError(
-                f"{piece.source.name}: frame {number} is damaged; the decoder "
+                f"{file_run.source.name}: frame {number} is damaged; the decoder "
                 f"{'could only guess it' if frame.is_corrupt else 'showed it twice'}. "
                 "Download or copy the file again."
             )

@@ -15,7 +15,7 @@ from typing import Any
 import av
 import numpy as np
 
-from robostream.decode.codec.backend import Piece
+from robostream.decode.codec.backend import FileRun
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.index.source_file import SourceFile
@@ -40,10 +40,10 @@ class TorchcodecBackend:
         self._decoder_type: Any = VideoDecoder
         self._decoders: OrderedDict[str, Any] = OrderedDict()
 
-    def decode(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, int, av.VideoFrame]]:
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs."""
-        for place, piece in enumerate(pieces):
-            for number, frame in self._decode_run(piece.source, piece.index, piece.run):
+        for place, file_run in enumerate(file_runs):
+            for number, frame in self._decode_run(file_run.source, file_run.index, file_run.run):
                 yield place, number, frame
 
     def _decode_run(

@@ -140,7 +140,7 @@ def note_size(picture: Picture, entry: dict[str, Any]) -> tuple[str, ...]:
         return ()
     return (
         f"info.json declares pictures of {width}x{height} (width x height), but they are "
-        f"{picture.width}x{picture.height}. They are delivered as they are; correct the shape.",
+        f"{picture.width}x{picture.height}. They are delivered in that size; correct the shape.",
     )
 
 
