@@ -103,16 +103,17 @@ def test_after_an_interrupt_the_next_loop_is_right() -> None:
     """Whenever Ctrl-C comes, loops after it deliver what they should, and nothing hangs."""
     run("""
 loader, interrupts = open_loader(2, batch_size=1), 0
-threading.Thread(target=lambda: [
+thread = threading.Thread(target=lambda: [
     (time.sleep(0.003 + 0.0007 * (n % 17)), os.kill(os.getpid(), signal.SIGINT)) for n in range(120)
-], daemon=True).start()
+], daemon=True)
+thread.start()
 sys.unraisablehook = lambda hook: None    # Python drops interrupts inside finalisers
-until = time.monotonic() + 4
-while time.monotonic() < until:
+while thread.is_alive() or interrupts < 1:
     try:
         loader.set_epoch(0)
         for batch in loader:
             pass
+        time.sleep(0.05)    # the last interrupt may still be on its way
     except KeyboardInterrupt:
         interrupts += 1
 assert interrupts > 0, interrupts
