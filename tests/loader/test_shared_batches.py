@@ -73,13 +73,14 @@ def test_a_tensor_handed_to_another_thread_is_not_written_again() -> None:
         if not torch.equal(picture, copy):
             wrong.append(1)
 
+    threads = []
     for batch in loader:
         picture = batch[TOP]
-        threading.Thread(target=use, args=(picture, picture.clone())).start()
+        threads.append(threading.Thread(target=use, args=(picture, picture.clone())))
+        threads[-1].start()
         del batch, picture
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread():
-            thread.join()
+    for thread in threads:
+        thread.join()
 
     assert not wrong
     assert sorted(flat(loader)) == FRAMES
