@@ -41,9 +41,9 @@ class RecentFrames:
 
     def add(self, file: str, frame: int, layout: PictureLayout) -> SlotMemory | None:
         """Return memory for a picture, to be filled now; None if the budget is less than it."""
-        self.forget(file, frame)
         if layout.nbytes > self.budget_bytes:
             return None
+        self.forget(file, frame)
         memory: SlotMemory | None = None
         while self.nbytes + layout.nbytes > self.budget_bytes:
             _, oldest = self._kept.popitem(last=False)
