@@ -10,7 +10,7 @@ import numpy as np
 from robostream import config
 from robostream.assemble import FrameSelection, SampleLayout
 from robostream.plan import EpochPlan
-from robostream.stream import STEP_FRAMES, SharedShape, margin_frames
+from robostream.stream import SharedShape, margin_frames
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4
@@ -78,9 +78,10 @@ def choose_frame_budget(
 def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
     """Return the memory with which a rank's conveyors decode every picture about once. Pure.
 
-    Half of a window's pictures are decoded and not yet delivered, on the average, and nearly as
-    many, decoded on the way when the epoch began, wait for its end. A camera's own window keeps
-    pictures for as many frames longer as it is wide. A lane that is hardly longer than its window
+    Half of a window's pictures are decoded and not yet delivered, on the average. (As many again,
+    decoded on the way when the epoch began, could wait for its end; touching memory for them costs
+    more than decoding them again in short GOPs.) A camera's own window keeps pictures for as many
+    frames longer as it is wide. A lane that is hardly longer than its window
     has partners waiting all over it.
     """
     lane_frames = plan.num_frames / plan.lanes
@@ -90,7 +91,7 @@ def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
             continue
         offsets = layout.spec.windows.get(camera.key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
-        ahead = margin_frames(plan.window) + 2 * STEP_FRAMES
-        frames = min(plan.window * _SLACK + width + ahead, lane_frames)
+        ahead = margin_frames(plan.window)
+        frames = min(plan.window / 2 * _SLACK + width + ahead, lane_frames)
         total += lanes * frames * camera.decoded_bytes
     return round(total)
