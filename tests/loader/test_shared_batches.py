@@ -36,7 +36,7 @@ def items() -> LeRobotDataset:
 
 def free_slots(loader: StreamingDataLoader) -> int:
     assert loader._team is not None
-    return len(loader._team.slots._free)
+    return loader._team.slots.num_free
 
 
 HOLDS = {

@@ -14,7 +14,7 @@ home.py           the same work done in the consumer's own process
 """
 
 from robostream.crew.batch_memory import BatchFormat, format_batch
-from robostream.crew.crew import Crew, Texts
+from robostream.crew.crew import Crew
 from robostream.crew.home import HomeCrew
 from robostream.crew.messages import Failed, Hello, Recipe
 from robostream.crew.shared_memory import create_memory, map_memory, pack
@@ -28,7 +28,6 @@ __all__ = [
     "HomeCrew",
     "Recipe",
     "Station",
-    "Texts",
     "create_memory",
     "format_batch",
     "map_memory",

@@ -25,7 +25,7 @@ from robostream.crew.shared_memory import pack
 from robostream.crew.start import end_workers, start_worker
 from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
-from robostream.stream import Tour
+from robostream.stream import Texts, Tour
 
 CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
 _INTERRUPTED = (
@@ -36,8 +36,6 @@ _INTERRUPTED = (
 _DYING_S = 0.5
 # A worker that takes no message may itself wait for the consumer to take one.
 _RETRY_S = 0.01
-
-Texts = dict[str, dict[int, Any]]
 
 
 class Crew:

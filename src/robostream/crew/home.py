@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from robostream.crew.crew import CLOSED, Texts
+from robostream.crew.crew import CLOSED
 from robostream.crew.messages import Assign, Begin, Failed
 from robostream.crew.station import Station
 from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
-from robostream.stream import Tour
+from robostream.stream import Texts, Tour
 
 
 class HomeCrew:

@@ -119,7 +119,7 @@ class Station:
     def _build(self, tour: int, live: _Live, share: StepShare) -> Built | Failed:
         arrays = self._format.view(self._batches, live.slots.pop(share.step), share.size)
         try:
-            filled = live.delivery.fill(share, arrays)
+            texts = live.delivery.fill(share, arrays)
             live.share = live.delivery.next_share()
         except BadSampleError as bad:
             self.end(tour)
@@ -128,7 +128,7 @@ class Station:
             return Failed(
                 tour, share.step, bad.episode, bad.frame, bad.position, error=cause, trace=""
             )
-        return Built(tour, share.step, filled.texts)
+        return Built(tour, share.step, texts)
 
 
 def portable(failed: Failed) -> Failed:

@@ -7,7 +7,6 @@ visited a second time while its first frame is still kept.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -78,10 +77,12 @@ def frames_to_decode(
     is_in_order = order.follows(file.name, wanted[0])
     chosen = set(wanted)
     for number in wanted:
-        first, stop = _gop(index, number)
+        first, stop = index.gop_of(number)
         beside: Iterable[int] = ()
         if is_in_order:
-            beside = range(number, min(_stretch_stop(index, number), number + stretch, within[1]))
+            beside = range(
+                number, min(index.start_from(number + STRETCH_FRAMES), number + stretch, within[1])
+            )
         elif stop - first <= room // _GOPS and (file.name, first) in recent:
             beside = range(max(first, within[0]), min(stop, within[1]))
         chosen.update(frame for frame in beside if (file.name, frame) not in recent)
@@ -95,20 +96,6 @@ def _steps(trail: _Trail, first: int) -> int:
     # Windows that reach ahead want a little more at each of their frames.
     is_near = 0 < first - trail.first <= _STEP_FRAMES
     return trail.steps + 1 if is_next or is_near else 0
-
-
-def _gop(index: FrameIndex, frame: int) -> tuple[int, int]:
-    """Return the frames [first, stop) that decode from the same start as a frame."""
-    place = max(bisect_right(index.start_frames, frame), 1)
-    stops = index.start_frames[place : place + 1].tolist() or [index.num_frames]
-    return int(index.start_frames[place - 1]), stops[0]
-
-
-def _stretch_stop(index: FrameIndex, frame: int) -> int:
-    """Return where the GOP ends in which a stretch from a frame on ends."""
-    place = bisect_left(index.start_frames, frame + STRETCH_FRAMES)
-    stops = index.start_frames[place : place + 1].tolist() or [index.num_frames]
-    return int(stops[0])
 
 
 def _picture_bytes(index: FrameIndex) -> int:

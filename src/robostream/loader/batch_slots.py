@@ -40,39 +40,52 @@ class BatchSlots:
         # The slot freed last is taken first: its memory has been touched.
         self._free = deque(reversed(range(num_slots)))
         self._max_held = max_held
-        self._held: set[int] = set()
+        # Asking whether a lease lives, instead of being told that it ended, runs no Python code
+        # where batches are dropped: an interrupt there would lose the slot.
+        self._held: dict[int, weakref.ref[_Lease]] = {}
         self._said = False
+
+    @property
+    def num_free(self) -> int:
+        """How many slots can be taken."""
+        self._take_back()
+        return len(self._free)
 
     def take(self) -> int | None:
         """Return a free slot, or None if all are in use."""
+        self._take_back()
         try:
             return self._free.pop()
         except IndexError:
             return None
 
     def give(self, slot: int) -> None:
-        """Take a slot back. Thread-safe."""
-        self._held.discard(slot)
+        """Take back a slot that was not delivered."""
         self._free.append(slot)
 
     def give_all(self, slots: list[int]) -> None:
         """Take several slots back."""
-        for slot in slots:
-            self.give(slot)
+        self._free.extend(slots)
 
     def deliver(self, slot: int, size: int) -> dict[str, npt.NDArray[Any]]:
         """Return the batch in a slot; the slot comes back when the arrays are gone."""
+        self._take_back()
         if len(self._held) >= self._max_held:
             self._say_once()
             arrays = self.format.view(self.memory, slot, size)
             copies = {key: array.copy() for key, array in arrays.items()}
             self.give(slot)
             return copies
-        self._held.add(slot)
         begin = slot * self.format.slot_bytes
         lease = _Lease(self.memory, self._address + begin, self.format.slot_bytes)
-        weakref.finalize(lease, self.give, slot).atexit = False
+        self._held[slot] = weakref.ref(lease)
         return self.format.view_slot(np.asarray(lease), size)
+
+    def _take_back(self) -> None:
+        """Free the slots of batches the consumer let go of."""
+        for slot, lease in tuple(self._held.items()):
+            if lease() is None and self._held.pop(slot, None) is not None:
+                self._free.append(slot)
 
     def _say_once(self) -> None:
         if not self._said:

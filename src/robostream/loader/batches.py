@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import torch
 
-from robostream.crew import Failed, Texts
+from robostream.crew import Failed
 from robostream.errors import WorkerError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.tally import Tally
 from robostream.plan import Cursor, advance
-from robostream.stream import Tour
+from robostream.stream import Texts, Tour
 
 Batch = dict[str, Any]
 
@@ -118,7 +118,6 @@ class BatchIterator(Iterator[Batch]):
 
     def _begin(self) -> None:
         self._number = self._builders.begin(self._tour)
-        self._first = self._step
         self._assign()
 
     def _end(self) -> None:

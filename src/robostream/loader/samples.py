@@ -7,6 +7,7 @@ same pictures.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from robostream.plan import Cursor, Cut, EpochPlan, rank_lanes
 from robostream.stream import BadSampleError, Delivery, Tour, Worker
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that what follows from the fields is kept
 class SampleShare:
     """The samples of a rank from `start` on that one of several processes delivers, in order.
 
@@ -38,7 +39,7 @@ class SampleShare:
     worker: int
     num_workers: int
 
-    @property
+    @functools.cached_property
     def lanes(self) -> list[int]:
         """The lanes that are ours."""
         return list(rank_lanes(self.cut, self.plan.lanes))[self.worker :: self.num_workers]
@@ -53,12 +54,12 @@ class SampleShare:
         turns, place = divmod(sample, len(self._own))
         return turns * self._period + self._own[place]
 
-    @property
+    @functools.cached_property
     def _period(self) -> int:
         # The rank's positions meet each of its lanes once in so many steps.
         return len(rank_lanes(self.cut, self.plan.lanes))
 
-    @property
+    @functools.cached_property
     def _own(self) -> list[int]:
         tour, ours = Tour(self.plan, self.cut, self.start), set(self.lanes)
         first = tour.start + (self.cut.rank - tour.start) % self.cut.world_size
@@ -170,6 +171,6 @@ class SampleIterator:
     def _sample(self, delivery: Delivery, part: Any) -> dict[str, Any]:
         layout = self._worker.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
-        filled = delivery.fill(part, arrays)
+        texts = delivery.fill(part, arrays)
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
-        return sample | {key: filled.texts[key][0] for key in layout.texts}
+        return sample | {key: texts[key][0] for key in layout.texts}

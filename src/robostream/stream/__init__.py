@@ -16,7 +16,7 @@ delivery.py      one iterator's batches, as far as one process builds them
 
 from robostream.stream.agenda import StepShare, Tour, walk_agenda
 from robostream.stream.augment import transform_pictures
-from robostream.stream.delivery import BadSampleError, Delivery, Filled
+from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
 from robostream.stream.lane_work import STEP_FRAMES, margin_frames
@@ -29,7 +29,6 @@ __all__ = [
     "Budgets",
     "Delivery",
     "Duties",
-    "Filled",
     "FrameStore",
     "PrivateStore",
     "RowShelf",
@@ -37,6 +36,7 @@ __all__ = [
     "SharedFrames",
     "SharedShape",
     "StepShare",
+    "Texts",
     "Tour",
     "Worker",
     "margin_frames",

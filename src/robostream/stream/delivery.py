@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,10 @@ from robostream.stream.worker import Worker
 logger = logging.getLogger(__name__)
 
 
+# By key and place in the batch.
+Texts = dict[str, dict[int, Any]]
+
+
 class BadSampleError(Exception):
     """A sample could not be built; the cause says why.
 
@@ -35,15 +38,6 @@ class BadSampleError(Exception):
     def __init__(self, episode: int, frame: int, position: int) -> None:
         super().__init__(episode, frame, position)
         self.episode, self.frame, self.position = episode, frame, position
-
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """What was built of a batch: its number, its samples, and texts by key and place."""
-
-    step: int
-    size: int
-    texts: dict[str, dict[int, Any]] = field(default_factory=dict)
 
 
 class _Sample(NamedTuple):
@@ -89,10 +83,10 @@ class Delivery:
         """Return what is to be done for the next step, or None after the last."""
         return next(self._agenda, None)
 
-    def fill(self, share: StepShare, arrays: Arrays) -> Filled:
-        """Write this process's parts of a batch; raises BadSampleError."""
+    def fill(self, share: StepShare, arrays: Arrays) -> Texts:
+        """Write this process's parts of a batch and return its texts; raises BadSampleError."""
         self._clock.step = share.step
-        filled = Filled(share.step, share.size)
+        texts: Texts = {}
         samples, wants, pieces, extras = [], [], [], []
         ahead: dict[Reel, list[int]] = {}
         for place, at, frame, head in zip(
@@ -118,9 +112,9 @@ class Delivery:
         for want in wants:
             self._guard(want.sample, self._draw, want, arrays)
         for sample in samples:
-            self._guard(sample, self._fill_sample, sample, arrays, filled)
+            self._guard(sample, self._fill_sample, sample, arrays, texts)
         self._finish(wants, pieces, extras)
-        return filled
+        return texts
 
     def close(self) -> None:
         """Let go of all pictures and decoders."""
@@ -144,10 +138,13 @@ class Delivery:
 
     def _share(self, number: int) -> Share:
         """Return what is ours of a lane, or of a block where nothing is shuffled."""
-        duties, is_video = self._worker.duties, self._worker.is_video
-        cameras = duties.cameras(number)
+        duties = self._worker.duties
+        return self._split(duties.owns_rows(number), duties.cameras(number))
+
+    def _split(self, rows: bool, cameras: list[int]) -> Share:
+        is_video = self._worker.is_video
         return Share(
-            rows=duties.owns_rows(number),
+            rows,
             videos=[camera for camera in cameras if is_video[camera]],
             stored=[camera for camera in cameras if not is_video[camera]],
         )
@@ -177,14 +174,12 @@ class Delivery:
     def _open_extra(self, place: int, position: int) -> tuple[_Sample, list[Reel]]:
         duties, worker = self._worker.duties, self._worker
         episode, frame = extra_frame(self._tour, position)
-        cameras = duties.extra_cameras(place)
-        stored = [camera for camera in cameras if not worker.is_video[camera]]
-        sample = _Sample(place, episode, frame, duties.owns_extra_rows(place), stored)
+        ours = self._split(duties.owns_extra_rows(place), duties.extra_cameras(place))
+        sample = _Sample(place, episode, frame, ours.rows, ours.stored)
         here, step = np.array([frame]), np.array([self._clock.step])
         reels = [
             self._guard(sample, worker.open_reel, self._clock, camera, episode, here, step)
-            for camera in cameras
-            if worker.is_video[camera]
+            for camera in ours.videos
         ]
         return sample, reels
 
@@ -239,13 +234,13 @@ class Delivery:
         result = transform_pictures(transform, pictures.reshape(own.shape), key=key)
         write_transformed(result, arrays[own.key][place], own.key)
 
-    def _fill_sample(self, sample: _Sample, arrays: Arrays, filled: Filled) -> None:
+    def _fill_sample(self, sample: _Sample, arrays: Arrays, texts: Texts) -> None:
         worker, layout = self._worker, self._worker.layout
         if sample.rows:
             rows = worker.rows(sample.episode)
             fill_row(layout, arrays, sample.place, rows, sample.frame)
             for key, text in sample_texts(layout, rows, sample.frame).items():
-                filled.texts.setdefault(key, {})[sample.place] = text
+                texts.setdefault(key, {})[sample.place] = text
         for camera in sample.stored:
             rows = worker.stored_pictures(camera, sample.episode)
             at = sample.frame + worker.offsets[camera]
@@ -289,11 +284,8 @@ def with_partners(reel: Reel, picture: int) -> list[int]:
     """
     if is_long(reel) and not reel.is_behind:
         return [picture]
-    starts = reel.file.index.start_frames
-    number = int(reel.numbers[picture])
-    gop = max(int(np.searchsorted(starts, number, "right")) - 1, 0)
-    following = int(starts[gop + 1]) if gop + 1 < len(starts) else reel.file.index.num_frames
-    first, stop = np.searchsorted(reel.numbers, (int(starts[gop]), following)).tolist()
+    gop = reel.file.index.gop_of(int(reel.numbers[picture]))
+    first, stop = np.searchsorted(reel.numbers, gop).tolist()
     return sorted({picture, *reel.missing(first, stop)})
 
 
@@ -301,7 +293,5 @@ def whole_gops(reel: Reel, stop: int) -> int:
     """Return the picture after the GOP of the picture before `stop`, or `stop` in a long GOP."""
     if not 0 < stop < len(reel) or is_long(reel):
         return stop
-    starts = reel.file.index.start_frames
-    at = int(np.searchsorted(starts, int(reel.numbers[stop - 1]), "right"))
-    following = int(starts[at]) if at < len(starts) else reel.file.index.num_frames
+    _, following = reel.file.index.gop_of(int(reel.numbers[stop - 1]))
     return max(stop, int(np.searchsorted(reel.numbers, following)))

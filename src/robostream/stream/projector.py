@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import av
-import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble import size_mismatch
@@ -166,17 +165,12 @@ class Projector:
         """Return whether a reel's decoder comes by a picture, and no GOP begins nearer to it."""
         if picture <= reel.decoding_at:
             return picture == reel.decoding_at
-        number = int(reel.numbers[picture])
-        start = reel.file.index.start_frames
-        gop = max(int(np.searchsorted(start, number, "right")) - 1, 0)
-        return int(start[gop]) <= int(reel.numbers[reel.decoding_at])
+        start, _ = reel.file.index.gop_of(int(reel.numbers[picture]))
+        return start <= int(reel.numbers[reel.decoding_at])
 
     def _start(self, reel: Reel, picture: int) -> None:
         index = reel.file.index
-        first = int(reel.numbers[picture])
-        starts = index.start_frames
-        at = int(np.searchsorted(starts, first + _FRAMES_PER_DECODING))
-        stop = int(starts[at]) if at < len(starts) else index.num_frames
+        stop = index.start_from(int(reel.numbers[picture]) + _FRAMES_PER_DECODING)
         numbers = reel.numbers[picture:]
         run = plan_runs(index, numbers[numbers < stop])[0]
         source = MeteredSource(reel.file.source, self._meter)

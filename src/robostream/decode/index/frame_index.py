@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -140,6 +141,19 @@ class FrameIndex:
         """Return the decoder set-up a frame needs."""
         gop = int(self.gops_of(np.array([frame]))[0])
         return self.configs[int(self.start_configs[gop])]
+
+    def gop_of(self, frame: int) -> tuple[int, int]:
+        """Return the frames [first, stop) of the GOP that one frame decodes from."""
+        place = max(bisect_right(self.start_frames, frame), 1)
+        return int(self.start_frames[place - 1]), self._start_frame(place)
+
+    def start_from(self, frame: int) -> int:
+        """Return the first frame, from `frame` on, that begins a GOP; else the number of frames."""
+        return self._start_frame(bisect_left(self.start_frames, frame))
+
+    def _start_frame(self, place: int) -> int:
+        is_there = place < len(self.start_frames)
+        return int(self.start_frames[place]) if is_there else self.num_frames
 
     def gops_of(self, frames: Int64s) -> Int64s:
         """Return which start each frame decodes from, as a place in `starts`."""
