@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show that ACT learns: train it on synthetic episodes, measure it on episodes it has not seen.
+
+  python examples/act/learn.py                        makes a dataset of a simulated arm
+  python examples/act/learn.py --root DATASET         the last fifth of its episodes is held out
+
+Prints the mean error of predicted actions, in standard deviations of each joint, beside that of
+always predicting the mean action and that of predicting that the arm stays where it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import torch
+from torch import Tensor
+
+from examples.act.config import ActConfig
+from examples.act.policy import ActPolicy, Batch
+from examples.scaling.feed import action_window
+from examples.scaling.learner import load_policy
+from examples.scaling.options import TrainOptions
+from examples.scaling.training import train
+from robostream import LeRobotDatasetMetadata, StreamingDataLoader, StreamingLeRobotDataset
+
+# Small enough for a laptop's processor; a policy for a real robot has the sizes of `ActConfig`.
+_CHUNK = 8
+_SIZES = {"width": 64, "heads": 4, "feedforward": 128, "encoder_layers": 2, "backbone_width": 16}
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Mean absolute errors of predicted actions, in standard deviations.
+
+    Attributes:
+        policy: Of the policy.
+        mean: Of always predicting the mean action.
+        still: Of predicting that the arm stays where it is.
+        actions: How many actions were predicted.
+    """
+
+    policy: float
+    mean: float
+    still: float
+    actions: int
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train, measure, print."""
+    options = _parse(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    root = options.root or make_episodes(options.output_dir / "dataset", options.episodes)
+    episodes = LeRobotDatasetMetadata("dataset", root).total_episodes
+    held_out = max(1, episodes // 5)
+    outcome = train(
+        TrainOptions(
+            repo_id="dataset",
+            root=str(root),
+            episodes=(0, episodes - held_out),
+            output_dir=options.output_dir / "run",
+            steps=options.steps,
+            batch_size=32,
+            n_action_steps=_CHUNK,
+            save_freq=options.steps,
+            learning_rate=1e-3,
+            policy=ActConfig(chunk=_CHUNK, **_SIZES),
+        )
+    )
+    errors = measure(load_policy(outcome.checkpoint), root, range(episodes - held_out, episodes))
+    print(json.dumps(asdict(errors)) if options.json else _describe(errors, held_out))
+    return 0
+
+
+def make_episodes(dest: Path, episodes: int) -> Path:
+    """Make a dataset of an arm that puts a thing into a dish, and return its folder."""
+    sizes = ["--frames", "30:40", "--cameras", "2", "--size", "64x64", "--tasks", "1"]
+    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest), *sizes]
+    subprocess.run([*command, "--episodes", str(episodes)], check=True, stdout=sys.stderr)
+    return dest
+
+
+def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
+    """Return the errors of a policy on some episodes of a dataset."""
+    meta = LeRobotDatasetMetadata("dataset", root)
+    stream = StreamingLeRobotDataset(
+        "dataset",
+        root,
+        episodes=episodes,
+        delta_timestamps=action_window(meta, policy.config.chunk),
+        return_uint8=True,
+        shuffle=False,
+    )
+    sums, actions = torch.zeros(3), 0
+    with torch.no_grad():
+        for batch in StreamingDataLoader(stream, 64, num_workers=0):
+            there = ~batch["action_is_pad"]
+            sums += torch.stack([(d * there).sum() for d in _distances(policy, batch)])
+            actions += int(there.sum())
+    of_policy, of_mean, of_still = (sums / actions).tolist()
+    return Errors(of_policy, of_mean, of_still, actions)
+
+
+def _distances(policy: ActPolicy, batch: Batch) -> list[Tensor]:
+    """Return how far each action is from what is predicted for it, in three ways."""
+    scale = policy.action_scale
+    wanted = scale(batch["action"])
+    still = scale(batch["observation.state"])[:, None]
+    guesses = (scale(policy.predict(batch)), torch.zeros_like(wanted), still)
+    return [(guess - wanted).abs().mean(-1) for guess in guesses]
+
+
+def _describe(errors: Errors, held_out: int) -> str:
+    return (
+        f"{errors.actions} actions of {held_out} episodes that were held out; mean error in "
+        f"standard deviations:\n"
+        f"  ACT               {errors.policy:.3f}\n"
+        f"  the mean action   {errors.mean:.3f}\n"
+        f"  staying still     {errors.still:.3f}"
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--root", type=Path, help="a dataset (made in the output folder)")
+    add("--episodes", type=int, default=60, help="how many to make (%(default)s)")
+    add("--steps", type=int, default=800, help="(%(default)s)")
+    add("--output_dir", type=Path, default=Path("outputs/act_learns"), help="(%(default)s)")
+    add("--json", action="store_true", help="print the errors as JSON")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

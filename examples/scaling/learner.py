@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What learns: a policy, its optimizer and its schedule, and how they are saved and taken up."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import set_seed
+from torch import Tensor, nn
+
+from examples.act import ActConfig, ActPolicy, Batch, Interface, interface_of
+from examples.scaling.files import read_tensors, write_json, write_tensors
+from examples.scaling.options import TrainOptions
+from examples.scaling.processes import Processes
+from robostream import LeRobotDatasetMetadata
+
+_MODEL, _OPTIMIZER, _SCHEDULE = "model.pt", "optimizer.pt", "scheduler.pt"
+_RANDOM, _POLICY = "random.pt", "policy.json"
+_MAX_GRADIENT_NORM = 10.0
+
+
+class Learner:
+    """A policy on this process's device that learns from batches, together with all processes."""
+
+    def __init__(
+        self, processes: Processes, options: TrainOptions, meta: LeRobotDatasetMetadata
+    ) -> None:
+        set_seed(options.seed)
+        self._processes = processes
+        policy = DummyPolicy() if options.dummy else make_policy(options.policy, meta)
+        optimizer = torch.optim.Adam(policy.parameters(), options.learning_rate)
+        self._model, self._optimizer = processes.accelerator.prepare(policy, optimizer)
+        # Accelerate would step a schedule once for each process.
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min(1.0, (step + 1) / max(1, options.warmup_steps))
+        )
+        # From here on each process draws numbers of its own.
+        set_seed(options.seed, device_specific=True)
+
+    def learn(self, batch: Batch) -> dict[str, Tensor]:
+        """Take one step; return this process's losses, where they were computed."""
+        accelerator = self._processes.accelerator
+        losses: dict[str, Tensor] = self._model(_to_device(batch, accelerator.device))
+        accelerator.backward(losses["loss"])
+        accelerator.clip_grad_norm_(self._model.parameters(), _MAX_GRADIENT_NORM)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._schedule.step()
+        return {name: value.detach() for name, value in losses.items()}
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return float(self._schedule.get_last_lr()[0])
+
+    @property
+    def policy(self) -> nn.Module:
+        """The policy without what Accelerate has put around it."""
+        policy: nn.Module = self._processes.accelerator.unwrap_model(self._model)
+        return policy
+
+    def save(self, folder: Path, random_states: list[dict[str, Any]]) -> None:
+        """Write everything that is learned into a checkpoint; in the main process only."""
+        write_tensors(folder / _MODEL, self.policy.state_dict())
+        write_tensors(folder / _OPTIMIZER, self._optimizer.state_dict())
+        write_tensors(folder / _SCHEDULE, self._schedule.state_dict())
+        write_tensors(folder / _RANDOM, random_states)
+        if isinstance(self.policy, ActPolicy):
+            sizes, shapes = asdict(self.policy.config), asdict(self.policy.interface)
+            write_json(folder / _POLICY, {"config": sizes, "interface": shapes})
+
+    def resume(self, folder: Path) -> None:
+        """Take up what a checkpoint has learned.
+
+        A process that the saved run did not have draws other numbers than any of its processes.
+        """
+        self.policy.load_state_dict(read_tensors(folder / _MODEL))
+        self._optimizer.load_state_dict(read_tensors(folder / _OPTIMIZER))
+        self._schedule.load_state_dict(read_tensors(folder / _SCHEDULE))
+        states = read_tensors(folder / _RANDOM)
+        if self._processes.rank < len(states):
+            set_random_state(states[self._processes.rank])
+
+
+class DummyPolicy(nn.Module):
+    """Learns nothing: for runs that only read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = nn.Parameter(torch.zeros(()))
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """Return a loss of 0."""
+        return {"loss": self.nothing * 0}
+
+
+def make_policy(config: ActConfig, meta: LeRobotDatasetMetadata) -> ActPolicy:
+    """Return a new policy for a dataset."""
+    depth = set(meta.depth_keys)
+    cameras = [key for key in meta.camera_keys if key not in depth]
+    policy = ActPolicy(config, interface_of(meta.features, cameras))
+    policy.learn_scales(meta.stats)
+    return policy
+
+
+def load_policy(folder: Path) -> ActPolicy:
+    """Return the policy of a checkpoint, ready to predict."""
+    saved = json.loads((folder / _POLICY).read_text())
+    shapes = saved["interface"] | {"cameras": tuple(saved["interface"]["cameras"])}
+    policy = ActPolicy(ActConfig(**saved["config"]), Interface(**shapes))
+    policy.load_state_dict(read_tensors(folder / _MODEL))
+    return policy.eval()
+
+
+def random_state() -> dict[str, Any]:
+    """Return the state of all random generators of this process, as tensors and plain values."""
+    numpy = np.random.get_state(legacy=False)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+        "python": random.getstate(),
+        "numpy": numpy | {"state": numpy["state"] | {"key": numpy["state"]["key"].tolist()}},
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Set all random generators of this process."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+    version, numbers, spare = state["python"]
+    random.setstate((version, tuple(numbers), spare))
+    np.random.set_state(state["numpy"])
+
+
+def _to_device(batch: Batch, device: torch.device) -> dict[str, Any]:
+    return {
+        key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+        for key, value in batch.items()
+    }

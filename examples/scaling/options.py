@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training run is asked to do: the flags of the program as a record."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from examples.act import ActConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """A training run. `resume_from` apart, what a run learns is decided by these.
+
+    Attributes:
+        repo_id: The dataset's name on the Hub; with `root` it is only a name.
+        root: The dataset's folder or URL.
+        revision: Hub branch, tag or commit; all processes read the commit it stands for.
+        episodes: Episodes [start, stop) to train on; None for all.
+        output_dir: For checkpoints and logs. All nodes must see the same folder.
+        steps: Optimizer steps in all, those before a resume included.
+        batch_size: Samples per process and step.
+        num_workers: Processes that read data, per process that trains; None for its share of the
+            cores.
+        episode_pool_size: Episodes mixed at a time.
+        video_decoder_cache_size: How many video files' indexes are kept at hand.
+        frame_cache_bytes: Memory for decoded pictures per process.
+        frame_cache_dir: A folder on a fast disk for all decoded pictures, instead.
+        n_action_steps: Actions the policy predicts at once.
+        save_freq: Steps from one checkpoint to the next.
+        keep_checkpoints: How many of the latest checkpoints are kept.
+        log_freq: Steps from one line of the log to the next.
+        resume_from: A checkpoint's folder, or "latest" for the last one in `output_dir`, if any.
+        dummy: Read data and learn nothing.
+        map_style: Draw frames at random from all of the dataset instead of streaming it.
+        learning_rate: Of Adam.
+        warmup_steps: Steps over which the learning rate rises from 0.
+        seed: Of the order of the data and of everything random in the policy.
+        policy: The sizes of the policy; its chunk is `n_action_steps`.
+    """
+
+    repo_id: str = "lerobot/droid_1.0.1"
+    root: str | None = None
+    revision: str | None = None
+    episodes: tuple[int, int] | None = None
+    output_dir: Path = Path("outputs/train/streaming_multinode")
+    steps: int = 1000
+    batch_size: int = 64
+    num_workers: int | None = None
+    episode_pool_size: int = 64
+    video_decoder_cache_size: int | None = None
+    frame_cache_bytes: str = "auto"
+    frame_cache_dir: Path | None = None
+    n_action_steps: int = 16
+    save_freq: int = 200
+    keep_checkpoints: int = 3
+    log_freq: int = 20
+    resume_from: str | None = None
+    dummy: bool = False
+    map_style: bool = False
+    learning_rate: float = 1e-4
+    warmup_steps: int = 100
+    seed: int = 0
+    policy: ActConfig = field(default_factory=ActConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "n_action_steps", "save_freq", "log_freq"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"want {name} of 1 or more, got {getattr(self, name)}")
+        if self.keep_checkpoints < 1:
+            raise ValueError(f"want to keep 1 checkpoint or more, got {self.keep_checkpoints}")
+
+    @property
+    def chosen_episodes(self) -> list[int] | None:
+        """The episodes to train on; None for all."""
+        return None if self.episodes is None else list(range(*self.episodes))
+
+
+def parse_options(arguments: Sequence[str] | None, doc: str | None) -> TrainOptions:
+    """Return the options of a command line."""
+    usual = TrainOptions()
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    _add_data(parser, usual)
+    _add_run(parser, usual)
+    _add_policy(parser, usual)
+    values = vars(parser.parse_args(arguments))
+    sizes = {name: values.pop(name) for name in _SIZES}
+    try:
+        policy = ActConfig(chunk=values["n_action_steps"], **sizes)
+        return TrainOptions(**values, policy=policy)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _add_data(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
+    add = parser.add_argument_group("data").add_argument
+    add("--repo_id", default=usual.repo_id, help="name on the Hub (%(default)s)")
+    add("--root", help="folder or URL of the dataset, instead of the Hub")
+    add("--revision", help="Hub branch, tag or commit")
+    add("--episodes", type=_range, metavar="START:STOP", help="train on these only")
+    add("--batch_size", type=int, default=usual.batch_size, help="per process (%(default)s)")
+    add("--num_workers", type=int, help="per process (its share of the cores)")
+    add("--episode_pool_size", type=int, default=usual.episode_pool_size, help="(%(default)s)")
+    add("--video_decoder_cache_size", type=int, help="video files' indexes kept at hand")
+    add("--frame_cache_bytes", default=usual.frame_cache_bytes, help="such as 4GiB (%(default)s)")
+    add("--frame_cache_dir", type=Path, help="keep all decoded pictures in this folder")
+    add("--map_style", action="store_true", help="random access instead of streaming")
+
+
+def _add_run(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
+    add = parser.add_argument_group("run").add_argument
+    add("--output_dir", type=Path, default=usual.output_dir, help="(%(default)s)")
+    add("--steps", type=int, default=usual.steps, help="in all (%(default)s)")
+    add("--save_freq", type=int, default=usual.save_freq, help="(%(default)s)")
+    add("--keep_checkpoints", type=int, default=usual.keep_checkpoints, help="(%(default)s)")
+    add("--log_freq", type=int, default=usual.log_freq, help="(%(default)s)")
+    add("--resume_from", metavar="PATH|latest", help="on any number of processes")
+    add("--dummy", action="store_true", help="only read data")
+    add("--learning_rate", type=float, default=usual.learning_rate, help="(%(default)s)")
+    add("--warmup_steps", type=int, default=usual.warmup_steps, help="(%(default)s)")
+    add("--seed", type=int, default=usual.seed, help="(%(default)s)")
+
+
+_SIZES = ("width", "heads", "feedforward", "encoder_layers", "backbone_width", "image_side_px")
+
+
+def _add_policy(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
+    add = parser.add_argument_group("policy (ACT)").add_argument
+    add("--n_action_steps", type=int, default=usual.n_action_steps, help="(%(default)s)")
+    for name in _SIZES:
+        add(f"--{name}", type=int, default=getattr(usual.policy, name), help="(%(default)s)")
+
+
+def _range(text: str) -> tuple[int, int]:
+    start, _, stop = text.partition(":")
+    return int(start), int(stop)

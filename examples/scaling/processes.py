@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a run: how they find each other, and what they tell each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, MutableMapping
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate.utils import broadcast_object_list, gather_object
+from torch import Tensor, distributed
+
+T = TypeVar("T")
+
+# Processes wait for each other this long: as long as one of them may download a dataset.
+_PATIENCE = timedelta(hours=2)
+
+
+class Processes:
+    """All processes of a run, as one of them sees them."""
+
+    def __init__(self) -> None:
+        adopt_slurm(os.environ)
+        self.accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)])
+        self.rank: int = self.accelerator.process_index
+        self.count: int = self.accelerator.num_processes
+        self.is_main: bool = self.accelerator.is_main_process
+        check_group(os.environ, self.count)
+        # Numbers that processes add up at every step are on the CPU: on a GPU's own group each of
+        # them would wait until the GPU has done all it was given.
+        self._group = distributed.new_group(backend="gloo") if self.count > 1 else None
+
+    def add_up(self, *numbers: int) -> list[int]:
+        """Return the sums of some numbers over all processes, modulo 2^64. Blocks."""
+        sums = self._sum(torch.tensor([_signed(number) for number in numbers]))
+        return [int(number) % (1 << 64) for number in sums]
+
+    def add_up_floats(self, *numbers: float) -> list[float]:
+        """Return the sums of some numbers over all processes. Blocks."""
+        sums = self._sum(torch.tensor(numbers, dtype=torch.float64))
+        return [float(number) for number in sums]
+
+    def gather(self, value: T) -> list[T]:
+        """Return the value of every process, by rank. Blocks."""
+        return [value] if self.count == 1 else list(gather_object([value]))
+
+    def one_after_another(self, open_dataset: Callable[[str | None], T], revision: str | None) -> T:
+        """Return what each process opens, with everything downloaded once per node. Blocks.
+
+        The main process goes first, and all others open the commit it found: a branch may move in
+        between. Then the first process of each node downloads what the others of the node find.
+
+        Args:
+            open_dataset: Takes a revision; returns something with an attribute `revision`.
+            revision: What the user asked for.
+        """
+        opened = open_dataset(revision) if self.is_main else None
+        pinned = broadcast_object_list([getattr(opened, "revision", None)])[0]
+        with self.accelerator.local_main_process_first():
+            return opened if opened is not None else open_dataset(pinned)
+
+    def wait(self) -> None:
+        """Return when all processes are here."""
+        self.accelerator.wait_for_everyone()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.accelerator.end_training()
+
+    def _sum(self, numbers: Tensor) -> Tensor:
+        if self._group is not None:
+            distributed.all_reduce(numbers, group=self._group)
+        return numbers
+
+
+def adopt_slurm(environment: MutableMapping[str, str]) -> None:
+    """Give a process that srun started the variables torch and Accelerate look for.
+
+    What is set stays: torchrun or accelerate may run inside of srun. The main process listens where
+    srun was called, which in a batch script is the first node.
+    """
+    if "RANK" in environment or "SLURM_STEP_NUM_TASKS" not in environment:
+        return
+    job = int(environment["SLURM_JOB_ID"])
+    found = {
+        "RANK": environment["SLURM_PROCID"],
+        "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"],
+        "LOCAL_RANK": environment["SLURM_LOCALID"],
+        "MASTER_ADDR": environment.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"),
+        "MASTER_PORT": str(20_000 + job % 10_000),  # jobs that share a node must not meet
+    }
+    for name, value in found.items():
+        environment.setdefault(name, value)
+
+
+def check_group(environment: MutableMapping[str, str], count: int) -> None:
+    """Raise RuntimeError where a launcher started several processes that do not know each other.
+
+    `accelerate launch --cpu --num_machines 2` does: each of its processes would train alone on all
+    of the data. It names where to meet (MASTER_ADDR), but not how many.
+    """
+    announced = environment.get("WORLD_SIZE")
+    if int(announced or count) != count or (announced is None and "MASTER_ADDR" in environment):
+        raise RuntimeError(
+            f"want the {announced or 'several'} processes that the launcher announced in one "
+            f"group, found a group of {count}. Start them with torchrun, srun or accelerate launch "
+            "--multi_gpu (on CPUs too, with ACCELERATE_USE_CPU=true); or unset MASTER_ADDR if this "
+            "process is alone."
+        )
+
+
+def _signed(number: int) -> int:
+    """Return a number below 2^64 as torch's 64 bits hold it."""
+    return number - (1 << 64) if number >= 1 << 63 else number

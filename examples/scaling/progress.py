@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a run goes, over all of its processes: losses, samples per second, time spent on waiting."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from tqdm import tqdm
+
+from examples.scaling.files import LineLog
+from examples.scaling.processes import Processes
+
+logger = logging.getLogger(__name__)
+
+
+class Progress:
+    """Counts what this process does, and adds it up over all of them when asked to."""
+
+    def __init__(self, processes: Processes, log: LineLog | None, *, step: int, steps: int) -> None:
+        self._processes = processes
+        self._log = log
+        # A bar on a terminal only, and in one process only.
+        hidden = None if processes.is_main else True
+        self._bar = tqdm(total=steps, initial=step, unit="step", disable=hidden)
+        self._begin()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count the time in this block as time spent on waiting for data."""
+        began = time.perf_counter()
+        yield
+        self._wait_s += time.perf_counter() - began
+
+    def add(self, samples: int) -> None:
+        """Count a step."""
+        self._samples += samples
+        self._bar.update()
+
+    def report(self, step: int, epoch: int, losses: dict[str, Tensor], rate: float) -> None:
+        """Log a step's own losses, and what the processes did since the last report. Blocks.
+
+        The losses are the mean over all processes, whose batches are equally large.
+        """
+        count = self._processes.count
+        values = [float(value) for value in losses.values()]  # waits for the device
+        seconds = time.perf_counter() - self._began
+        sums = self._processes.add_up_floats(*values, self._samples, self._wait_s, seconds)
+        *values, samples, wait_s, seconds = sums
+        line: dict[str, Any] = {"step": step, "epoch": epoch}
+        line |= {name: value / count for name, value in zip(losses, values, strict=True)}
+        line |= {
+            "learning_rate": rate,
+            "samples": int(samples),
+            "seconds": seconds / count,
+            "samples_per_s": samples * count / seconds,
+            "data_wait_share": wait_s / seconds,
+        }
+        if self._log is not None:
+            self._log.write(line)
+            self._bar.set_postfix_str(_describe(line), refresh=False)
+            logger.info("step %d: %s", step, _describe(line))
+        self._begin()
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()
+
+    def _begin(self) -> None:
+        self._samples, self._wait_s = 0, 0.0
+        self._began = time.perf_counter()
+
+
+def _describe(line: dict[str, Any]) -> str:
+    return (
+        f"epoch {line['epoch']}, loss {line['loss']:.4f}, {line['samples_per_s']:.1f} samples/s, "
+        f"{line['data_wait_share']:.1%} of the time waiting for data"
+    )

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train ACT on a LeRobot dataset that is streamed, on any number of processes and nodes.
+
+  python examples/scaling/train_streaming_multinode.py --root DATASET --steps 1000
+  torchrun --nproc-per-node 8 examples/scaling/train_streaming_multinode.py --root DATASET
+  srun python examples/scaling/train_streaming_multinode.py --root DATASET --resume_from latest
+
+Exit codes: 0 all steps are taken; 75 SIGTERM or SIGUSR1 asked to stop, a checkpoint is written and
+the same command with --resume_from latest goes on from it, on any number of processes; 1 and 2
+errors. docs/training.md says more.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from examples.scaling.options import parse_options
+from examples.scaling.preemption import REQUEUE
+from examples.scaling.training import train
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Train as a command line says; return the exit code."""
+    options = parse_options(arguments, __doc__)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    outcome = train(options)
+    state = "all steps are taken" if outcome.is_finished else "asked to stop"
+    logging.getLogger(__name__).info("step %d, %s; %s", outcome.step, state, outcome.checkpoint)
+    return 0 if outcome.is_finished else REQUEUE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

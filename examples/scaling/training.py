@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training loop."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from examples.scaling.checkpoint import choose_checkpoint, write_checkpoint
+from examples.scaling.feed import Feed
+from examples.scaling.files import LineLog
+from examples.scaling.learner import Learner, random_state
+from examples.scaling.map_feed import MapFeed
+from examples.scaling.options import TrainOptions
+from examples.scaling.preemption import StopRequest, stop_on_signals
+from examples.scaling.processes import Processes
+from examples.scaling.progress import Progress
+from examples.scaling.receipts import Receipts
+from examples.scaling.stream_feed import StreamFeed
+from robostream import load_training_step
+
+LOG, ORDER_LOG = "log.jsonl", "order.jsonl"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        step: Steps taken, those before a resume included.
+        is_finished: Whether these are all; otherwise it was asked to stop, and wants to go on.
+        checkpoint: Where its last state lies.
+    """
+
+    step: int
+    is_finished: bool
+    checkpoint: Path
+
+
+def train(options: TrainOptions) -> Outcome:
+    """Train until all steps are taken or a signal asks to stop; either ends with a checkpoint.
+
+    Every process of a run calls this.
+    """
+    with stop_on_signals() as stop:
+        processes = Processes()
+        chosen = processes.gather(choose_checkpoint(options.resume_from, options.output_dir))[0]
+        feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
+        try:
+            return _Run(processes, options, feed, chosen).go(stop)
+        finally:
+            feed.close()
+            processes.close()
+
+
+class _Run:
+    """The parts of a run, as they stand after `step` steps."""
+
+    def __init__(
+        self, processes: Processes, options: TrainOptions, feed: Feed, checkpoint: Path | None
+    ) -> None:
+        self.processes, self.options, self.feed = processes, options, feed
+        self.learner = Learner(processes, options, feed.meta)
+        self.checkpoint = checkpoint
+        self.step = 0
+        if checkpoint is not None:
+            self.step = load_training_step(checkpoint).step
+            feed.resume(checkpoint)
+            self.learner.resume(checkpoint)
+        log = self._open_log(LOG)
+        self.progress = Progress(processes, log, step=self.step, steps=options.steps)
+        self.receipts = Receipts(self._open_log(ORDER_LOG), feed.order)
+        if checkpoint is not None:
+            self.receipts.resume(checkpoint)
+            logger.info("going on from step %d, %s", self.step, checkpoint)
+
+    def _open_log(self, name: str) -> LineLog | None:
+        if not self.processes.is_main:
+            return None
+        self.options.output_dir.mkdir(parents=True, exist_ok=True)
+        return LineLog(self.options.output_dir / name, self.step)
+
+    def go(self, stop: StopRequest) -> Outcome:
+        """Take the steps that are left."""
+        options, deliveries = self.options, self.feed.deliveries()
+        must_stop = False
+        while self.step < options.steps and not must_stop:
+            with self.progress.waiting():
+                delivery = next(deliveries)
+            losses = self.learner.learn(delivery.batch)
+            self.step += 1
+            # A signal may reach some processes earlier than others: they stop at the same step.
+            asked, digest = self.processes.add_up(stop.is_made, delivery.digest)
+            must_stop = asked > 0
+            self.receipts.add(self.step, delivery, digest)
+            self.progress.add(len(delivery.batch["index"]))
+            if self._is_due(options.log_freq):
+                self.progress.report(self.step, delivery.epoch, losses, self.learner.rate)
+            if must_stop or self._is_due(options.save_freq):
+                self.checkpoint = self._save()
+        self.progress.close()
+        assert self.checkpoint is not None
+        return Outcome(self.step, self.step >= options.steps, self.checkpoint)
+
+    def _is_due(self, every: int) -> bool:
+        return self.step % every == 0 or self.step == self.options.steps
+
+    def _save(self) -> Path:
+        """Write a checkpoint, in the main process; return when it is there."""
+        random_states = self.processes.gather(random_state())
+
+        def fill(folder: Path) -> None:
+            self.learner.save(folder, random_states)
+            self.receipts.save(folder)
+            self.feed.save(folder, self.step)
+
+        output_dir = self.options.output_dir
+        if self.processes.is_main:
+            keep = self.options.keep_checkpoints
+            write_checkpoint(output_dir, self.step, fill, keep=keep)
+        self.processes.wait()
+        return output_dir / f"checkpoint-{self.step}"
