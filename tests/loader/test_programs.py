@@ -99,6 +99,29 @@ def children(pid: int) -> list[int]:
         return []
 
 
+def test_signals_that_preempt_a_job_are_the_consumers_alone() -> None:
+    """Workers go on when SLURM signals all processes of a job, from their first moment on."""
+    code = """
+signal.signal(signal.SIGUSR1, lambda number, frame: None)
+loader = open_loader(2, batch_size=1)
+def children():
+    return open(f"/proc/self/task/{os.getpid()}/children").read().split()
+def bother():
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
+            [os.kill(int(child), number) for child in children()]
+thread = threading.Thread(target=bother)
+thread.start()
+want = frames(loader)
+while thread.is_alive():
+    assert frames(loader) == want
+assert len(children()) == 2
+print(len(want))
+"""
+    assert run(code) == "62\n"
+
+
 def test_after_an_interrupt_the_next_loop_is_right() -> None:
     """Whenever Ctrl-C comes, loops after it deliver what they should, and nothing hangs."""
     run("""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import signal
 import socket
 import sys
 import traceback
@@ -27,8 +26,6 @@ _LOOK_S = 1.0
 
 def main(fd: int, consumer: int) -> None:
     """Serve the process `consumer` at the other end of a socket until it is gone."""
-    # Ctrl-C is for the consumer, which decides what ends.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     post = _Post(Channel(socket.socket(fileno=fd)), consumer)
     code = 0
     try:

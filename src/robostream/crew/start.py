@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from robostream.crew.channel import Channel
 
@@ -17,6 +20,9 @@ _BOOT = (
 )
 # A thread pool of each numeric library in each worker would fight over the cores.
 _QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+# SLURM and people send these to all processes of a job. They are for the consumer, which decides
+# what ends, and may have a last batch to take: workers end with it.
+_NOT_FOR_WORKERS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 # A worker that is in the middle of a long batch is killed after this time.
 _END_S = 1.0
 
@@ -24,7 +30,7 @@ _END_S = 1.0
 def start_worker() -> tuple[Channel, subprocess.Popen[bytes]]:
     """Return a new worker process and the channel to it."""
     channel, theirs = Channel.pair()
-    with theirs:
+    with theirs, _signals_blocked():
         path = json.dumps([str(folder) for folder in sys.path])
         try:
             process = subprocess.Popen(
@@ -39,6 +45,16 @@ def start_worker() -> tuple[Channel, subprocess.Popen[bytes]]:
             channel.close()
             raise
     return channel, process
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Start processes in this block that never see some signals: they inherit what is blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_FOR_WORKERS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def end_workers(
