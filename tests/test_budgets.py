@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[1]
-SOURCES = sorted((REPO / "src").rglob("*.py"))
-FOLDERS = sorted(p.parent for p in (REPO / "src" / "robostream").rglob("*/__init__.py"))
+SOURCES = sorted(path for top in ("src", "examples") for path in (REPO / top).rglob("*.py"))
+# The package itself is mapped in its README.
+FOLDERS = sorted({p.parent for p in SOURCES if p.name == "__init__.py"} - {REPO / "src/robostream"})
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 
@@ -49,7 +50,9 @@ def test_files_say_their_licence_and_their_job(path: Path) -> None:
 def test_files_speak_of_robostream_alone() -> None:
     """No machine's paths in what we ship."""
     marks = ("/wo" + "rk/", "/ro" + "ot/", "/ho" + "me/")
-    files = [p for d in ("src", "tests", "docs", "scripts") for p in (REPO / d).rglob("*.*")]
+    files = [
+        p for d in ("src", "examples", "tests", "docs", "scripts") for p in (REPO / d).rglob("*.*")
+    ]
     texts = [p for p in files if p.suffix in (".py", ".md", ".sh")]
     found = [str(p) for p in texts if any(mark in p.read_text() for mark in marks)]
 

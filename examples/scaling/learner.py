@@ -68,7 +68,14 @@ class Learner:
     def save(self, folder: Path, random_states: list[dict[str, Any]]) -> None:
         """Write everything that is learned into a checkpoint; in the main process only."""
         write_tensors(folder / _MODEL, self.policy.state_dict())
-        write_tensors(folder / _OPTIMIZER, self._optimizer.state_dict())
+        scaler = self._processes.accelerator.scaler  # of fp16 only
+        write_tensors(
+            folder / _OPTIMIZER,
+            {
+                "optimizer": self._optimizer.state_dict(),
+                "scaler": None if scaler is None else scaler.state_dict(),
+            },
+        )
         write_tensors(folder / _SCHEDULE, self._schedule.state_dict())
         write_tensors(folder / _RANDOM, random_states)
         if isinstance(self.policy, ActPolicy):
@@ -81,7 +88,10 @@ class Learner:
         A process that the saved run did not have draws other numbers than any of its processes.
         """
         self.policy.load_state_dict(read_tensors(folder / _MODEL))
-        self._optimizer.load_state_dict(read_tensors(folder / _OPTIMIZER))
+        saved = read_tensors(folder / _OPTIMIZER)
+        self._optimizer.load_state_dict(saved["optimizer"])
+        if saved["scaler"] is not None and self._processes.accelerator.scaler is not None:
+            self._processes.accelerator.scaler.load_state_dict(saved["scaler"])
         self._schedule.load_state_dict(read_tensors(folder / _SCHEDULE))
         states = read_tensors(folder / _RANDOM)
         if self._processes.rank < len(states):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,22 +45,26 @@ def train(options: TrainOptions) -> Outcome:
 
     Every process of a run calls this.
     """
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, ExitStack() as held:
         processes = Processes()
         chosen = processes.gather(choose_checkpoint(options.resume_from, options.output_dir))[0]
         feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
-        try:
-            return _Run(processes, options, feed, chosen).go(stop)
-        finally:
-            feed.close()
-            processes.close()
+        held.callback(feed.close)
+        outcome = _Run(processes, options, feed, chosen, held).go(stop)
+        processes.close()
+    return outcome
 
 
 class _Run:
-    """The parts of a run, as they stand after `step` steps."""
+    """The parts of a run, as they stand after `step` steps. `held` closes what it opens."""
 
     def __init__(
-        self, processes: Processes, options: TrainOptions, feed: Feed, checkpoint: Path | None
+        self,
+        processes: Processes,
+        options: TrainOptions,
+        feed: Feed,
+        checkpoint: Path | None,
+        held: ExitStack,
     ) -> None:
         self.processes, self.options, self.feed = processes, options, feed
         self.learner = Learner(processes, options, feed.meta)
@@ -69,18 +74,21 @@ class _Run:
             self.step = load_training_step(checkpoint).step
             feed.resume(checkpoint)
             self.learner.resume(checkpoint)
-        log = self._open_log(LOG)
+        log = self._open_log(LOG, held)
         self.progress = Progress(processes, log, step=self.step, steps=options.steps)
-        self.receipts = Receipts(self._open_log(ORDER_LOG), feed.order)
+        held.callback(self.progress.close)
+        self.receipts = Receipts(self._open_log(ORDER_LOG, held), feed.order)
         if checkpoint is not None:
             self.receipts.resume(checkpoint)
             logger.info("going on from step %d, %s", self.step, checkpoint)
 
-    def _open_log(self, name: str) -> LineLog | None:
+    def _open_log(self, name: str, held: ExitStack) -> LineLog | None:
         if not self.processes.is_main:
             return None
         self.options.output_dir.mkdir(parents=True, exist_ok=True)
-        return LineLog(self.options.output_dir / name, self.step)
+        log = LineLog(self.options.output_dir / name, self.step)
+        held.callback(log.close)
+        return log
 
     def go(self, stop: StopRequest) -> Outcome:
         """Take the steps that are left."""
@@ -100,7 +108,6 @@ class _Run:
                 self.progress.report(self.step, delivery.epoch, losses, self.learner.rate)
             if must_stop or self._is_due(options.save_freq):
                 self.checkpoint = self._save()
-        self.progress.close()
         assert self.checkpoint is not None
         return Outcome(self.step, self.step >= options.steps, self.checkpoint)
 
