@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train, measure, print."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    root = options.root or make_episodes(options.output_dir / "dataset", options.episodes)
+    root = options.root or make_episodes(options)
     episodes = LeRobotDatasetMetadata("dataset", root).total_episodes
     held_out = max(1, episodes // 5)
     outcome = train(
@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             n_action_steps=_CHUNK,
             save_freq=options.steps,
             learning_rate=1e-3,
+            warmup_steps=20,
             policy=ActConfig(chunk=_CHUNK, **_SIZES),
         )
     )
@@ -80,11 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def make_episodes(dest: Path, episodes: int) -> Path:
+def make_episodes(options: argparse.Namespace) -> Path:
     """Make a dataset of an arm that puts a thing into a dish, and return its folder."""
-    sizes = ["--frames", "30:40", "--cameras", "2", "--size", "64x64", "--tasks", "1"]
-    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest), *sizes]
-    subprocess.run([*command, "--episodes", str(episodes)], check=True, stdout=sys.stderr)
+    dest: Path = options.output_dir / "dataset"
+    side, episodes = options.image_side_px, str(options.episodes)
+    what = ["--episodes", episodes, "--frames", "30:40", "--tasks", "1"]
+    cameras = ["--cameras", "2", "--size", f"{side}x{side}"]
+    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest), *what, *cameras]
+    subprocess.run(command, check=True, stdout=sys.stderr)
     return dest
 
 
@@ -134,8 +138,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--root", type=Path, help="a dataset (made in the output folder)")
-    add("--episodes", type=int, default=60, help="how many to make (%(default)s)")
-    add("--steps", type=int, default=800, help="(%(default)s)")
+    add("--episodes", type=int, default=120, help="how many to make (%(default)s)")
+    add("--image_side_px", type=int, default=64, help="of pictures made (%(default)s)")
+    add("--steps", type=int, default=1200, help="(%(default)s)")
     add("--output_dir", type=Path, default=Path("outputs/act_learns"), help="(%(default)s)")
     add("--json", action="store_true", help="print the errors as JSON")
     return parser.parse_args(arguments)

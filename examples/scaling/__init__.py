@@ -14,4 +14,5 @@ learner.py       the policy, its optimizer and its schedule
 checkpoint.py    checkpoints that are there whole or not at all
 training.py      the training loop
 train_streaming_multinode.py  the program
+measure_gpu.py   a program that measures how well training is fed
 """

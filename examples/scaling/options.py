@@ -36,6 +36,7 @@ class TrainOptions:
         resume_from: A checkpoint's folder, or "latest" for the last one in `output_dir`, if any.
         dummy: Read data and learn nothing.
         map_style: Draw frames at random from all of the dataset instead of streaming it.
+        mixed_precision: "no", "bf16" or "fp16"; None for what the launcher says.
         learning_rate: Of Adam.
         warmup_steps: Steps over which the learning rate rises from 0.
         seed: Of the order of the data and of everything random in the policy.
@@ -61,6 +62,7 @@ class TrainOptions:
     resume_from: str | None = None
     dummy: bool = False
     map_style: bool = False
+    mixed_precision: str | None = None
     learning_rate: float = 1e-4
     warmup_steps: int = 100
     seed: int = 0
@@ -121,6 +123,7 @@ def _add_run(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
     add("--log_freq", type=int, default=usual.log_freq, help="(%(default)s)")
     add("--resume_from", metavar="PATH|latest", help="on any number of processes")
     add("--dummy", action="store_true", help="only read data")
+    add("--mixed_precision", choices=["no", "bf16", "fp16"], help="(what the launcher says)")
     add("--learning_rate", type=float, default=usual.learning_rate, help="(%(default)s)")
     add("--warmup_steps", type=int, default=usual.warmup_steps, help="(%(default)s)")
     add("--seed", type=int, default=usual.seed, help="(%(default)s)")

@@ -22,9 +22,10 @@ _PATIENCE = timedelta(hours=2)
 class Processes:
     """All processes of a run, as one of them sees them."""
 
-    def __init__(self) -> None:
+    def __init__(self, mixed_precision: str | None) -> None:
         adopt_slurm(os.environ)
-        self.accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=_PATIENCE)])
+        patience = InitProcessGroupKwargs(timeout=_PATIENCE)
+        self.accelerator = Accelerator(mixed_precision=mixed_precision, kwargs_handlers=[patience])
         self.rank: int = self.accelerator.process_index
         self.count: int = self.accelerator.num_processes
         self.is_main: bool = self.accelerator.is_main_process

@@ -46,7 +46,7 @@ def train(options: TrainOptions) -> Outcome:
     Every process of a run calls this.
     """
     with stop_on_signals() as stop, ExitStack() as held:
-        processes = Processes()
+        processes = Processes(options.mixed_precision)
         chosen = processes.gather(choose_checkpoint(options.resume_from, options.output_dir))[0]
         feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
         held.callback(feed.close)
