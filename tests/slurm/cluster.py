@@ -114,9 +114,17 @@ class Cluster:
         self.hurry(job, restart)
 
     def hurry(self, job: int, restart: int) -> None:
-        """Wait for a job's n-th requeue and let it begin at once: Slurm would hold it 2 minutes."""
-        self._wait_until(job, "requeue", lambda found: int(found["Restarts"]) >= restart)
-        self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        """Wait for a job's n-th requeue and let it begin in 2 s: Slurm would hold it 2 minutes.
+
+        Not at once: a node that is asked within the second in which it ended the job before takes
+        the new start for that one, and refuses it.
+        """
+
+        def is_held(found: dict[str, str]) -> bool:
+            return int(found["Restarts"]) >= restart and found["JobState"] == "PENDING"
+
+        self._wait_until(job, f"restart {restart}", is_held)
+        self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
     def _wait_until(
         self, job: int, what: str, is_true: Callable[[dict[str, str]], bool]
