@@ -21,7 +21,7 @@ from pathlib import Path
 NODES = ("n1", "n2")
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "shellcheck")
 _SETUP = Path(__file__).parents[2] / "scripts" / "setup_slurm"
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 30
 _JOB_TIMEOUT_S = 180
 _ENDED = {
     "BOOT_FAIL",
@@ -166,6 +166,10 @@ def serve_cluster(folder: Path) -> Iterator[Cluster]:
     (folder / "munge" / "key").chmod(0o600)
     template = Path(__file__).with_name("slurm.conf").read_text()
     (folder / "slurm.conf").write_text(template.replace("@FOLDER@", str(folder)))
+    # GPUs are counted by their device files; any files do where nothing opens them.
+    for number in range(8):
+        (folder / f"gpu{number}").touch()
+    (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-7]\n")
     with (folder / "start.log").open("wb") as log:
         process = subprocess.Popen(
             [*_UNSHARE, "--kill-child", "sh", "-c", _START],
