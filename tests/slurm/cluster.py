@@ -58,11 +58,16 @@ class Cluster:
     process: int
 
     def run(
-        self, *command: str | Path, env: Mapping[str, str] | None = None, check: bool = True
+        self,
+        *command: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
     ) -> str:
         """Run a command where the cluster is; return what it printed, on failure raise it."""
         done = subprocess.run(
             ["nsenter", f"--target={self.process}", *_INTO, *command],
+            cwd=cwd,
             env=self.environment | dict(env or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,10 +85,15 @@ class Cluster:
         outside = {name: value for name, value in os.environ.items() if "SLURM" not in name}
         return outside | {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
-    def submit(self, *arguments: str | Path, env: Mapping[str, str] | None = None) -> int:
+    def submit(
+        self,
+        *arguments: str | Path,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> int:
         """Hand a job to sbatch; return its number. Its output is what `output` reads."""
         places = ["--parsable", f"--output={self.folder}/job-%j.out", "--open-mode=append"]
-        return int(self.run("sbatch", *places, *arguments, env=env))
+        return int(self.run("sbatch", *places, *arguments, cwd=cwd, env=env))
 
     def show(self, job: int) -> dict[str, str]:
         """Return what Slurm knows of a job, by Slurm's names: JobState, ExitCode, NodeList..."""
