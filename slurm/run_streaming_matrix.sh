@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measure streaming from every source, in every mode, with every decoder, each in a job of its own,
 # and report them in one more:
-#   REPO_ID=me/data BUCKET=hf://buckets/me/data WARM_BUCKET=hf://buckets/me/warm sh slurm/run_streaming_matrix.sh
+#   REPO_ID=me/data BUCKET=hf://buckets/me/data WARM_BUCKET=hf://buckets/me/warm \
+#     sh slurm/run_streaming_matrix.sh [flags of benchmark_streaming.py]
 # What may be set (see also slurm/environment.sh):
 #   REPO_ID                    the dataset on the Hub (required); ROOT: its folder or URL instead
 #   BUCKET, WARM_BUCKET        where data/ and videos/ lie for the sources of these names
@@ -21,7 +22,6 @@ cd "$(dirname "$0")/.."
 : "${REPO_ID:?want the name of a dataset on the Hub}"
 : "${SOURCES:=hub bucket warmed_bucket}" "${MODES:=single sarm}" "${DECODES:=cpu cuda}"
 : "${OUT_DIR:=benchmarks/streaming/results}" "${SERIAL:=1}" "${GPUS:=1}"
-BATCH_SIZE=${BATCH_SIZE:-64}
 
 data_of() { # SOURCE: where its data/ and videos/ lie; nothing for the Hub itself
   case $1 in
@@ -37,14 +37,15 @@ for source in $SOURCES; do data_of "$source" >/dev/null; done
 mkdir -p "$OUT_DIR"
 folder=$(mktemp -d "$(cd "$OUT_DIR" && pwd)/matrix-$(date -u +%Y%m%d-%H%M%S)-XXXX")
 chmod 755 "$folder"
-: >"$folder/jobs.txt"
 
-submit() { # NAME DEPENDENCY WORKERS [sbatch arguments] SCRIPT [its arguments]: print the job's number
+submit() { # NAME AFTER WORKERS [arguments of sbatch] SCRIPT [its arguments]: print the job's number
   name=$1 after=$2 workers=$3
   shift 3
-  sbatch --parsable --job-name="$name" --output="$folder/$name.log" --nodes=1 --ntasks=1 \
-    --cpus-per-task=$((workers + 4)) --time="${TIME:-01:00:00}" ${after:+"--dependency=afterany$after"} \
-    ${ACCOUNT:+"--account=$ACCOUNT"} ${PARTITION:+"--partition=$PARTITION"} ${QOS:+"--qos=$QOS"} "$@"
+  job=$(sbatch --parsable --job-name="$name" --output="$folder/$name.log" \
+    --nodes=1 --ntasks=1 --cpus-per-task=$((workers + 4)) --time="${TIME:-01:00:00}" \
+    ${after:+"--dependency=afterany$after"} ${ACCOUNT:+"--account=$ACCOUNT"} \
+    ${PARTITION:+"--partition=$PARTITION"} ${QOS:+"--qos=$QOS"} "$@")
+  echo "${job%%;*}" # behind it may be the name of a federation's cluster
 }
 
 all='' last=''
@@ -59,20 +60,22 @@ for source in $SOURCES; do
       [ "$source" != hub ] || shards=16
       gpus=--gpus=$GPUS
       [ "$GPUS" != 0 ] || gpus=
-      # shellcheck disable=SC2086 # RUN may be several words
+      echo "its job never began" >"$folder/$name.failed"
+      # shellcheck disable=SC2086 # RUN may be several words, gpus none
       job=$(submit "$name" "$last" "$workers" --mem="${MEM:-64G}" $gpus \
-        slurm/matrix_job.sh "$folder/$name.exit" $RUN benchmarks/streaming/benchmark_streaming.py \
+        slurm/matrix_job.sh "$folder/$name.failed" $RUN benchmarks/streaming/benchmark_streaming.py \
         --repo_id "$REPO_ID" ${ROOT:+--root "$ROOT"} ${data:+--data_files_root "$data"} \
         --source "$source" --mode "$mode" --video_decode_device "$decode" \
-        --batch_size "$BATCH_SIZE" --num_workers "$workers" --prefetch_factor "${PREFETCH:-2}" \
-        --episode_pool_size "$pool" --max_num_shards "${MAX_SHARDS:-$shards}" \
-        --num_batches "${NUM_BATCHES:-200}" --out_dir "$folder")
-      job=${job%%;*} # a federation's cluster may be named behind it
-      echo "$job $name" | tee -a "$folder/jobs.txt"
+        --batch_size "${BATCH_SIZE:-64}" --num_workers "$workers" \
+        --prefetch_factor "${PREFETCH:-2}" --episode_pool_size "$pool" \
+        --max_num_shards "${MAX_SHARDS:-$shards}" --num_batches "${NUM_BATCHES:-200}" \
+        --out_dir "$folder" "$@")
+      echo "$job $name"
       all=$all:$job
       [ "$SERIAL" != 1 ] || last=:$job
     done
   done
 done
-job=$(submit report "$all" 0 slurm/matrix_report.sh "$folder")
-echo "${job%%;*} report, when all have ended: $folder/report.log"
+job=$(submit report "$all" 0 \
+  --wrap="exec $RUN benchmarks/streaming/summarize_results.py '$folder'")
+echo "$job report, when all have ended: $folder/report.log"

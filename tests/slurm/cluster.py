@@ -108,6 +108,10 @@ class Cluster:
         """Wait until a job has printed a text so many times; raise if it ends before."""
         self._wait_until(job, repr(text), lambda _: self.output(job).count(text) >= times)
 
+    def wait_for_state(self, job: int, state: str) -> None:
+        """Wait until a job is in a state, such as RUNNING; raise if it ends before."""
+        self._wait_until(job, state, lambda found: found["JobState"] == state)
+
     def output(self, job: int) -> str:
         """Return what a job has printed so far, all tasks and restarts together."""
         path = Path(self.show(job).get("StdOut", self.folder / f"job-{job}.out"))

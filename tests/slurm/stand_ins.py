@@ -31,6 +31,30 @@ if end == "wait":
 sys.exit(int(end))
 """
 
+# Notes its arguments in the folder for results, takes as long as LASTS says, and fails where
+# FAILS is among the arguments.
+BENCHMARK = """
+import json, os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[sys.argv.index("--out_dir") + 1])
+folder.mkdir(parents=True, exist_ok=True)
+began = time.time()
+time.sleep(float(os.environ.get("LASTS", 0)))
+if os.environ.get("FAILS") in sys.argv:
+    sys.exit(3)
+report = {"arguments": sys.argv[1:], "began": began, "ended": time.time(), "env": dict(os.environ)}
+name = "-".join(os.environ.get(f"SLURM_{part}_ID", "") for part in ("JOB", "STEP"))
+(folder / f"{name}.json").write_text(json.dumps(report))
+"""
+SUMMARY = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+failed = sorted(folder.glob("*.failed"))
+print(len(list(folder.glob("*.json"))), "results")
+for path in failed:
+    print(path.stem, path.read_text().strip())
+sys.exit(bool(failed))
+"""
+
 
 def make_repository(folder: Path, **programs: str) -> Path:
     """Return a folder with the batch scripts and, by its path's last name, each given program."""
