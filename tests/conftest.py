@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.servers.hub import Hub
     from tests.servers.s3 import S3Endpoint
+    from tests.slurm.cluster import Cluster
 
 # Workers forked from a server that has imported what they need start as fast as forked ones, and
 # cannot inherit a lock that a thread of the test process happened to hold.
@@ -41,3 +42,17 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
 
     with serve_s3(tmp_path_factory.mktemp("s3")) as endpoint:
         yield endpoint
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Slurm cluster of two nodes that all tests of this process share."""
+    from tests.slurm.cluster import serve_cluster, why_not
+
+    reason = why_not()
+    if reason is not None and os.environ.get("REQUIRE_SLURM") == "1":
+        pytest.fail(f"REQUIRE_SLURM=1, but {reason}")
+    if reason is not None:
+        pytest.skip(reason)
+    with serve_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster

@@ -3,9 +3,10 @@
 
     python -m tests.datasets.rank_program OUT BATCH WORKERS STEPS [STATE]
 
-Joins the process group its launcher describes (accelerate or torchrun), streams a fixture,
-and writes OUT/rank-<n>.json: the world as the dataset found it, each batch's frame indices, and
-the state after the last one. With STEPS "die:<n>" rank 1 kills itself after n steps.
+Joins the process group its launcher describes (accelerate or torchrun; srun describes none),
+streams a fixture, and writes OUT/rank-<n>.json: the world as the dataset found it, the node, each
+batch's frame indices, and the state after the last one. With STEPS "die:<n>" rank 1 kills itself
+after n steps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
@@ -23,19 +25,23 @@ from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from tests.fixture_datasets import FIXTURES
 
 
-def join_group() -> None:
-    """Initialise through Accelerate where it is the launcher, else through torch."""
-    if os.environ["ROBOSTREAM_LAUNCHER"] == "accelerate":
+def join_group() -> Callable[[], object]:
+    """Initialise through Accelerate or torch, as the launcher wants; return what waits for all."""
+    launcher = os.environ["ROBOSTREAM_LAUNCHER"]
+    if launcher == "srun":
+        return lambda: None
+    if launcher == "accelerate":
         from accelerate import PartialState
 
         PartialState(cpu=True)
     else:
         torch.distributed.init_process_group("gloo")
+    return torch.distributed.barrier
 
 
 def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | None) -> None:
     """Run one rank."""
-    join_group()
+    wait_for_all = join_group()
     stream = StreamingLeRobotDataset(
         "some/name", root=FIXTURES / "av1_multifile", camera_keys=[], lanes=12
     )
@@ -48,22 +54,24 @@ def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | Non
     for batch in islice(loader, limit if limit else None):
         batches.append(batch["index"].tolist())
         # The ranks take every step together, as training does.
-        torch.distributed.barrier()
+        wait_for_all()
         report = {
             "rank": stream.rank.rank,
             "world_size": stream.rank.world_size,
             "found_in": stream.rank.found_in,
+            "node": os.environ.get("SLURMD_NODENAME"),
             "batches": batches,
             "state": loader.state_dict(),
         }
         aside = out / f"rank-{stream.rank.rank}.part"
         aside.write_text(json.dumps(report))
         aside.replace(out / f"rank-{stream.rank.rank}.json")
-        torch.distributed.barrier()
+        wait_for_all()
     if dies and stream.rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    wait_for_all()
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

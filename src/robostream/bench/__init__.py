@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measurements that print ratios against a reference.
 
-table.py         plain text tables, and what a result says about its machine
+table.py         plain text tables
+environment.py   what a figure was measured on
+results.py       figures on disk and over rounds
 datasets.py      synthetic datasets, made once and used again
 memory.py        the memory of this process and those it started
 floor.py         the floor: decoding the same videos with nothing else
@@ -18,22 +20,47 @@ meta_load.py     the process it starts for each measurement
 plan.py          `bench plan`: start-up, memory, positions and seeks
 resume.py        how long a resume takes, at the start and near the end of an epoch
 shuffle.py       `bench shuffle`: shuffle quality by pool size
+stream/          `bench stream`: one setting of the loader, from a folder, the Hub or a bucket
 """
 
 import importlib
 from typing import Any
 
+from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
-from robostream.bench.table import format_table, machine
+from robostream.bench.results import write_json
+from robostream.bench.table import format_table
 
-__all__ = ["CASES", "decode_floor", "format_table", "load_case", "machine"]
+__all__ = [
+    "CASES",
+    "PROGRAMS",
+    "decode_floor",
+    "format_table",
+    "load_case",
+    "load_program",
+    "machine",
+    "write_json",
+]
 
-CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "node", "decode", "loader")
+CASES = {
+    "meta": "seconds and memory to load the metadata of a dataset",
+    "plan": "the order of an epoch as arithmetic",
+    "shuffle": "how well an order mixes episodes (made-up episodes, batch 64)",
+    "node": "the share of their time that the workers of a full node use, simulated",
+    "decode": "images/s of random access on one thread, against decoding alone",
+    "loader": "images/s of the loader, against decoding alone and a plain map-style loader",
+}
+
+PROGRAMS = {
+    "stream": "one setting of the loader: dataloading alone, from a folder, the Hub or a bucket",
+}
 
 
 def load_case(name: str) -> Any:
-    """Return the module of a case: it has TITLE and run(quick: bool) -> JSON-able dict.
-
-    `run` prints its own table.
-    """
+    """Return the module of a case: its run(quick: bool) prints a table and returns the figures."""
     return importlib.import_module(f"robostream.bench.{name}")
+
+
+def load_program(name: str) -> Any:
+    """Return the module of a program: it has configure(parser) and run(args) -> exit code."""
+    return importlib.import_module(f"robostream.bench.{name}.command")

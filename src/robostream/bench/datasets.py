@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from robostream import config
+from robostream.loader import share_of_cores
 from robostream.tools import SynthSpec, make_dataset
 
 
@@ -27,6 +28,6 @@ def bench_dataset(name: str, spec: SynthSpec) -> Path:
         shutil.rmtree(aside, ignore_errors=True)
         aside.parent.mkdir(parents=True, exist_ok=True)
         print(f"making {folder.name}, which later runs use again", flush=True)
-        make_dataset(aside, spec)
+        make_dataset(aside, spec, jobs=share_of_cores(1))
         aside.rename(folder)
     return folder

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.bench.datasets import bench_dataset
+from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor, random_floor
-from robostream.bench.table import format_table, machine
+from robostream.bench.table import format_table
 from robostream.decode import (
     Arena,
     FileRun,
@@ -34,8 +35,6 @@ from robostream.decode import (
 )
 from robostream.fetch import LocalSource
 from robostream.tools import SynthSpec
-
-TITLE = "decode: images/s of random access on one thread against decoding alone"
 
 _LONG_GOP = 250
 # With nothing kept, a picture of a long GOP costs all before it; so few are read.

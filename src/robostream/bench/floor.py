@@ -13,12 +13,19 @@ import sys
 from collections.abc import Sequence
 
 
-def decode_floor(files: Sequence[str], processes: int) -> float:
+def decode_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.0) -> float:
     """Return images/s of PyAV decoding files from first frame to last, with nothing else to do.
 
-    Each process decodes its share of the files on one thread; no colour conversion.
+    Each process decodes its share of the files on one thread; no colour conversion. With a limit
+    it stops there, and begins again where the files end before it, so that all processes are busy
+    for as long.
     """
-    return _run("in_order", files, processes)
+    return _run("in_order", files, processes, at_most_s)
+
+
+def picture_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.0) -> float:
+    """Return the same of Pillow decoding all pictures stored in Parquet files."""
+    return _run("pictures", files, processes, at_most_s)
 
 
 def random_floor(files: Sequence[str], processes: int) -> float:
@@ -27,14 +34,16 @@ def random_floor(files: Sequence[str], processes: int) -> float:
     From the key packet before it, with packets that lie in memory and a decoder that stays open.
     For codecs without reordering; no colour conversion.
     """
-    return _run("at_random", files, processes)
+    return _run("at_random", files, processes, 0.0)
 
 
-def _run(how: str, files: Sequence[str], processes: int) -> float:
-    command = [sys.executable, "-m", "robostream.bench.floor_run", how]
+def _run(how: str, files: Sequence[str], processes: int, at_most_s: float) -> float:
+    command = [sys.executable, "-m", "robostream.bench.floor_run", how, str(at_most_s)]
+    shares = _shares(files, processes)
+    if at_most_s:  # with fewer files than processes, some decode the same ones
+        shares = [shares[number % len(shares)] for number in range(processes)]
     running = [
-        subprocess.Popen([*command, *share], stdout=subprocess.PIPE, text=True)
-        for share in _shares(files, processes)
+        subprocess.Popen([*command, *share], stdout=subprocess.PIPE, text=True) for share in shares
     ]
     results = [json.loads(process.communicate()[0]) for process in running]
     return float(sum(images for images, _ in results) / max(seconds for _, seconds in results))

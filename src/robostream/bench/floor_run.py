@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes `bench.floor` starts: each decodes its share of the files.
 
-python -m robostream.bench.floor_run in_order|at_random FILE FILE ...
+python -m robostream.bench.floor_run in_order|at_random|pictures SECONDS FILE FILE ...
 """
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import av
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +31,6 @@ def _load(file: str) -> _Packets:
     with av.open(file) as container:
         decoder = container.streams.video[0].codec_context.name
         return _Packets(decoder, [p for p in container.demux(video=0) if p.size])
-
-
-def _decode_at_random(videos: list[_Packets]) -> int:
-    return sum(_decode_one_at_random(video) for video in videos)
 
 
 def _decode_one_at_random(video: _Packets) -> int:
@@ -45,26 +46,46 @@ def _decode_one_at_random(video: _Packets) -> int:
     return len(video.packets)
 
 
-def _decode_in_order(files: list[str]) -> int:
+def _decode_in_order(file: str) -> Iterator[int]:
+    with av.open(file) as container:
+        container.streams.video[0].thread_count = 1
+        for _ in container.decode(video=0):
+            yield 1
+
+
+def _decode_pictures(file: str) -> Iterator[int]:
+    for group in range((parquet := pq.ParquetFile(file)).num_row_groups):
+        for column in parquet.read_row_group(group).columns:
+            if pa.types.is_struct(column.type):
+                for picture in column.to_pylist():
+                    Image.open(io.BytesIO(picture["bytes"])).load()
+                    yield 1
+
+
+def _decode_all(decode: Callable[[str], Iterator[int]], files: list[str], at_most_s: float) -> int:
+    """Return the images of all files, or as many as there is time for, over and over."""
+    until = time.perf_counter() + at_most_s
     images = 0
-    for file in files:
-        with av.open(file) as container:
-            container.streams.video[0].thread_count = 1
-            images += sum(1 for _ in container.decode(video=0))
+    for file in itertools.cycle(files) if at_most_s else files:
+        for one in decode(file):
+            images += one
+            if at_most_s and time.perf_counter() >= until:
+                return images
     return images
 
 
-def main(how: str, files: list[str]) -> None:
+def main(how: str, at_most_s: float, files: list[str]) -> None:
     """Decode one process's share and print [images, seconds]."""
     work: Callable[[], int]
-    if how == "in_order":
-        work = lambda: _decode_in_order(files)  # noqa: E731  # the two differ in what is loaded
-    else:
+    if how == "at_random":
         videos = [_load(file) for file in files]
-        work = lambda: _decode_at_random(videos)  # noqa: E731
+        work = lambda: sum(map(_decode_one_at_random, videos))  # noqa: E731
+    else:
+        decode = {"in_order": _decode_in_order, "pictures": _decode_pictures}[how]
+        work = lambda: _decode_all(decode, files, at_most_s)  # noqa: E731  # they differ in what is loaded
     begin = time.perf_counter()
     print(json.dumps([work(), time.perf_counter() - begin]))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(sys.argv[1], float(sys.argv[2]), sys.argv[3:])

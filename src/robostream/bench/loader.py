@@ -18,13 +18,13 @@ from typing import Any
 
 from robostream import config
 from robostream.bench.datasets import bench_dataset
+from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
 from robostream.bench.loader_cases import CASES, Case, small
+from robostream.bench.results import median_ratio, medians
 from robostream.bench.resume import measure_resume
-from robostream.bench.table import format_table, machine
+from robostream.bench.table import format_table
 from robostream.loader import share_of_cores
-
-TITLE = "loader: images/s against decoding alone and a plain map-style loader (shuffled, uint8)"
 
 # What the peer is given: it is too slow for whole epochs.
 _PEER_BATCHES = 8
@@ -90,16 +90,12 @@ def _measure(case: Case, root: Path, workers: int, rounds: int) -> dict[str, Any
         "goal": case.goal,
         "floor_images_per_s": median(floors),
         "peer_images_per_s": median(peer),
-        "over_floor": median(a / b for a, b in zip(rates, floors, strict=True)),
-        "over_peer": median(a / b for a, b in zip(rates, peer, strict=True)),
+        "over_floor": median_ratio(rates, floors),
+        "over_peer": median_ratio(rates, peer),
         "over_floor_rounds": [a / b for a, b in zip(rates, floors, strict=True)],
         "rates": ours[0]["rates"],
         "allowed_bytes": _allowed_bytes(ours[0], workers),
-        **{
-            name: median(sample[name] for sample in ours)
-            for name in ours[0]
-            if isinstance(ours[0][name], int | float)
-        },
+        **medians(ours),
     }
 
 

@@ -4,7 +4,16 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_EVERY_S = 0.5
+# Counting shares of pages walks through all of them, so it is done at every so many looks only.
+_LOOKS_PER_PSS = 4
 
 
 def resident_bytes() -> int:
@@ -23,6 +32,54 @@ def tree_bytes() -> int:
     return sum(_share(process) for process in _below(os.getpid()))
 
 
+def tree_resident_bytes() -> int:
+    """Return the same with pages counted as often as processes share them, as most tools do."""
+    return sum(_resident(process) for process in _below(os.getpid()))
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """Looks at the memory of this process and all below it every half second, while it is open.
+
+    Attributes:
+        rss: (seconds since it was opened, bytes), shared pages counted by each who has them.
+        pss: The same, shared pages counted once; looked at less often.
+    """
+
+    rss: list[tuple[float, int]] = field(default_factory=list)
+    pss: list[tuple[float, int]] = field(default_factory=list)
+    _done: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread = threading.Thread(target=self._watch, name="memory watch", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _watch(self) -> None:
+        began = time.perf_counter()
+        looks = 0
+        while True:
+            over = self._done.wait(_EVERY_S if looks else 0)
+            now = time.perf_counter() - began
+            self.rss.append((now, tree_resident_bytes()))
+            if over or looks % _LOOKS_PER_PSS == 0:
+                self.pss.append((now, tree_bytes()))
+            looks += 1
+            if over:
+                return
+
+
 def _below(process: int) -> list[int]:
     try:
         tasks = Path(f"/proc/{process}/task").iterdir()
@@ -30,6 +87,13 @@ def _below(process: int) -> list[int]:
     except OSError:
         children = []
     return [process, *(found for child in children for found in _below(int(child)))]
+
+
+def _resident(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
 
 
 def _share(process: int) -> int:

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from robostream.bench.environment import machine
 from robostream.bench.meta_folder import write_meta_folder
-from robostream.bench.table import format_table, machine
+from robostream.bench.table import format_table
 
-TITLE = "metadata: seconds and memory to load LeRobotDatasetMetadata"
 _MIB = 1024 * 1024
 _LIMIT_BYTES = 1024 * _MIB  # what a million episodes may take, Python and libraries included
 _COLUMNS = {

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.bench.table import format_table, machine
+from robostream.bench.environment import machine
+from robostream.bench.table import format_table
 from robostream.plan import Cut, EpochPlan, default_lanes, rank_lanes
 from robostream.stream import STEP_FRAMES, Duties, Tour, margin_frames, walk_agenda
-
-TITLE = "node: the share of their time that the workers of a full node use, simulated"
 
 _BATCH_SIZE = 32
 _STEPS = 400

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.bench.table import format_table, machine
+from robostream.bench.environment import machine
+from robostream.bench.table import format_table
 from robostream.plan import Cut, EpochPlan, capture_state, default_lanes, walk
 
-TITLE = "plan: the order of an epoch as arithmetic"
 _MEAN_LENGTH = 300
 _BATCH_SIZE = 64
 _SEEKS = {"1 %": 0.01, "50 %": 0.50, "99 %": 0.99}

@@ -6,11 +6,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from robostream.bench.table import format_table, machine
+from robostream.bench.environment import machine
+from robostream.bench.table import format_table
 from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods
-
-TITLE = "shuffle: how well an order mixes episodes (made-up episodes, batch 64)"
 
 
 def run(quick: bool) -> dict[str, Any]:

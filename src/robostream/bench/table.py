@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text tables for people, and what a result needs beside its numbers."""
+"""Plain text tables for people."""
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
-
-_PACKAGES = ("robostream", "torch", "numpy", "pyarrow", "av")
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -27,22 +22,6 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
         return "  ".join(parts).rstrip()
 
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, cells)])
-
-
-def machine() -> dict[str, object]:
-    """Return the machine and versions a figure was measured with."""
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return {
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "versions": versions,
-    }
 
 
 def _format_cell(value: object) -> str:

@@ -9,7 +9,9 @@ import json
 import sys
 from pathlib import Path
 
+from robostream.cli.plan_arguments import positive
 from robostream.config import format_bytes
+from robostream.loader import share_of_cores
 from robostream.tools import SynthReport, SynthSpec, make_dataset
 
 EXAMPLES = """\
@@ -26,6 +28,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     usual = SynthSpec()
     parser.add_argument("dest", type=Path, metavar="DEST", help="a new or empty folder")
     parser.add_argument("--json", action="store_true", help="print what was made as JSON")
+    parser.add_argument(
+        "--jobs",
+        type=positive,
+        default=share_of_cores(1),
+        metavar="N",
+        help="processes that make episodes; the dataset is the same for any number (%(default)s)",
+    )
     add = parser.add_argument_group("content").add_argument
     add("--episodes", type=int, default=usual.episodes, help="(%(default)s)")
     add(
@@ -45,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the dataset and say what it is."""
     try:
-        report = make_dataset(args.dest, _spec(args))
+        report = make_dataset(args.dest, _spec(args), jobs=args.jobs)
     except ValueError as error:  # an option out of bounds, or one that the encoder refuses
         print(f"robostream synth: {error}", file=sys.stderr)
         return 2

@@ -26,7 +26,7 @@ training_step.py  training_step.json of a checkpoint
 """
 
 from robostream.loader.dataloader import StreamingDataLoader
-from robostream.loader.machine import share_of_cores
+from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.map_style import MapReader
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.loader.streaming import StreamingLeRobotDataset
@@ -46,6 +46,7 @@ __all__ = [
     "TrainingStep",
     "compute_sampler_state",
     "load_training_step",
+    "local_ranks",
     "resume_sampler",
     "save_training_step",
     "share_of_cores",

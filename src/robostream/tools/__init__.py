@@ -23,6 +23,7 @@ from robostream.tools.dataset_sizes import DatasetSizes, measure_dataset
 from robostream.tools.diagnose.dataset import Address
 from robostream.tools.diagnose.episode import Diagnosis, diagnose_episode
 from robostream.tools.diagnose.report import diagnosis_json, diagnosis_text
+from robostream.tools.diversity import uniform_distinct
 from robostream.tools.order_log import (
     Comparison,
     compare_order_logs,
@@ -58,5 +59,6 @@ __all__ = [
     "measure_dataset",
     "measure_methods",
     "plot_qualities",
+    "uniform_distinct",
     "write_order_log",
 ]

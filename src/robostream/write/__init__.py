@@ -16,6 +16,7 @@ text_input.py         a text in a frame: one that UTF-8 can store
 language_rows.py      language annotations: checked, and as an Arrow column
 
 episode_buffer.py     EpisodeBuffer: the frames of the episode that is being recorded
+apart.py              an episode recorded in another process, to be saved later
 camera_thread.py      the thread that encodes one camera's images while recording goes on
 camera_sink.py        what that thread does with an image: encode it and summarise it
 encoder.py            one MP4 that is being encoded
@@ -39,14 +40,19 @@ renumber.py           new numbers for the saved episodes after one that was set 
 publish.py            join all, write the metadata, move everything into the dataset
 """
 
+from robostream.write.apart import EpisodeApart, record_apart
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
+from robostream.write.episode_buffer import RecordingOptions
 from robostream.write.start import create_writer, resume_writer
 from robostream.write.writer import DatasetWriter
 
 __all__ = [
     "DatasetWriter",
     "DepthEncoderConfig",
+    "EpisodeApart",
+    "RecordingOptions",
     "VideoEncoderConfig",
     "create_writer",
+    "record_apart",
     "resume_writer",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -13,8 +14,8 @@ from types import TracebackType
 from typing import Any
 
 from robostream.errors import FrameError, ModeError
-from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, depth_unit
-from robostream.write.encoder import EncodedVideo
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
+from robostream.write.apart import EpisodeApart, depth_units_of
 from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode, RecordingOptions
 from robostream.write.failures import writing
 from robostream.write.file_places import MB, OpenFile, SizeRules
@@ -26,13 +27,20 @@ from robostream.write.lock import WriterLock
 from robostream.write.publish import first_new_place, publish_saved
 from robostream.write.row_table import row_table
 from robostream.write.saved_so_far import SavedSoFar, all_columns, staged_record
-from robostream.write.staging import StagedEpisode, StagingFolder, commit_episode, rows_path
+from robostream.write.staging import (
+    StagedEpisode,
+    StagingFolder,
+    commit_episode,
+    rows_path,
+    video_path,
+)
 from robostream.write.video_info import video_info
 
 logger = logging.getLogger(__name__)
 
 _RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
 _SAVE_AGAIN = "Free some space, then call save_episode() again; its frames are still there."
+_MOVE_AGAIN = "Free some space, then record this episode again."
 _FINALIZE_AGAIN = "Free some space, then call finalize() again, or resume the dataset later."
 
 
@@ -46,6 +54,7 @@ class DatasetWriter:
     Attributes:
         root: The dataset's folder.
         info: Its info.json as it was when the writer was opened.
+        options: How it encodes; with `info`, what `record_apart` needs.
     """
 
     def __init__(
@@ -58,7 +67,7 @@ class DatasetWriter:
         self.root = staging.root
         self.info: DatasetInfo = meta.info
         self._staging = staging
-        self._options = options
+        self.options = options
         self._so_far = _saved_before(meta)
         self._rules = _size_rules(meta.info)
         self._units = _known_units(meta.info)
@@ -145,15 +154,23 @@ class DatasetWriter:
         with writing(f"the images of {episode}", self.root, cure=_RECORD_AGAIN):
             recorded = self._held.buffer.finish()
         with writing(episode, self.root, cure=_SAVE_AGAIN):
-            record, so_far = self._stage(recorded)
-            commit_episode(self._staging, record)
-        self._so_far = so_far
-        self._units |= self._open_units
-        self._camera_info = record.camera_info
-        self._forget_open()
-        # The whole record is on disk. Here only the files that the episode goes to are needed.
-        self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
-        self._join_closed_files()
+            self._commit(recorded)
+
+    def save_apart(self, apart: EpisodeApart) -> None:
+        """Make an episode that was recorded apart the next one; its folder is moved from there.
+
+        The folder must be on the dataset's file system. Nothing may be recorded here meanwhile.
+        """
+        self._require_recording()
+        if self.has_pending_frames():
+            raise ModeError(
+                f"{self.root}: {self._held.buffer.num_frames} frames were added that are not saved "
+                "yet. Call save_episode() or clear_episode_buffer() first."
+            )
+        with writing(f"episode {self.num_episodes}", self.root, cure=_MOVE_AGAIN):
+            os.rename(apart.folder, self._staging.open)
+            self._open_units = dict(apart.depth_units)
+            self._commit(apart.episode)
 
     def clear_episode_buffer(self) -> None:
         """Throw away the frames added since the last saved episode."""
@@ -184,6 +201,18 @@ class DatasetWriter:
         self._if_dropped.detach()
         self._state = "closed"
 
+    def _commit(self, recorded: RecordedEpisode) -> None:
+        """Make the episode whose files lie in the open folder a saved one."""
+        record, so_far = self._stage(recorded)
+        commit_episode(self._staging, record)
+        self._so_far = so_far
+        self._units |= self._open_units
+        self._camera_info = record.camera_info
+        self._forget_open()
+        # The whole record is on disk. Here only the files that the episode goes to are needed.
+        self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
+        self._join_closed_files()
+
     def _stage(self, recorded: RecordedEpisode) -> tuple[StagedEpisode, SavedSoFar]:
         columns = all_columns(recorded, self._so_far, fps=self.info.fps)
         table = row_table(self.info.features, columns)
@@ -203,21 +232,20 @@ class DatasetWriter:
         known = self._described | set(self._camera_info)
         for key, result in recorded.cameras.items():
             if result.video is not None and key not in known:
-                found.setdefault(key, {}).update(self._video_info(key, result.video))
+                found.setdefault(key, {}).update(self._video_info(key))
         return found
 
-    def _video_info(self, key: str, video: EncodedVideo) -> dict[str, Any]:
+    def _video_info(self, key: str) -> dict[str, Any]:
         depth = key in self.info.depth_keys
-        encoder = self._options.depth_encoder if depth else self._options.encoder
-        return video_info(video.path, fps=self.info.fps, encoder=encoder)
+        encoder = self.options.depth_encoder if depth else self.options.encoder
+        path = video_path(self._staging.open, key)
+        return video_info(path, fps=self.info.fps, encoder=encoder)
 
     def _note_units(self, frame: CheckedFrame) -> None:
-        for key in self.info.depth_keys:
-            if key not in self._units:
-                self._open_units[key] = depth_unit(frame.values[key].dtype)
+        self._open_units |= depth_units_of(frame, self.info, known=self._units)
 
     def _forget_open(self) -> None:
-        self._held.buffer = EpisodeBuffer(self._staging.open, self.info, self._options)
+        self._held.buffer = EpisodeBuffer(self._staging.open, self.info, self.options)
         self._open_units = {}
 
     def _join_closed_files(self) -> None:

@@ -20,7 +20,7 @@ from PIL import Image
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
-from robostream.tools.synth.recording import DEPTH_KEY, frames_of, image_key, script_of
+from robostream.tools.synth.episode import DEPTH_KEY, frames_of, image_key, script_of
 
 REPO = Path(__file__).parents[3]
 SMALL = SynthSpec(
@@ -105,6 +105,21 @@ def test_the_same_spec_gives_the_same_files(small: Path, tmp_path: Path) -> None
     command = [sys.executable, "-c", code, str(again)]
     subprocess.run(command, cwd=REPO, check=True, capture_output=True)
     first, second = contents_of(small), contents_of(again)
+
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"depth": True, "image_cameras": 1}, {"codec": "h264", "gop": 20, "video_file_mb": 0.01}],
+)
+def test_any_number_of_jobs_gives_the_same_files(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """The processes that make episodes decide nothing but the speed."""
+    spec = replace(SMALL, episodes=5, **changes)
+    for jobs in (1, 3):
+        make_dataset(tmp_path / str(jobs), spec, jobs=jobs)
+    first, second = contents_of(tmp_path / "1"), contents_of(tmp_path / "3")
 
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []

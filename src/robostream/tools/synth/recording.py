@@ -5,32 +5,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from robostream.errors import EncoderStalledError, WriteError
-from robostream.tools.synth.scene import (
-    DEPTH_CAMERA_NAME,
-    JOINT_NAMES,
-    EpisodeScript,
-    Stream,
-    chance,
-    choose_tasks,
-    open_view,
-    render,
-    render_depth,
-    write_script,
-)
+from robostream.errors import WriteError
+from robostream.tools.synth.episode import DEPTH_KEY, image_key, length_of
+from robostream.tools.synth.jobs import EpisodeJob, record_episodes
+from robostream.tools.synth.scene import JOINT_NAMES
 from robostream.tools.synth.spec import SynthSpec
-from robostream.write import DatasetWriter, create_writer
+from robostream.write import create_writer
 
 ROBOT_TYPE = "synthetic_arm"
-DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +36,11 @@ class SynthReport:
     camera_kbit_per_s: dict[str, float]  # of each camera stored as video
 
 
-def make_dataset(dest: Path, spec: SynthSpec) -> SynthReport:
+def make_dataset(dest: Path, spec: SynthSpec, *, jobs: int = 1) -> SynthReport:
     """Make the dataset of a spec in the folder `dest`, which must not exist or be empty.
 
-    The dataset appears there when it is complete; if anything fails, `dest` is as it was.
+    The dataset appears there when it is complete; if anything fails, `dest` is as it was. `jobs`
+    processes make episodes; any number of them gives the same bytes.
 
     Raises:
         WriteError: The folder is in use or the disk refuses.
@@ -61,7 +51,7 @@ def make_dataset(dest: Path, spec: SynthSpec) -> SynthReport:
         dest.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as workshop:
             root = Path(workshop) / dest.name
-            _record(root, spec)
+            _record(root, spec, jobs)
             os.replace(root, dest)
     except WriteError:
         raise
@@ -70,44 +60,6 @@ def make_dataset(dest: Path, spec: SynthSpec) -> SynthReport:
             f"cannot make a dataset in {dest}: {error}. Choose another destination or free space."
         ) from error
     return _report(dest, spec)
-
-
-def script_of(spec: SynthSpec, episode: int) -> EpisodeScript:
-    """Return what happens in one episode. Pure."""
-    task = choose_tasks(spec.seed, spec.tasks)[episode % spec.tasks]
-    num_frames = length_of(spec, episode)
-    return write_script(spec.seed, episode, num_frames=num_frames, task=task)
-
-
-def length_of(spec: SynthSpec, episode: int) -> int:
-    """Return the number of frames of one episode. Pure."""
-    rng = chance(Stream.LENGTH, spec.seed, episode)
-    return int(rng.integers(spec.min_frames, spec.max_frames, endpoint=True))
-
-
-def frames_of(spec: SynthSpec, script: EpisodeScript) -> Iterator[dict[str, Any]]:
-    """Yield the frames of an episode as the writer takes them. Pure."""
-    size = {"width": spec.width, "height": spec.height}
-    views = {image_key(name): open_view(script, name, **size) for name in spec.camera_names}
-    depth_view = open_view(script, DEPTH_CAMERA_NAME, **size) if spec.depth else None
-    actions, rewards = script.actions, script.rewards
-    for frame in range(script.num_frames):
-        images: dict[str, Any] = {key: render(view, frame) for key, view in views.items()}
-        if depth_view is not None:
-            images[DEPTH_KEY] = render_depth(depth_view, frame)[..., None]
-        yield {
-            "observation.state": script.joints[frame],
-            "action": actions[frame],
-            "next.reward": rewards[frame : frame + 1],
-            "next.done": np.array([frame == script.num_frames - 1]),
-            "task": str(script.task),
-            **images,
-        }
-
-
-def image_key(camera_name: str) -> str:
-    """Return the feature of a camera."""
-    return f"observation.images.{camera_name}"
 
 
 def features_of(spec: SynthSpec) -> dict[str, dict[str, Any]]:
@@ -137,7 +89,7 @@ def features_of(spec: SynthSpec) -> dict[str, dict[str, Any]]:
     return features
 
 
-def _record(root: Path, spec: SynthSpec) -> None:
+def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
     """Write all episodes into a new folder."""
     writer = create_writer(
         root,
@@ -149,22 +101,12 @@ def _record(root: Path, spec: SynthSpec) -> None:
         video_files_size_in_mb=spec.video_file_mb,
         encoder=spec.encoder(),
     )
+    job = EpisodeJob(spec, root.with_name("episodes"), writer.info, writer.options)
     bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
-    with bar, writer:
-        for episode in range(spec.episodes):
-            try:
-                _record_episode(writer, spec, episode, bar)
-            except EncoderStalledError:
-                # The same frames go through when they are encoded again.
-                writer.clear_episode_buffer()
-                _record_episode(writer, spec, episode, bar)
-
-
-def _record_episode(writer: DatasetWriter, spec: SynthSpec, episode: int, bar: Any) -> None:
-    for frame in frames_of(spec, script_of(spec, episode)):
-        writer.add_frame(frame)
-        bar.update()
-    writer.save_episode()
+    with bar, writer, closing(record_episodes(job, jobs)) as recorded:
+        for apart in recorded:
+            writer.save_apart(apart)
+            bar.update(apart.episode.num_frames)
 
 
 def _check_free(dest: Path) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from robostream import config
 from robostream.tools.synth.scene import ALL_TASKS, CAMERA_NAMES
@@ -93,8 +93,14 @@ class SynthSpec:
         )
 
     def encoder(self) -> VideoEncoderConfig:
-        """Return how the colour cameras are encoded."""
-        return VideoEncoderConfig(codec=self.codec, g=self.gop, crf=self.crf, preset=self.preset)
+        """Return how the colour cameras are encoded: the same frames give the same bytes.
+
+        x264 writes other bytes with other numbers of threads, and with mbtree each time.
+        """
+        options = VideoEncoderConfig(
+            codec=self.codec, g=self.gop, crf=self.crf, preset=self.preset, threads=1
+        )
+        return replace(options, extra_options={"mbtree": 0}) if options.codec == "h264" else options
 
     @property
     def camera_names(self) -> tuple[str, ...]:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Episodes made by several processes at a time, handed over in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from robostream.errors import EncoderStalledError
+from robostream.meta import DatasetInfo
+from robostream.tools.synth.episode import frames_of, script_of
+from robostream.tools.synth.spec import SynthSpec
+from robostream.write import EpisodeApart, RecordingOptions, record_apart
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeJob:
+    """What a process needs to make any episode of a dataset; `folder` is where they are put."""
+
+    spec: SynthSpec
+    folder: Path
+    info: DatasetInfo
+    options: RecordingOptions
+
+
+def record_episodes(job: EpisodeJob, processes: int) -> Generator[EpisodeApart]:
+    """Yield all episodes in order, each made as soon as one of the processes is free.
+
+    At most two for each process are made ahead. Close it to end the processes.
+    """
+    episodes = iter(range(job.spec.episodes))
+    if min(processes, job.spec.episodes) <= 1:
+        yield from (record_episode(job, episode) for episode in episodes)
+        return
+    # Not forked: encoders and their threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, job.spec.episodes), mp_context=context) as pool:
+        ahead = (pool.submit(record_episode, job, episode) for episode in episodes)
+        pending = deque(islice(ahead, 2 * processes))
+        try:
+            while pending:
+                recorded = pending.popleft().result()
+                pending.extend(islice(ahead, 1))
+                yield recorded
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def record_episode(job: EpisodeJob, episode: int) -> EpisodeApart:
+    """Return one episode, its videos in a folder of its own."""
+
+    def record() -> EpisodeApart:
+        frames = frames_of(job.spec, script_of(job.spec, episode))
+        return record_apart(job.folder / str(episode), job.info, job.options, frames)
+
+    try:
+        return record()
+    except EncoderStalledError:
+        return record()  # the same frames go through when they are encoded again
