@@ -4,7 +4,7 @@
   python examples/scaling/measure_gpu.py --out benchmarks/results/training.json
 
 Makes the dataset if there is none, trains, and writes the share of the step's time that was spent
-on waiting for data and the pictures per second, as JSON. All of it lies in the first epoch, so every
+on waiting for data and the pictures per second, as JSON. All of it lies in the first epoch: every
 picture is read and decoded on the way. It runs without a GPU too, slowly.
 """
 
