@@ -112,7 +112,7 @@ def environment() -> dict[str, str]:
 
 def finish(program: subprocess.Popen[str], code: int = 0) -> str:
     """Wait for a program's end, which must be this exit code; return what it printed."""
-    printed, _ = program.communicate(timeout=120)
+    printed, _ = program.communicate(timeout=300)
     assert program.returncode == code, printed
     return printed
 
@@ -124,7 +124,7 @@ def wait_for_step(program: subprocess.Popen[str], output_dir: Path, step: int) -
     def is_there() -> bool:
         return program.poll() is not None or (path.exists() and len(lines(path)) >= step)
 
-    assert wait_until(is_there, timeout_s=60)
+    assert wait_until(is_there, timeout_s=120)
     assert program.poll() is None, program.communicate()[0]
 
 
