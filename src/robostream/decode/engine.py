@@ -125,7 +125,9 @@ class FrameEngine:
             if kept is None:
                 missing[number] = row
             else:
-                self._renderer.draw_packed(kept.memory, kept.layout, out[row], file=held.name)
+                self._renderer.draw_packed(
+                    [kept.memory], kept.layout, out[row : row + 1], file=held.name
+                )
                 self._meter.store_hits += 1
         self._meter.convert_s += time.perf_counter() - began
         return missing
