@@ -13,7 +13,7 @@ from robostream.bench.report.rows import group_rows
 from robostream.bench.report.summary import summary_csv, summary_text
 from robostream.bench.stream.settings import OUT_DIR
 from robostream.errors import RobostreamError
-from robostream.meta import write_bytes_atomic
+from robostream.storage import write_bytes_atomic
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
