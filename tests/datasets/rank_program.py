@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.loader import local_ranks
 from tests.fixture_datasets import FIXTURES
 
 
@@ -60,6 +61,7 @@ def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | Non
             "world_size": stream.rank.world_size,
             "found_in": stream.rank.found_in,
             "node": os.environ.get("SLURMD_NODENAME"),
+            "local_ranks": local_ranks(stream.rank.world_size),
             "batches": batches,
             "state": loader.state_dict(),
         }

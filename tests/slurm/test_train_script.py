@@ -30,7 +30,7 @@ def test_a_job_that_is_told_to_stop_goes_on_later(slurm: Cluster, tmp_path: Path
     job = submit(slurm, tmp_path, "wait 0", "--dummy", STEPS="7", BATCH_SIZE="3")
     slurm.wait_for_output(job, "ready", times=4)
     slurm.signal(job, "USR1")
-    slurm.hurry(job, restart=1)
+    slurm.hurry(job, 1)
 
     assert slurm.wait(job)["JobState"] == "COMPLETED", slurm.output(job)
     assert starts(tmp_path) == [f"start-{n}-rank-{rank}" for n in range(2) for rank in range(4)]
@@ -40,6 +40,17 @@ def test_a_job_that_is_told_to_stop_goes_on_later(slurm: Cluster, tmp_path: Path
     assert options["--repo_id"] == "me/data"
     assert options["--resume_from"] == "latest"
     assert (options["--steps"], options["--batch_size"]) == ("7", "3")
+
+
+def test_a_job_that_slurm_requeues_begins_again(slurm: Cluster, tmp_path: Path) -> None:
+    """As after a preemption: Slurm ends script and processes with TERM, and starts both anew."""
+    job = submit(slurm, tmp_path, "wait 0")
+    slurm.wait_for_output(job, "ready", times=4)
+    slurm.requeue(job)
+
+    assert slurm.wait(job)["JobState"] == "COMPLETED", slurm.output(job)
+    assert len(starts(tmp_path)) == 8
+    assert slurm.show(job)["Restarts"] == "1"
 
 
 def test_a_cancelled_job_stays_cancelled(slurm: Cluster, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ plan.py          `bench plan`: start-up, memory, positions and seeks
 resume.py        how long a resume takes, at the start and near the end of an epoch
 shuffle.py       `bench shuffle`: shuffle quality by pool size
 stream/          `bench stream`: one setting of the loader, from a folder, the Hub or a bucket
+report/          `bench report`: its results as a table, a CSV and a page
 """
 
 import importlib
@@ -53,6 +54,7 @@ CASES = {
 
 PROGRAMS = {
     "stream": "one setting of the loader: dataloading alone, from a folder, the Hub or a bucket",
+    "report": "results of `bench stream` as a table, a CSV and one page to look at",
 }
 
 

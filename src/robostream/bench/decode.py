@@ -33,7 +33,7 @@ from robostream.decode import (
     load_ffmpeg,
     plan_runs,
 )
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from robostream.tools import SynthSpec
 
 _LONG_GOP = 250
@@ -179,6 +179,6 @@ def _costs(file: str) -> dict[str, float]:
         "convert to float32": per_picture(draw(floats)),
         "keep": per_picture(lambda n: renderer.pack(frames[n], layout, slots[n], file=file)),
         "convert a kept one": per_picture(
-            lambda n: renderer.draw_packed(slots[n], layout, colours[n], file=file)
+            lambda n: renderer.draw_packed([slots[n]], layout, colours[n : n + 1], file=file)
         ),
     }

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from robostream.errors import RobostreamError
-from robostream.meta import write_bytes_atomic
+from robostream.storage import write_bytes_atomic
 
 Figures = dict[str, Any]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return an aligned table; numbers are right-aligned, text left-aligned. Pure."""
-    cells = [[_format_cell(value) for value in row] for row in rows]
+    cells = [[format_cell(value) for value in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     numeric = [
         all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in range(len(header))
@@ -24,7 +24,8 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, cells)])
 
 
-def _format_cell(value: object) -> str:
+def format_cell(value: object) -> str:
+    """Return a value as a table shows it. Pure."""
     if isinstance(value, float):
         return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):

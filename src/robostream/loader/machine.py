@@ -11,22 +11,21 @@ from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
 # How many processes of the training run are on this machine, as launchers say it.
-_LOCAL_RANKS = (
-    "LOCAL_WORLD_SIZE",
-    "SLURM_NTASKS_PER_NODE",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
-)
+_LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
-    """Return how many ranks share this machine; at most the world size."""
+    """Return how many ranks share this machine; at most the world size.
+
+    Slurm lists the tasks of a step on each node. It says how many were asked for per node only if
+    someone asked for that, and that need not be how many there are.
+    """
     variables = os.environ if environment is None else environment
     for name in _LOCAL_RANKS:
         text = variables.get(name, "")
         if text.isdigit() and int(text) > 0:
             return min(int(text), world_size)
-    return 1
+    return min(len(variables.get("SLURM_GTIDS", "0").split(",")), world_size)
 
 
 def share_of_cores(ranks: int) -> int:

@@ -76,14 +76,15 @@ class Projector:
     def draw(self, reel: Reel, pictures: list[int], out: npt.NDArray[Any]) -> None:
         """Write pictures into the slots of a sample and count them as delivered."""
         began = time.perf_counter()
-        before = -1
-        for place, picture in enumerate(pictures):
-            if picture == before:
-                # A window that reaches beyond its episode repeats the picture at its end.
-                out[place] = out[place - 1]
-            else:
-                self._draw_one(reel, picture, out[place])
-            before = picture
+        slots = [reel.slots[picture] for picture in pictures]
+        if min(slots) >= 0:
+            self._draw_kept(reel, slots, out)
+        else:
+            for place, (picture, slot) in enumerate(zip(pictures, slots, strict=True)):
+                if slot >= 0:
+                    self._draw_kept(reel, [slot], out[place : place + 1])
+                else:
+                    self._draw_loose(reel, picture, out[place])
         for picture in pictures:
             reel.left[picture] -= 1
             if not reel.left[picture] and reel.slots[picture] >= 0:
@@ -105,15 +106,14 @@ class Projector:
                 reel.slots[picture] = -1
         self._stop(reel)
 
-    def _draw_one(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
-        slot = reel.slots[picture]
-        if slot >= 0:
-            assert reel.layout is not None
-            _check_size(reel, reel.layout, out)
-            memory = self._store.memory(slot)
-            self._renderer.draw_packed(memory, reel.layout, out, file=reel.file.name)
-            self._meter.store_hits += 1
-            return
+    def _draw_kept(self, reel: Reel, slots: list[int], out: npt.NDArray[Any]) -> None:
+        assert reel.layout is not None
+        _check_size(reel, reel.layout, out)
+        memory = list(map(self._store.memory, slots))
+        self._renderer.draw_packed(memory, reel.layout, out, file=reel.file.name)
+        self._meter.store_hits += len(slots)
+
+    def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
         frame = self._loose.get((reel, picture))
         if frame is None:
             raise VideoFileError(
@@ -202,8 +202,8 @@ class Projector:
 
 
 def _check_size(reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> None:
-    if layout.shape[1:] != out.shape[1:]:
-        found, others = (layout.width, layout.height), (out.shape[2], out.shape[1])
+    if layout.shape[1:] != out.shape[-2:]:
+        found, others = (layout.width, layout.height), (out.shape[-1], out.shape[-2])
         raise VideoFileError(
             f"{reel.file.source.name}: episode {reel.episode}: {size_mismatch(found, others)}"
         )

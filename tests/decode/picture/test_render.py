@@ -50,7 +50,7 @@ def test_pictures_equal_ffmpegs_rgb24(
     slot = allocate(layout.nbytes)
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
-    renderer.draw_packed(slot, layout, kept, file="")
+    renderer.draw_packed([slot], layout, kept[None], file="")
     wanted = through_rgb24(frame)
 
     np.testing.assert_array_equal(at_once, wanted)
@@ -70,7 +70,7 @@ def test_matrix_and_range_are_those_of_the_frame(
     slot = allocate(layout.nbytes)
     renderer.draw(frame, layout, at_once, file="")
     renderer.pack(frame, layout, slot, file="")
-    renderer.draw_packed(slot, layout, kept, file="")
+    renderer.draw_packed([slot], layout, kept[None], file="")
 
     np.testing.assert_array_equal(at_once, through_rgb24(frame))
     np.testing.assert_array_equal(kept, at_once)

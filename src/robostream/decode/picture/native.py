@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import weakref
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -106,21 +107,30 @@ class PlaneReader:
         self._to, self._to_lines = _Pointers(), _Lines(width, width, width)
         half = (width + 1) // 2
         self._packed_lines = _Lines(width, half, half)
-        self._packed_at = width * height, width * height + half * (height // 2)
+        self._pixels = width * height
+        self._packed_at = self._pixels, self._pixels + half * (height // 2)
 
     def write(self, frame: av.VideoFrame | SlotMemory, out: npt.NDArray[Any]) -> None:
         """Convert a frame, or a kept one, into contiguous uint8 planes (3, height, width)."""
         if isinstance(frame, av.VideoFrame):
             self._point_at(frame)
-            lines = self._from_lines
+            self._convert(self._from_lines, _address(out))
         else:
-            address, (u, v) = frame.address, self._packed_at
-            self._from[0], self._from[1], self._from[2] = address, address + u, address + v
-            lines = self._packed_lines
-        width, height = self._size
-        address, channel = _address(out), width * height
+            self.write_packed([frame], out)
+
+    def write_packed(self, slots: Sequence[SlotMemory], out: npt.NDArray[Any]) -> None:
+        """Convert kept frames into contiguous uint8 planes (frames, 3, height, width)."""
+        source, (u, v), to = self._from, self._packed_at, _address(out)
+        for slot in slots:
+            address = slot.address
+            source[0], source[1], source[2] = address, address + u, address + v
+            self._convert(self._packed_lines, to)
+            to += 3 * self._pixels
+
+    def _convert(self, lines: ctypes.Array[ctypes.c_int], to: int) -> None:
+        _, height = self._size
         # FFmpeg's planar RGB comes as green, blue, red.
-        self._to[0], self._to[1], self._to[2] = address + channel, address + 2 * channel, address
+        self._to[0], self._to[1], self._to[2] = to + self._pixels, to + 2 * self._pixels, to
         done = self._ffmpeg.convert(
             self._context, self._from, lines, 0, height, self._to, self._to_lines
         )

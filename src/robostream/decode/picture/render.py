@@ -10,6 +10,7 @@ rounding, so they go through rgb24.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import av
@@ -79,16 +80,21 @@ class Renderer:
             self.draw(frame, layout, _as_picture(slot.content, layout), file=file)
 
     def draw_packed(
-        self, slot: SlotMemory, layout: PictureLayout, out: Picture, *, file: str
+        self, slots: Sequence[SlotMemory], layout: PictureLayout, out: Picture, *, file: str
     ) -> None:
-        """Write a kept frame into one slot of a batch."""
-        _check_slot(layout, out, file)
-        if layout.kind in PLANAR_8BIT:
-            self._draw_420(slot, layout, out, file)
-        elif layout.kind == "depth":
-            out[:] = _as_picture(slot.content, layout)
-        else:
-            _write_colours(_as_picture(slot.content, layout), out)
+        """Write kept frames into slots of a batch, shaped (frames, channels, height, width)."""
+        _check_slot(layout, out[0], file)
+        reader = self._reader(layout)
+        if reader is not None and out.dtype == np.uint8 and out.flags.c_contiguous:
+            reader.write_packed(slots, out)
+            return
+        for slot, picture in zip(slots, out, strict=True):
+            if layout.kind in PLANAR_8BIT:
+                self._draw_420(slot, layout, picture, file)
+            elif layout.kind == "depth":
+                picture[:] = _as_picture(slot.content, layout)
+            else:
+                _write_colours(_as_picture(slot.content, layout), picture)
 
     def _draw_420(
         self, frame: av.VideoFrame | SlotMemory, layout: PictureLayout, out: Picture, file: str

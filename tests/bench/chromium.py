@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real browser for report pages: installed where it may be, asked what a page looks like."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+
+_SETUP = Path(__file__).parents[2] / "scripts" / "setup_chromium"
+# What the browser itself says of a page; a dump of the page around it is all one gets to see.
+_ASK = """<script>addEventListener("load", () => {
+  const shown = e => e.getClientRects().length > 0;
+  const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.right, r.height]; };
+  const texts = [...document.querySelectorAll("body *")].filter(e => shown(e) &&
+    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()));
+  const all = chosen => [...document.querySelectorAll(chosen)].filter(shown);
+  parent.document.body.innerHTML = "<pre>" + JSON.stringify({
+    width: innerWidth,
+    scrollWidth: document.documentElement.scrollWidth,
+    smallestText: Math.min(...texts.map(e => parseFloat(getComputedStyle(e).fontSize))),
+    beyond: texts.filter(e => !e.closest(".wide") && box(e)[1] > innerWidth + 1)
+      .map(e => e.textContent.slice(0, 60)),
+    fills: all(".fill").map(box), marks: all(".mark").length, parts: all(".part").length,
+    dots: all(".dot").map(box),
+    curves: all(".plot svg path.curve").map(e => [e.getTotalLength(), ...box(e.ownerSVGElement)]),
+    headings: all("h2").map(e => e.textContent),
+    fetched: performance.getEntriesByType("resource").map(e => e.name),
+  }).replaceAll("&", "&amp;").replaceAll("<", "&lt;") + "</pre>";
+});</script>"""
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Return why there is no browser, after trying to install it; None if there is one."""
+    if shutil.which("chromium"):
+        return None
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return f"there is no chromium; {_SETUP.name} installs it, as root, from Debian's packages"
+    done = subprocess.run([str(_SETUP)], capture_output=True, text=True, timeout=500, check=False)
+    return None if done.returncode == 0 else f"chromium cannot be installed: {done.stderr[-300:]}"
+
+
+def look_at(page: Path, *, width: int) -> dict[str, Any]:
+    """Return what a browser says of a page in a window of that width."""
+    framed = _in_frame(page, _ASK, width=width, height=900)
+    dumped = _chromium(framed, "--dump-dom")
+    answer: dict[str, Any] = json.loads(unescape(dumped.split("<pre>")[1].split("</pre>")[0]))
+    return answer
+
+
+def _in_frame(page: Path, more: str, *, width: int, height: int) -> Path:
+    """Return a page with this one in a frame: Chromium has no window as narrow as a telephone."""
+    inner = escape(page.read_text().replace("</body>", f"{more}</body>"))
+    style = f"border:0;width:{width}px;height:{height}px"
+    framed = page.with_name(f"framed-{width}.html")
+    framed.write_text(f'<body style="margin:0"><iframe srcdoc="{inner}" style="{style}"></iframe>')
+    return framed
+
+
+def _chromium(page: Path, *what: str) -> str:
+    flags = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"
+    flags += " --disable-background-networking --hide-scrollbars --virtual-time-budget=3000"
+    command = ["chromium", *flags.split(), f"--user-data-dir={page.parent / 'profile'}"]
+    command += ["--window-size=1300,1000", *what, page.resolve().as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report sums up every run below a folder, says what failed, and can be read in a browser."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robostream.bench.report.page import page_html
+from robostream.bench.report.rows import group_rows
+from robostream.bench.results import keep_run
+from robostream.cli.main import main
+from tests.bench.chromium import look_at, why_not
+from tests.bench.runs import imagined_run
+
+REPO = Path(__file__).parents[2]
+SCRIPT = REPO / "benchmarks" / "streaming" / "summarize_results.py"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Twelve settings, two runs of each, in folders of nodes."""
+    for node in ("node-0", "node-1"):
+        for source in ("hub", "bucket", "warmed_bucket"):
+            for mode in ("single", "sarm"):
+                for workers in (2, 16):
+                    figures = imagined_run(source, mode, workers, rate=80.0 * workers)
+                    figures["node"] = {**figures["node"], "hostname": node}
+                    keep_run(tmp_path / node, f"{source}_{mode}_w{workers}", figures)
+    return tmp_path
+
+
+def test_the_summary_has_a_row_for_each_setting(results: Path) -> None:
+    """The script prints LeRobot's columns and keeps them as summary.csv; exit code 0."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(results)], capture_output=True, text=True, check=False
+    )
+    rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
+
+    assert done.returncode == 0, done.stderr
+    assert list(rows[0])[:6] == ["source", "mode", "decode", "workers", "bs", "frames/s/node"]
+    assert len(rows) == 12
+    assert {(row["runs"], row["nodes"]) for row in rows} == {("2", "2")}
+    assert [float(row["frames/s/node"]) for row in rows] == [
+        80.0 * int(row["workers"]) for row in rows
+    ]
+    assert done.stdout.count("warmed_bucket") == 4
+
+
+def test_what_failed_is_said_and_the_rest_summed_up(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 for a job's note, a truncated result, and nothing else."""
+    (results / "hub_single_cuda.failed").write_text("no GPU <here>\nmore\n")
+    (results / "torn.json").write_text('{"frames_per_s_node": 3')
+    (results / "other.json").write_text('{"what": "not a result"}')
+
+    assert main(["bench", "report", str(results)]) == 1
+    said = capsys.readouterr().err
+    assert "FAILED hub_single_cuda.failed: no GPU <here>" in said
+    assert "torn.json" in said
+    assert "other.json" not in said
+    page = (results / "report.html").read_text()
+    assert "no GPU &lt;here&gt;" in page
+    assert len((results / "summary.csv").read_text().splitlines()) == 13
+
+
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    """There is nothing to sum up, and that is said."""
+    assert main(["bench", "report", str(tmp_path)]) == 1
+    assert main(["bench", "report", str(tmp_path / "none")]) == 1
+    assert not (tmp_path / "summary.csv").exists()
+
+
+def test_a_row_has_the_median_of_its_runs() -> None:
+    """And says how far they were apart."""
+    (row,) = group_rows([imagined_run(rate=rate) for rate in (90.0, 100.0, 400.0)])
+
+    assert row["samples_per_s"] == 100.0
+    assert row.spread("samples_per_s") == (90.0, 400.0)
+    assert row.over_floor == pytest.approx(0.3)
+    assert row.typical()["samples_per_s"] == 100.0
+
+
+def test_the_page_holds_all_it_needs() -> None:
+    """No address anywhere, no script, and labels that look like markup are text."""
+    page = page_html(group_rows([imagined_run("<b>")]), {}, title="A & B")
+
+    assert re.findall(r"(?:https?:)?//\w|<script|<link|<img|@import|url\(", page) == []
+    assert "&lt;b&gt;" in page
+    assert "<title>A &amp; B</title>" in page
+
+
+@pytest.fixture(scope="module")
+def browser() -> None:
+    """Chromium, or a reason why the test is skipped."""
+    reason = why_not()
+    if reason is not None and os.environ.get("REQUIRE_CHROMIUM") == "1":
+        pytest.fail(f"REQUIRE_CHROMIUM=1, but {reason}")
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.mark.usefixtures("browser")
+@pytest.mark.parametrize("width", [1200, 390])
+def test_a_browser_draws_the_page(results: Path, width: int) -> None:
+    """On a desk and on a telephone: every plot has its marks, text is readable, nothing overflows.
+
+    And nothing is fetched.
+    """
+    assert main(["bench", "report", str(results)]) == 0
+    seen = look_at(results / "report.html", width=width)
+    visible: Any = [right - left for left, right, height in seen["fills"] if height > 8]
+
+    assert seen["width"] == width
+    assert seen["scrollWidth"] == width
+    assert seen["beyond"] == []
+    assert seen["smallestText"] >= 13
+    assert len(visible) == 2 * 12  # throughput and shuffle
+    assert min(visible) > 5
+    assert seen["marks"] == 2 * 12 + 1  # their lines, and the legend's
+    assert seen["parts"] == 5 * 12
+    assert len(seen["dots"]) == 3 * 12
+    assert len(seen["curves"]) == 2 * 12  # start-up and memory
+    assert all(length > 50 and height > 80 for length, _, _, height in seen["curves"])
+    assert len(seen["headings"]) == 8
+    assert seen["fetched"] == []
