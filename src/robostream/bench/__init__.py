@@ -6,6 +6,7 @@ datasets.py      synthetic datasets, made once and used again
 memory.py        the memory of this process and those it started
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
+network/         servers and a proxy that fails, on one machine
 peer.py          the peer: a map-style dataset as most are written
 node.py          `bench node`: a full node, simulated: how evenly its workers are busy
 decode.py        `bench decode`: random access on one thread
