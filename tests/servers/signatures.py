@@ -20,10 +20,12 @@ class Signer:
     Attributes:
         lifetime_s: For how long an address holds.
         uses: How often an address holds; None for no end.
+        given: All signatures given out.
     """
 
     lifetime_s: float = 3600.0
     uses: int | None = None
+    given: list[str] = field(default_factory=list)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     _used: Counter[str] = field(default_factory=Counter)
 
@@ -31,6 +33,7 @@ class Signer:
         """Return a query that makes the path readable for a while, another one each time."""
         expires, salt = f"{time.time() + self.lifetime_s:.3f}", secrets.token_hex(4)
         signature = self._signature(path, expires, salt)
+        self.given.append(signature)
         return urlencode({"X-Expires": expires, "X-Salt": salt, "X-Signature": signature})
 
     def refuse(self, path: str, query: Mapping[str, str]) -> str:
