@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from robostream.bench.network import Exchange
 from robostream.decode import build_index
-from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
+from robostream.storage import LocalSource
 
 
 @dataclass(frozen=True, slots=True)
