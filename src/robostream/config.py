@@ -53,6 +53,10 @@ LIVE_ITERATORS = 4
 DECODER_BYTES = 1024**3
 PICTURES_PER_DECODER = 6
 
+# How often a request that failed is sent again, and how long a server may be silent.
+REMOTE_RETRIES = 8
+REMOTE_TIMEOUT_S = 30.0
+
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
 VIDEO_PIX_FMT = "yuv420p"
@@ -172,6 +176,52 @@ def index_home() -> Path:
 def bench_home() -> Path:
     """Return the folder of datasets that benchmarks made, beside that of indices."""
     return _robostream_home() / "bench"
+
+
+def pace_home() -> Path:
+    """Return the folder in which the processes of this machine agree how fast they ask servers."""
+    return _robostream_home() / "pace"
+
+
+def remote_retries() -> int:
+    """Return how often a request that failed is sent again (`ROBOSTREAM_REMOTE_IO_MAX_RETRIES`).
+
+    LeRobot's variable is read too; 0 turns it off.
+    """
+    for name in ("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "LEROBOT_REMOTE_IO_MAX_RETRIES"):
+        value = os.environ.get(name)
+        if value is not None:
+            if not value.strip().isdigit():
+                raise ValueError(f"{name} must be a whole number of 0 or more, got {value!r}")
+            return int(value)
+    return REMOTE_RETRIES
+
+
+def hub_endpoint() -> str:
+    """Return the address of the Hugging Face Hub (`HF_ENDPOINT`)."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def hub_token() -> str | None:
+    """Return the Hub token of the environment (`HF_TOKEN`), or the one `hf auth login` stored."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if os.environ.get(name, "").strip():
+            return os.environ[name].strip()
+    path = Path(os.environ.get("HF_TOKEN_PATH", hf_home() / "token")).expanduser()
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def s3_endpoint() -> str | None:
+    """Return the address of another S3 server than Amazon's (`AWS_ENDPOINT_URL_S3`)."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+
+
+def certificates() -> str | None:
+    """Return the file of certificates to trust; None for the system's (and `SSL_CERT_FILE`)."""
+    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
 
 
 def _robostream_home() -> Path:

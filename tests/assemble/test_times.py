@@ -68,7 +68,7 @@ def test_a_wrong_fps_is_told_by_the_steps() -> None:
 def test_tables_lerobot_wrote_have_the_times_of_their_frames(root: Path) -> None:
     """A reader with a tolerance reads them like one without."""
     dataset = open_dataset(Address("some/name", root), Choice())
-    meta, reader = dataset.meta, RowReader(dataset, [], TOLERANCE_S)
+    meta, reader = dataset.meta, RowReader(dataset, dataset.open_door(), [], TOLERANCE_S)
 
     assert [reader.read(e).length for e in range(meta.total_episodes)] == list(
         meta.episodes["length"]
@@ -84,6 +84,6 @@ def test_a_reader_with_a_tolerance_refuses_wrong_times(tmp_path: Path) -> None:
     pq.write_table(table.set_column(place, "timestamp", zeros), root / DATA)
     dataset = open_dataset(Address("some/name", root), Choice())
 
-    assert not RowReader(dataset, []).read(1).numbers["timestamp"].any()
+    assert not RowReader(dataset, dataset.open_door(), []).read(1).numbers["timestamp"].any()
     with pytest.raises(DataFileError, match=r"file-000\.parquet: episode 1: frame 1 has.* 6 of 7"):
-        RowReader(dataset, [], TOLERANCE_S).read(1)
+        RowReader(dataset, dataset.open_door(), [], TOLERANCE_S).read(1)

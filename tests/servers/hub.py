@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Hugging Face Hub on loopback: the routes huggingface_hub uses, over folders given to it."""
+"""A Hugging Face Hub on loopback: the routes huggingface_hub uses, over folders given to it.
+
+Large files are redirected to another host, with an address that is signed and may expire, as on
+the real Hub. A token sent to that host is refused, as object stores do.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,18 +23,19 @@ from tests.servers.hub_content import (
     Repo,
     bucket_info,
     path_entries,
-    read_files,
     repo_info,
     tree,
 )
+from tests.servers.signatures import Signer
 
 _PAGE_ENTRIES = 20  # few, so that small datasets are listed in several pages
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request the Hub was asked."""
+    """One request the Hub was asked: what it wanted is its kind, the name of a route."""
 
+    kind: str
     method: str
     path: str
     range: str | None
@@ -43,23 +49,38 @@ class Hub:
     Attributes:
         url: The address for HF_ENDPOINT.
         repos: Dataset repos by their id.
-        buckets: The files of buckets by their id.
+        buckets: Buckets by their id: repos with one commit.
+        signer: Signs the addresses of large files, and says for how long they hold.
         requests: All requests so far, in the order they were answered.
     """
 
     url: str = ""
     repos: dict[str, Repo] = field(default_factory=dict)
-    buckets: dict[str, Files] = field(default_factory=dict)
+    buckets: dict[str, Repo] = field(default_factory=dict)
+    signer: Signer = field(default_factory=Signer)
     requests: list[Request] = field(default_factory=list)
 
-    def add_repo(self, repo_id: str, *, token: str | None = None) -> Repo:
-        """Add an empty dataset repo; with a token, only requests that carry it see the repo."""
-        self.repos[repo_id] = Repo(token=token)
+    def add_repo(self, repo_id: str, *, token: str | None = None, gated: bool = False) -> Repo:
+        """Add an empty dataset repo.
+
+        With a token, only requests that carry it see the repo; if it is gated, all see that it is
+        there, and its files are for those with the token.
+        """
+        self.repos[repo_id] = Repo(token=token, gated=gated)
         return self.repos[repo_id]
 
-    def add_bucket(self, bucket_id: str, folder: Path) -> None:
+    def add_bucket(self, bucket_id: str, folder: Path, *, token: str | None = None) -> None:
         """Add a bucket with the files of a folder."""
-        self.buckets[bucket_id] = read_files(folder)
+        self.buckets[bucket_id] = Repo(token=token)
+        self.buckets[bucket_id].commit(folder)
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Return how many requests of each kind were made for each path."""
+        return Counter((request.kind, request.path) for request in self.requests)
+
+    def kinds(self) -> Counter[str]:
+        """Return how many requests of each kind were made."""
+        return Counter(request.kind for request in self.requests)
 
     def downloads(self, name: str) -> list[str]:
         """Return the files of a repo or bucket whose content was sent, once per transfer."""
@@ -108,19 +129,23 @@ def _make_app(hub: Hub) -> web.Application:
     dataset, bucket = "/api/datasets/{owner}/{name}", "/api/buckets/{owner}/{name}"
     app.add_routes(
         [
-            web.get(dataset, _repo_info),
-            web.get(dataset + "/refs", _repo_refs),
-            web.get(dataset + "/revision/{revision}", _repo_info),
-            web.get(dataset + "/tree/{revision}", _repo_tree),
-            web.get(dataset + "/tree/{revision}/{path:.*}", _repo_tree),
-            web.post(dataset + "/paths-info/{revision}", _repo_paths),
-            web.get("/datasets/{owner}/{name}/resolve/{revision}/{path:.*}", _resolve),
-            web.get("/lfs/{owner}/{name}/{digest}/{path:.*}", _large_file),
-            web.get(bucket, _bucket_info),
-            web.get(bucket + "/tree", _bucket_tree),
-            web.get(bucket + "/tree/{path:.*}", _bucket_tree),
-            web.post(bucket + "/paths-info", _bucket_paths),
-            web.get("/buckets/{owner}/{name}/resolve/{path:.*}", _bucket_file),
+            web.get(dataset, _repo_info, name="info"),
+            web.get(dataset + "/refs", _repo_refs, name="refs"),
+            web.get(dataset + "/revision/{revision}", _repo_info, name="revision"),
+            web.get(dataset + "/tree/{revision}", _repo_tree, name="tree"),
+            web.get(dataset + "/tree/{revision}/{path:.*}", _repo_tree, name="tree-below"),
+            web.post(dataset + "/paths-info/{revision}", _repo_paths, name="paths-info"),
+            web.get(
+                "/datasets/{owner}/{name}/resolve/{revision}/{path:.*}", _resolve, name="resolve"
+            ),
+            web.get("/lfs/{owner}/{name}/{digest}/{path:.*}", _large_file, name="lfs"),
+            web.get(bucket, _bucket_info, name="bucket-info"),
+            web.get(bucket + "/tree", _bucket_tree, name="bucket-tree"),
+            web.get(bucket + "/tree/{path:.*}", _bucket_tree, name="bucket-tree-below"),
+            web.post(bucket + "/paths-info", _bucket_paths, name="bucket-paths-info"),
+            web.get(
+                "/buckets/{owner}/{name}/resolve/{path:.*}", _bucket_file, name="bucket-resolve"
+            ),
         ]
     )
     return app
@@ -137,8 +162,10 @@ async def _record(request: web.Request, handler: _Handler) -> web.StreamResponse
         status = error.status
         raise
     finally:
+        kind = request.match_info.route.name or "unknown"
         wanted = request.headers.get("Range")
-        request.app[_HUB].requests.append(Request(request.method, request.path, wanted, status))
+        asked = Request(kind, request.method, request.path, wanted, status)
+        request.app[_HUB].requests.append(asked)
 
 
 async def _repo_info(request: web.Request) -> web.Response:
@@ -162,6 +189,8 @@ async def _repo_paths(request: web.Request) -> web.Response:
 
 async def _resolve(request: web.Request) -> web.Response:
     sha, files = _commit(request)
+    if _repo(request).gated and not _has_token(request, _repo(request)):
+        raise web.HTTPForbidden(headers=_error("GatedRepo", _id(request)))
     path = request.match_info["path"]
     blob = files.get(path)
     if blob is None:
@@ -170,9 +199,10 @@ async def _resolve(request: web.Request) -> web.Response:
     if not blob.lfs:
         return _content(request, blob, headers)
     # Large files lie on another host, as on the real Hub: clients drop their token there.
-    port = request.url.port
+    address = f"/lfs/{_id(request)}/{blob.sha256}/{path}"
+    query = request.app[_HUB].signer.sign(address)
     headers |= {
-        "Location": f"http://localhost:{port}/lfs/{_id(request)}/{blob.sha256}/{path}",
+        "Location": f"http://localhost:{request.url.port}{address}?{query}",
         "X-Linked-Etag": blob.etag,
         "X-Linked-Size": str(len(blob.content)),
     }
@@ -180,6 +210,11 @@ async def _resolve(request: web.Request) -> web.Response:
 
 
 async def _large_file(request: web.Request) -> web.Response:
+    if "Authorization" in request.headers:
+        raise web.HTTPBadRequest(text="Only one auth mechanism allowed")
+    refused = request.app[_HUB].signer.refuse(request.path, request.query)
+    if refused:
+        raise web.HTTPForbidden(text=refused)
     digest, path = request.match_info["digest"], request.match_info["path"]
     commits = request.app[_HUB].repos[_id(request)].commits.values()
     blob = next(files[path] for files in commits if path in files and files[path].sha256 == digest)
@@ -242,11 +277,20 @@ def _id(request: web.Request) -> str:
 
 
 def _repo(request: web.Request) -> Repo:
-    repo = request.app[_HUB].repos.get(_id(request))
-    sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    if repo is None or repo.token not in (None, sent):
+    return _seen(request, request.app[_HUB].repos)
+
+
+def _seen(request: web.Request, repos: dict[str, Repo]) -> Repo:
+    """Return what a request is about, if it is there for who asks."""
+    repo = repos.get(_id(request))
+    if repo is None or not (repo.gated or _has_token(request, repo)):
         raise _not_found("RepoNotFound", _id(request))
     return repo
+
+
+def _has_token(request: web.Request, repo: Repo) -> bool:
+    sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return repo.token in (None, sent)
 
 
 def _commit(request: web.Request) -> tuple[str, Files]:
@@ -260,11 +304,13 @@ def _commit(request: web.Request) -> tuple[str, Files]:
 
 
 def _bucket(request: web.Request) -> Files:
-    files = request.app[_HUB].buckets.get(_id(request))
-    if files is None:
-        raise _not_found("RepoNotFound", _id(request))
-    return files
+    bucket = _seen(request, request.app[_HUB].buckets)
+    return bucket.commits[bucket.branches["main"]]
 
 
 def _not_found(code: str, what: str) -> web.HTTPNotFound:
-    return web.HTTPNotFound(headers={"X-Error-Code": code, "X-Error-Message": f"{code}: {what}"})
+    return web.HTTPNotFound(headers=_error(code, what))
+
+
+def _error(code: str, what: str) -> dict[str, str]:
+    return {"X-Error-Code": code, "X-Error-Message": f"{code}: {what}"}

@@ -44,6 +44,7 @@ class Repo:
     """A dataset repo: commits by their 40 hexadecimal digits, and names for some of them."""
 
     token: str | None = None
+    gated: bool = False
     commits: dict[str, Files] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)

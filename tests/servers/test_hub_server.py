@@ -74,3 +74,91 @@ def test_a_range_beyond_the_end_is_refused(hub: Hub, folder: Path) -> None:
 
     assert caught.value.code == 416
     assert caught.value.headers["Content-Range"] == "bytes */10"
+
+
+MP4 = "datasets/lab/cups/resolve/main/videos/chunk-007/file.mp4"
+
+
+def status_of(url: str, **headers: str) -> int:
+    """Return the status of an answer, whatever it is."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def target_of(hub: Hub, **headers: str) -> str:
+    """Return where a large file is redirected to."""
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{hub.url}/{MP4}", headers=headers)
+    ) as response:
+        return str(response.url)
+
+
+def test_signed_addresses_hold_for_a_number_of_uses(hub: Hub, folder: Path) -> None:
+    """Then they are refused, while the Hub gives out new ones."""
+    hub.add_repo("lab/cups").commit(folder)
+    hub.signer.uses = 2
+    target = target_of(hub)
+
+    assert [status_of(target) for _ in range(3)] == [200, 403, 403]
+    assert status_of(target_of(hub)) == 200
+
+
+def test_signed_addresses_expire(hub: Hub, folder: Path) -> None:
+    """After their time they are refused, and so is another path with the same signature."""
+    hub.add_repo("lab/cups").commit(folder)
+    target = target_of(hub)
+    assert status_of(target.replace("file.mp4", "other.mp4")) == 403
+
+    hub.signer.lifetime_s = -1.0
+    assert status_of(f"{hub.url}/{MP4}") == 403
+
+
+def test_the_other_host_refuses_tokens(hub: Hub, folder: Path) -> None:
+    """A client that carries its token along is told so; one with a signature alone is served."""
+    hub.add_repo("lab/cups", token="hf_key").commit(folder)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        target_of(hub, Authorization="Bearer hf_key")  # urllib carries it along
+    caught.value.close()
+
+    assert caught.value.code == 400
+    assert status_of(f"{hub.url}/{MP4}") == 404
+    path = HfApi(endpoint=hub.url, token="hf_key").hf_hub_download(
+        "lab/cups",
+        "videos/chunk-007/file.mp4",
+        repo_type="dataset",
+        cache_dir=folder.with_name("home"),
+    )
+    assert Path(path).read_bytes() == (folder / "videos/chunk-007/file.mp4").read_bytes()
+
+
+def test_gated_repos_are_seen_and_not_read(hub: Hub, folder: Path) -> None:
+    """Their listing is for all, their files for those who were let in."""
+    hub.add_repo("lab/cups", token="hf_key", gated=True).commit(folder)
+    readme = f"{hub.url}/datasets/lab/cups/resolve/main/README.md"
+
+    assert status_of(f"{hub.url}/api/datasets/lab/cups") == 200
+    assert status_of(readme) == 403
+    assert status_of(readme, Authorization="Bearer hf_key") == 200
+
+
+def test_private_buckets_need_their_token(hub: Hub, folder: Path) -> None:
+    """As private repos do."""
+    hub.add_bucket("lab/cups", folder, token="hf_key")
+    readme = f"{hub.url}/buckets/lab/cups/resolve/README.md"
+
+    assert status_of(readme) == 404
+    assert status_of(readme, Authorization="Bearer hf_key") == 200
+
+
+def test_requests_are_counted_by_path_and_kind(hub: Hub, folder: Path) -> None:
+    """A large file costs a request of the Hub and one of the other host."""
+    hub.add_repo("lab/cups").commit(folder)
+    for _ in range(2):
+        target_of(hub)
+
+    assert hub.kinds() == {"resolve": 2, "lfs": 2}
+    assert hub.counts()["resolve", f"/{MP4}"] == 2

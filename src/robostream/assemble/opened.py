@@ -17,7 +17,7 @@ from robostream import config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, SampleSpec, make_spec
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.storage import ByteSource, Location, as_location, open_source
+from robostream.storage import Door, Location, as_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class OpenedDataset:
     selection: FrameSelection
     spec: SampleSpec
 
-    def open_file(self, file: str) -> ByteSource:
-        """Return the bytes of a file of data/ or videos/. Reads nothing yet."""
-        return open_source(self.files, file)
+    def open_door(self) -> Door:
+        """Return what opens files of data/ and videos/ in this process."""
+        return Door(self.files)
 
     @property
     def index_folder(self) -> Path | None:

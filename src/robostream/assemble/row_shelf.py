@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import EpisodeRows, RowReader
-from robostream.storage import Recent
+from robostream.storage import Door, Recent
 
 
 class RowShelf:
@@ -15,6 +15,7 @@ class RowShelf:
 
     Args:
         dataset: The dataset.
+        door: What opens its files.
         keys: The columns to read.
         budget_bytes: What rows at hand may weigh; one episode is always held, however large.
         checks_times: Whether the table's times must be those the pictures of videos are found by.
@@ -23,6 +24,7 @@ class RowShelf:
     def __init__(
         self,
         dataset: OpenedDataset,
+        door: Door,
         keys: Sequence[str],
         budget_bytes: int,
         *,
@@ -30,7 +32,7 @@ class RowShelf:
     ) -> None:
         spec = dataset.spec
         tolerance_s = spec.tolerance_s if checks_times and spec.videos else None
-        self._reader = RowReader(dataset, keys, tolerance_s=tolerance_s)
+        self._reader = RowReader(dataset, door, keys, tolerance_s=tolerance_s)
         self._rows: Recent[int, EpisodeRows] = Recent(budget_bytes, weigh=lambda rows: rows.nbytes)
 
     def get(self, episode: int) -> EpisodeRows:

@@ -23,7 +23,7 @@ from robostream.meta import (
     open_parquet,
     readable_parquet,
 )
-from robostream.storage import Recent
+from robostream.storage import Door, Recent
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
 
@@ -48,10 +48,11 @@ class EpisodeRows:
 
 
 class RowReader:
-    """Reads episodes' rows; not thread-safe, pickles without its open files.
+    """Reads episodes' rows; for one thread.
 
     Args:
         dataset: The dataset.
+        door: What opens its files.
         keys: The columns to read; the five every dataset has are read too.
         tolerance_s: How far a frame's time may be from frame_index / fps; None for anything.
     """
@@ -59,11 +60,13 @@ class RowReader:
     def __init__(
         self,
         dataset: OpenedDataset,
+        door: Door,
         keys: Sequence[str],
         tolerance_s: float | None = None,
     ) -> None:
         meta = dataset.meta
-        self._dataset = dataset
+        self._location = dataset.files
+        self._door = door
         self._meta = meta
         self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
@@ -77,7 +80,7 @@ class RowReader:
     def read(self, episode: int) -> EpisodeRows:
         """Return the rows of an episode, checked against meta/."""
         relative = self._meta.get_data_file_path(episode).as_posix()
-        where = self._dataset.files.describe(relative)
+        where = self._location.describe(relative)
         table = self._table(episode, relative, where)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array] = {}
@@ -100,9 +103,6 @@ class RowReader:
         """Close all files."""
         self._files.clear()
         self._shared_group = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RowReader, (self._dataset, self._keys, self._tolerance_s)
 
     def _table(self, episode: int, relative: str, where: str) -> pa.Table:
         file = self._open(relative, where)
@@ -137,8 +137,8 @@ class RowReader:
         if held is not None:
             return held
         # Far away, the columns of a row group are read together: fewer requests.
-        is_far = self._dataset.files.local_root is None
-        file = open_parquet(self._dataset.open_file(relative), pre_buffer=is_far)
+        is_far = self._location.local_root is None
+        file = open_parquet(self._door.open(relative), pre_buffer=is_far)
         _check_columns(file, self._keys, self._meta, where)
         return self._files.put(relative, file)
 

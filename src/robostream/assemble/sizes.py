@@ -13,6 +13,7 @@ from robostream.assemble.rows import RowReader
 from robostream.decode import FileRun, PyavBackend, VideoFile, VideoFiles, plan_runs
 from robostream.errors import DatasetError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.storage import Door
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,8 @@ def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
     declared: whoever needs it will say what is wrong.
     """
     spec = dataset.spec
-    files = VideoFiles(dataset.open_file, max_files=1, index_folder=dataset.index_folder)
+    door = dataset.open_door()
+    files = VideoFiles(door.open, max_files=1, index_folder=dataset.index_folder)
     first = [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
     shapes: dict[str, Shape] = {}
     for key in spec.cameras:
@@ -38,7 +40,7 @@ def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
                 if key in spec.videos:
                     shapes[key] = _video_shape(dataset, files, episode, key)
                 else:
-                    shapes[key] = _stored_shape(dataset, episode, key)
+                    shapes[key] = _stored_shape(dataset, door, episode, key)
                 break
             except (DatasetError, OSError) as error:
                 logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
@@ -81,8 +83,8 @@ def _video_shape(dataset: OpenedDataset, files: VideoFiles, episode: int, key: s
     return video_shape(file, int(numbers[0]), dataset.meta.features[key])
 
 
-def _stored_shape(dataset: OpenedDataset, episode: int, key: str) -> Shape:
-    reader = RowReader(dataset, [key])
+def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) -> Shape:
+    reader = RowReader(dataset, door, [key])
     try:
         encoded = reader.read(episode).object_at(key, 0)
     finally:

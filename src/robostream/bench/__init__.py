@@ -8,12 +8,16 @@ datasets.py      synthetic datasets, made once and used again
 memory.py        the memory of this process and those it started
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
+network/         servers and a proxy that fails, on one machine
 peer.py          the peer: a map-style dataset as most are written
 node.py          `bench node`: a full node, simulated: how evenly its workers are busy
 decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader
 loader_cases.py  its datasets, samples and goals
 loader_run.py    the process it starts for each measurement
+remote.py        `bench remote`: the whole loader behind a network
+remote_need.py   the bytes an epoch needs, and what was asked of a server for it
+remote_run.py    the process it starts for each measurement
 meta.py          `bench meta`: loading the metadata
 meta_folder.py   the meta/ folder of an imagined dataset
 meta_load.py     the process it starts for each measurement
@@ -50,6 +54,7 @@ CASES = {
     "node": "the share of their time that the workers of a full node use, simulated",
     "decode": "images/s of random access on one thread, against decoding alone",
     "loader": "images/s of the loader, against decoding alone and a plain map-style loader",
+    "remote": "first batch, rate, bytes, requests and waiting behind 20 ms and 200 Mbit/s",
 }
 
 PROGRAMS = {

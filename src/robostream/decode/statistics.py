@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream.storage import TRAFFIC
+
 COUNTERS = (
     "images_delivered",
     "images_decoded",
@@ -21,6 +23,7 @@ COUNTERS = (
     "file_hits",
     "file_misses",
     "file_evictions",
+    *TRAFFIC,
 )
 
 
@@ -53,5 +56,6 @@ def summarise(row: npt.NDArray[np.float64]) -> dict[str, float]:
     looked_up = counts["file_hits"] + counts["file_misses"]
     return counts | {
         "amplification": counts["images_decoded"] / max(counts["images_delivered"], 1),
+        "fetched_per_needed": counts["bytes_fetched"] / max(counts["bytes_needed"], 1),
         "file_hit_rate": counts["file_hits"] / max(looked_up, 1),
     }

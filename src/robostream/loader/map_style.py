@@ -182,16 +182,19 @@ class MapReader:
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():
             dataset = self._dataset
+            door = dataset.open_door()
             self._open = _Open(
                 process=os.getpid(),
                 engine=FrameEngine(
-                    dataset.open_file,
+                    door.open,
                     store_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
                     backend=_open_backend(self._video_backend),
                     index_folder=dataset.index_folder,
                 ),
-                rows=RowShelf(dataset, self.spec.columns, self._row_cache_bytes, checks_times=True),
+                rows=RowShelf(
+                    dataset, door, self.spec.columns, self._row_cache_bytes, checks_times=True
+                ),
             )
         return self._open
 

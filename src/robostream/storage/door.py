@@ -3,22 +3,60 @@
 
 from __future__ import annotations
 
-from robostream.storage.fsspec_store import FsspecStore
-from robostream.storage.local_store import LocalStore
-from robostream.storage.location import Location
-from robostream.storage.store import ByteSource, Store
+from robostream.storage.files.local_store import LocalStore
+from robostream.storage.files.location import Location
+from robostream.storage.files.names import confined
+from robostream.storage.files.store import ByteSource, Store
+from robostream.storage.remote.traffic import Traffic
 
 
-def open_store(location: Location) -> Store:
-    """Return the store of a location."""
+class Door:
+    """Opens the files of one location. For one process.
+
+    Attributes:
+        traffic: What was asked of servers through this door.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.traffic = Traffic()
+        self._store = open_store(location, self.traffic)
+
+    def open(self, file: str) -> ByteSource:
+        """Return the bytes of a file given relative to the location. Reads nothing yet."""
+        return self._store.open(confined(file))
+
+    def sizes(self, folder: str, suffix: str) -> dict[str, int]:
+        """Return the size of each file below a folder that ends so, by relative path, sorted."""
+        sizes = self._store.sizes(confined(folder))
+        return {file: sizes[file] for file in sorted(sizes) if file.endswith(suffix)}
+
+
+def open_store(location: Location, traffic: Traffic) -> Store:
+    """Return the store of a location, whose requests are counted."""
     if location.local_root is not None:
         return LocalStore(location.local_root)
-    return FsspecStore(location)
+    kind = location.url.split("://")[0]
+    # Each is loaded when it is first needed: workers start faster with what they use alone.
+    if kind in ("http", "https"):
+        from robostream.storage.stores.web_store import WebStore
+
+        return WebStore(location, traffic)
+    if kind == "hf":
+        from robostream.storage.stores.hub_store import HubStore
+
+        return HubStore(location, traffic)
+    if kind in ("s3", "s3a"):
+        from robostream.storage.stores.s3_store import S3Store
+
+        return S3Store(location, traffic)
+    from robostream.storage.stores.fsspec_store import FsspecStore
+
+    return FsspecStore(location, traffic)
 
 
 def open_source(location: Location, file: str) -> ByteSource:
     """Return the bytes of a file given relative to a location. Reads nothing yet."""
-    return open_store(location).open(file)
+    return Door(location).open(file)
 
 
 def read_whole(location: Location, file: str) -> bytes:
@@ -28,6 +66,5 @@ def read_whole(location: Location, file: str) -> bytes:
 
 
 def list_files(location: Location, folder: str, suffix: str) -> dict[str, int]:
-    """Return the size of each file below a folder that ends so, by its relative path, sorted."""
-    sizes = open_store(location).sizes(folder)
-    return {file: sizes[file] for file in sorted(sizes) if file.endswith(suffix)}
+    """Return the size of each file below a folder that ends so, by relative path, sorted."""
+    return Door(location).sizes(folder, suffix)

@@ -71,8 +71,9 @@ class Worker:
         self.store = store or PrivateStore(budgets.frame_bytes)
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
+        self._door = dataset.open_door()
         self._files = VideoFiles(
-            dataset.open_file,
+            self._door.open,
             max_files=budgets.max_files,
             index_folder=dataset.index_folder,
         )
@@ -85,9 +86,10 @@ class Worker:
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.pictures]
         row_bytes = budgets.row_bytes // (1 + len(spec.pictures))
-        self._rows = RowShelf(dataset, plain, row_bytes, checks_times=True)
+        self._rows = RowShelf(dataset, self._door, plain, row_bytes, checks_times=True)
         self._pictures = {
-            key: RowShelf(dataset, [key], row_bytes, checks_times=False) for key in spec.pictures
+            key: RowShelf(dataset, self._door, [key], row_bytes, checks_times=False)
+            for key in spec.pictures
         }
 
     def rows(self, episode: int) -> EpisodeRows:
@@ -125,7 +127,8 @@ class Worker:
     def count(self) -> None:
         """Add what was done since the last call to the counters."""
         counts = self._files.take_counts()
-        self.statistics.add(self._meter.take(store_evictions=self.store.evictions, **counts))
+        work = self._meter.take(store_evictions=self.store.evictions, **counts)
+        self.statistics.add((*work, *self._door.traffic.take()))
         self.store.evictions = 0
 
     def close(self) -> None:

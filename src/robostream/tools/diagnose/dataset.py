@@ -79,7 +79,7 @@ def _check_table(dataset: OpenedDataset, episode: int) -> FileCheck:
     found = check_file(dataset.files, file, want="parquet")
     if found.problem is not None:
         return found
-    reader = RowReader(dataset, [])
+    reader = RowReader(dataset, dataset.open_door(), [])
     try:
         reader.read(episode)
     except DataFileError as error:

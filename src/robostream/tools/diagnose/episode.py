@@ -102,12 +102,12 @@ def _chosen(
 def _check_cameras(
     opened: OpenedDataset, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
 ) -> Iterator[CameraCheck]:
-    reader = None
+    reader, door = None, opened.open_door()
     if dataset.table.problem is None:
         tolerance_s = TOLERANCE_S if opened.meta.video_keys else None
-        reader = RowReader(opened, [], tolerance_s=tolerance_s)
+        reader = RowReader(opened, door, [], tolerance_s=tolerance_s)
     # No store: each picture is decoded when it is asked for, so the rate is the decoder's.
-    engine = FrameEngine(opened.open_file, store_bytes=0, max_files=_OPEN_FILES)
+    engine = FrameEngine(door.open, store_bytes=0, max_files=_OPEN_FILES)
     with engine:
         for key in cameras:
             if key in opened.meta.image_keys:

@@ -15,7 +15,7 @@ from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex, VideoSource
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
-from robostream.storage import ByteSource, SourceFile
+from robostream.storage import ByteSource, SourceFile, open_source
 from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
 from robostream.tools.diagnose.gpu import Gpu
 from robostream.tools.diagnose.probe import decode_one, open_context, try_gpu
@@ -69,7 +69,7 @@ class VideoCase:
 
     def open_source(self) -> ByteSource:
         """Return the bytes of the video file."""
-        return VideoSource(self.dataset.open_file(self.file))
+        return VideoSource(open_source(self.dataset.files, self.file))
 
 
 def check_video(case: VideoCase) -> CameraCheck:

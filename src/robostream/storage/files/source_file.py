@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 
-from robostream.storage.store import ByteSource
+from robostream.storage.files.store import ByteSource
 
 
 class SourceFile(io.RawIOBase):

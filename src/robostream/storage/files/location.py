@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from robostream.storage.files.names import split_secrets
+
 _REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
 
 
@@ -46,12 +48,15 @@ def parse_repo_url(url: str) -> tuple[str, str | None] | None:
 
 def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Location:
     """Return the location of a path or URL; a local path is made absolute."""
-    text = str(root)
+    text, options = str(root), dict(options or {})
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" not in text:
         text = str(Path(text).expanduser().absolute())
-    return Location(text, options or {})
+    if text.startswith(("http://", "https://")):
+        # A password or a signature goes where it is never printed.
+        text, options["user"], options["query"] = split_secrets(text)
+    return Location(text, options)
 
 
 def written_root(dataset: str) -> str | None:

@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 
 from robostream.errors import AccessDeniedError, DamagedFileError, MissingFileError, StorageError
-from robostream.storage.store import whole
+from robostream.storage.files.store import whole
 
 
 class LocalStore:

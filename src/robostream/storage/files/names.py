@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of files that stay below their root, and addresses without their secrets. Pure."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit, urlunsplit
+
+from robostream.errors import StorageError
+
+_LONGEST_NAME = 4096
+# What a query or a user's name and password look like inside a text: signatures are in there.
+_QUERY = re.compile(r"(?<=\w)\?[^\s'\"<>)\]]+")
+_USER = re.compile(r"(?<=://)[^/\s@]+@")
+
+
+def confined(file: str) -> str:
+    """Return a file's name if it stays below the root it is relative to, else raise.
+
+    Names are made from what metadata says, and metadata comes from strangers.
+    """
+    parts = file.split("/")
+    is_strange = len(file) > _LONGEST_NAME or any(ord(letter) < 32 for letter in file)
+    if is_strange or "://" in file or any(part in ("", ".", "..") for part in parts):
+        raise StorageError(
+            f"{file[:200]!r} is no name of a file below the dataset's root; want one such as "
+            "'data/chunk-000/file-000.parquet'. Check the path templates in meta/info.json: they "
+            "may come from somebody who wants other files to be read."
+        )
+    return file
+
+
+def redact(text: str) -> str:
+    """Return a text with addresses that lack the user, the password and the query."""
+    return _USER.sub("", _QUERY.sub("?...", text))
+
+
+def split_secrets(url: str) -> tuple[str, str, str]:
+    """Return an HTTP address without its secrets, then its user and password, and its query."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit((parts.scheme, host, parts.path, "", "")), user, parts.query

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an HTTP answer to a request for a range means. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+
+from robostream.errors import AccessDeniedError, MissingFileError, StorageError
+from robostream.storage.files.names import redact
+from robostream.storage.remote.connections import Answer
+from robostream.storage.remote.retry import Passing
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_PASSING = frozenset((408, 425, 429))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a file as a server gave them.
+
+    Attributes:
+        content: The bytes; fewer than were asked for only at the end of the file.
+        size: How large the file is; None if the server does not say.
+        version: A text that changes when the file does; empty if the server has none.
+    """
+
+    content: bytes
+    size: int | None
+    version: str
+
+
+def read_part(answer: Answer, start: int, stop: int, *, name: str, login: str) -> Part:
+    """Return the bytes [start, stop) out of an answer, or raise what it means.
+
+    Args:
+        answer: What the server answered to a request for that range.
+        start: The first byte that was asked for.
+        stop: One past the last.
+        name: The file, for messages.
+        login: How to be let in, for messages.
+    """
+    if answer.status == 206:
+        return _ranged(answer, start, stop, name)
+    if answer.status == 416:
+        match = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+        if match is not None and match[3].isdigit():
+            return Part(b"", int(match[3]), version_of(answer))
+    if answer.status == 200:
+        return _unranged(answer, start, stop, name)
+    raise refusal(answer, name=name, login=login)
+
+
+def refusal(answer: Answer, *, name: str, login: str) -> Exception:
+    """Return the error that an answer without content stands for."""
+    status = answer.status
+    if status in _PASSING or status >= 500:
+        wait_s = retry_after_s(answer.headers.get("retry-after"), time.time())
+        is_refusal = status == 429 or (status == 503 and wait_s is not None)
+        return Passing(f"HTTP {status}", is_refusal=is_refusal, wait_s=wait_s)
+    if status in (404, 410):
+        what = answer.headers.get("x-error-message", "the server has no such file")
+        return MissingFileError(f"{name}: {redact(what)} (HTTP {status}). Check the address.")
+    if status in (401, 403):
+        return AccessDeniedError(f"{name}: the server does not let us in (HTTP {status}). {login}")
+    region = answer.headers.get("x-amz-bucket-region")
+    if status in (301, 400) and region:
+        cure = f"storage_options={{'region': {region!r}}}"
+        return StorageError(f"{name}: the bucket lies in the region {region}: pass {cure}.")
+    text = redact(answer.content[:200].decode("utf-8", "replace"))
+    return StorageError(f"{name}: the server answered HTTP {status}: {text}")
+
+
+def retry_after_s(value: str | None, now: float) -> float | None:
+    """Return the seconds a Retry-After header asks for, given as seconds or as a date."""
+    if value is None:
+        return None
+    try:
+        return max(float(value), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(value).timestamp() - now, 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def version_of(answer: Answer) -> str:
+    """Return what tells this version of a file from others."""
+    tag = answer.headers.get("x-linked-etag") or answer.headers.get("etag")
+    return tag.removeprefix("W/").strip('"') if tag else answer.headers.get("last-modified", "")
+
+
+def _ranged(answer: Answer, start: int, stop: int, name: str) -> Part:
+    found = answer.headers.get("content-range", "")
+    match = _CONTENT_RANGE.fullmatch(found)
+    if match is None or match[1] is None:
+        raise Passing(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
+    first, last = int(match[1]), int(match[2])
+    size = int(match[3]) if match[3].isdigit() else None
+    end = stop if size is None else min(stop, size)
+    if (first, last + 1) != (start, end):
+        raise Passing(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
+    if len(answer.content) != end - start or not answer.is_whole:
+        # The header is right and the body is not: cut off, or more than was announced.
+        much = f"{len(answer.content)}" if answer.is_whole else f"more than {len(answer.content)}"
+        raise Passing(f"wanted {end - start} bytes, the server gave {much}")
+    return Part(answer.content, size, version_of(answer))
+
+
+def _unranged(answer: Answer, start: int, stop: int, name: str) -> Part:
+    """Return a range out of a whole file, from a server that does not give ranges."""
+    length = answer.headers.get("content-length", "")
+    if "content-encoding" in answer.headers or not (answer.is_whole or length.isdigit()):
+        raise StorageError(f"{name}: the server gives no byte ranges. Serve the file plainly.")
+    size = len(answer.content) if answer.is_whole else int(length)
+    if not answer.is_whole and stop > len(answer.content):
+        raise StorageError(
+            f"{name}: the server gives no byte ranges, only the whole file of {size} bytes. Copy "
+            "the dataset to a local disk, or to a server that does."
+        )
+    return Part(answer.content[start:stop], size, version_of(answer))

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file behind HTTP, by range; where it was redirected to is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from urllib.parse import quote, urljoin, urlsplit
+
+from robostream.errors import UnreachableError
+from robostream.storage.files.names import redact
+from robostream.storage.remote.answers import Part, read_part
+from robostream.storage.remote.connections import Answer, Connections
+
+_MOST_HOPS = 5
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+# What a signed address says when it has expired.
+_EXPIRED = frozenset((400, 401, 403, 404, 410))
+
+_IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
+
+# What lets us in: the headers for a request to an address, which may hold a signature of it.
+Authorise = Callable[[str], Mapping[str, str]]
+
+
+class HttpFile:
+    """A file at an address.
+
+    A redirect costs a request, and where it leads is often a signed address that holds for an hour:
+    so it is followed once, and again only when the signed address does not hold any more.
+
+    Args:
+        connections: What asks.
+        url: The address.
+        name: The address without secrets, for messages.
+        authorise: What lets us in there; it is not told to servers that we are redirected to.
+        login: How a user would be let in, for messages.
+    """
+
+    def __init__(
+        self, connections: Connections, url: str, *, name: str, authorise: Authorise, login: str
+    ) -> None:
+        self.name = name
+        self.server = urlsplit(url).netloc
+        self._connections = connections
+        self._url = url
+        self._authorise = authorise
+        self._login = login
+        self._target: tuple[str, str] | None = None
+
+    def ask(self, start: int, stop: int) -> Part:
+        """Return the bytes [start, stop), asking once; or raise."""
+        target = self._target
+        if target is not None:
+            answer = self._get(target[0], start, stop)
+            if answer.status not in _EXPIRED | _REDIRECTS:
+                return self._part(answer, start, stop, target[1])
+            self._target = None
+        url, linked = self._url, ""
+        for _ in range(_MOST_HOPS):
+            answer = self._get(url, start, stop)
+            if answer.status not in _REDIRECTS or "location" not in answer.headers:
+                return self._part(answer, start, stop, linked)
+            # Not all servers write spaces and other letters as they must be.
+            url = urljoin(url, quote(answer.headers["location"], safe=_IN_ADDRESSES))
+            linked = linked or answer.headers.get("x-linked-etag", "").strip('"')
+            self._target = url, linked
+        raise UnreachableError(f"{self.name}: more than {_MOST_HOPS} redirects, to {redact(url)}")
+
+    def _get(self, url: str, start: int, stop: int) -> Answer:
+        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
+        if urlsplit(url).netloc == self.server:
+            headers |= self._authorise(url)
+        return self._connections.get(url, headers, most_bytes=stop - start)
+
+    def _part(self, answer: Answer, start: int, stop: int, linked: str) -> Part:
+        part = read_part(answer, start, stop, name=self.name, login=self._login)
+        return replace(part, version=linked) if linked else part

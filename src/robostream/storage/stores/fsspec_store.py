@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files behind any fsspec filesystem."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from robostream.errors import (
+    AccessDeniedError,
+    MissingExtraError,
+    MissingFileError,
+    NoListingError,
+    StorageError,
+    UnreachableError,
+)
+from robostream.storage.files.location import Location
+from robostream.storage.files.names import redact
+from robostream.storage.remote.answers import Part
+from robostream.storage.remote.remote_source import RemoteSource
+from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.traffic import Traffic
+from robostream.storage.stores.server import remote_source
+
+# What filesystems call the text that changes when a file does.
+_VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
+
+
+class FsspecStore:
+    """A folder of an fsspec filesystem."""
+
+    def __init__(self, location: Location, traffic: Traffic) -> None:
+        self._location = location
+        self._traffic = traffic
+        self._fs, self._root = _open_filesystem(location)
+
+    def open(self, file: str) -> RemoteSource:
+        """Return the bytes of a file. Asks nothing yet."""
+        path, name = f"{self._root}/{file}", self._location.describe(file)
+        return remote_source(FsspecFile(self._fs, path, name=name), self._traffic)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        prefix = self._root.rstrip("/") + "/"
+        name = self._location.describe(folder)
+        try:
+            with _translated(name):
+                listed = self._fs.find(prefix + folder, detail=True)
+        except MissingFileError:
+            return {}
+        except Passing as passing:
+            raise UnreachableError(
+                f"{name}: {passing}. Check the address and the network."
+            ) from None
+        except NotImplementedError as error:
+            raise NoListingError(f"{name}: this store lists no files.") from error
+        return {path.removeprefix(prefix): int(entry["size"]) for path, entry in listed.items()}
+
+
+class FsspecFile:
+    """A file of an fsspec filesystem, asked once at a time."""
+
+    def __init__(self, fs: Any, path: str, *, name: str) -> None:
+        self.name = name
+        self.server = name.split("/")[2]
+        self._fs = fs
+        self._path = path
+        self._known: tuple[int, str] | None = None
+
+    def ask(self, start: int, stop: int) -> Part:
+        """Return the bytes [start, stop), fewer only at the end of the file."""
+        with _translated(self.name):
+            if self._known is None:
+                info = self._fs.info(self._path)
+                version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
+                self._known = int(info["size"]), version
+            size, version = self._known
+            content = self._read(start, min(stop, size)) if start < size else b""
+        return Part(content, size, version)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        content: bytes
+        if getattr(self._fs, "async_impl", False):
+            content = self._fs.cat_file(self._path, start=start, end=stop)
+            return content
+        # Others would read a block of several megabytes ahead.
+        with self._fs.open(self._path, "rb", cache_type="none") as file:
+            file.seek(start)
+            content = file.read(stop - start)
+        return content
+
+
+@contextmanager
+def _translated(name: str) -> Iterator[None]:
+    """Turn what a filesystem, or a library below it, raises about a file into what it means.
+
+    Their texts may hold signed addresses, so they are told without, and not chained.
+    """
+    # Only a filesystem that is in use has loaded its library.
+    http = sys.modules.get("aiohttp")
+    foreign: tuple[type[Exception], ...] = (http.ClientError,) if http else ()
+    try:
+        yield
+    except StorageError:
+        raise
+    except FileNotFoundError:
+        raise MissingFileError(f"{name}: there is no such file. Check the address.") from None
+    except PermissionError as error:
+        what = redact(str(error))
+        raise AccessDeniedError(f"{name}: {what}. Check the access keys.") from None
+    except (OSError, *foreign) as error:  # type: ignore[misc]
+        raise Passing(str(error) or type(error).__name__) from None
+
+
+def _open_filesystem(location: Location) -> tuple[Any, str]:
+    """Return the fsspec filesystem of a URL, and the folder's path in it."""
+    from fsspec.core import url_to_fs  # others do without
+
+    try:
+        fs, path = url_to_fs(location.url, **location.options)
+    except ImportError as error:
+        # fsspec tells what to install in words; the name is with the error that it met.
+        package = error.name or getattr(error.__cause__, "name", None) or str(error)
+        raise MissingExtraError(package, None, location.url) from error
+    except ValueError as error:
+        raise StorageError(
+            f"{location.url}: {redact(str(error))}. Want a local folder, "
+            "hf://datasets/owner/name[@revision], hf://buckets/owner/name, s3://bucket/path, "
+            "https://..., or another fsspec URL."
+        ) from error
+    return fs, path

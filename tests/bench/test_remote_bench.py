@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of remote reading counts what it says, on a dataset small enough for a test."""
+
+from __future__ import annotations
+
+import av
+import pyarrow.parquet as pq
+import pytest
+
+from robostream.bench.network import Exchange, Script
+from robostream.bench.remote import measure
+from robostream.bench.remote_need import count_cuts, measure_need, sum_traffic
+from robostream.plan import EpochPlan
+from tests.fixture_datasets import FIXTURES
+
+ROOT = FIXTURES / "av1_multifile"
+
+
+def test_the_need_is_what_the_files_hold() -> None:
+    """Every packet FFmpeg finds, and every byte of the row groups; no headers, no tables."""
+    need = measure_need(ROOT)
+    packets = 0
+    for path in ROOT.glob("videos/**/*.mp4"):
+        with av.open(str(path)) as container:
+            packets += sum(packet.size for packet in container.demux(video=0))
+    files = list(ROOT.glob("data/**/*.parquet"))
+
+    assert need.video_bytes == packets
+    assert 0 < need.row_bytes < sum(path.stat().st_size for path in files)
+    assert need.frames == sum(pq.read_metadata(path).num_rows for path in files)
+    assert need.nbytes == need.video_bytes + need.row_bytes
+
+
+@pytest.mark.parametrize(("lanes", "cuts"), [(1, 0), (2, 1), (3, 1), (5, 4), (30, 26)])
+def test_cuts_are_places_inside_episodes(lanes: int, cuts: int) -> None:
+    """Episodes begin at 0, 10, 17 and 26; a lane that begins elsewhere cuts one."""
+    options = {"seed": 1, "epoch": 0, "lanes": lanes, "pool_size": 2}
+    in_order, shuffled = (EpochPlan([10, 7, 9, 4], **options, shuffle=s) for s in (False, True))
+
+    assert count_cuts(in_order) == cuts
+    # The lanes of a shuffled order are entered elsewhere than at their begin, too.
+    assert count_cuts(shuffled) <= 2 * lanes
+
+
+def test_traffic_is_told_apart_by_folder() -> None:
+    """Video, rows and the rest; refused requests count as requests."""
+    journal = [
+        Exchange(0.0, "GET", "/videos/top/file.mp4", 0, 10, 206, 10, ""),
+        Exchange(0.1, "GET", "/videos/top/file.mp4", 10, 20, 429, 5, "limit"),
+        Exchange(0.2, "GET", "/data/file.parquet", 0, 3, 206, 3, ""),
+        Exchange(0.3, "HEAD", "/meta/info.json", None, None, 200, 0, ""),
+        Exchange(0.4, "GET", "/meta/info.json", None, None, 200, 70, ""),
+    ]
+    traffic = sum_traffic(journal)
+
+    assert (traffic.video_requests, traffic.row_requests, traffic.meta_requests) == (2, 1, 2)
+    assert (traffic.fetched_bytes, traffic.meta_bytes) == (18, 70)
+
+
+def test_two_streams_of_two_epochs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """Both deliver all frames, and the figures follow from what passed through the proxy."""
+    figures = measure(ROOT, Script(latency_s=0.001, bytes_per_s=25e6))
+    epochs = figures["fast"] + figures["paced"]
+
+    assert len(epochs) == 4
+    for epoch in epochs:
+        assert epoch["first_batch_s"] > 0
+        assert epoch["samples_per_s"] > 0
+        assert 0 <= epoch["wait_share"] <= 1
+    first = epochs[0]
+    need = figures["need"]
+    assert first["fetched_bytes"] >= need["video_bytes"] + need["row_bytes"]
+    assert first["fetched_over_needed"] >= 1
+    assert figures["paced"][1]["stats"]["samples"] == 2 * need["frames"]
+    assert figures["link_over_need"] >= 2
+    assert "wait: share of the time" in capsys.readouterr().out

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single faults: what passes, what is told, and when a run gives up."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from robostream.bench.network import Fault, Script, serve_files, start_proxy
+from tests.remote.conftest import Serve, stream_epochs
+from tests.remote.places import PLACES
+from tests.remote.program import Report
+from tests.remote.stages import needs_retries
+from tests.servers.hub import Hub
+
+VIDEOS = r"videos/.*\.mp4$"
+FIRST_VIDEO = "videos/observation.images.top/chunk-000/file-000.mp4"
+
+
+@needs_retries
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("status", status=408),
+        Fault("status", status=425),
+        Fault("status", status=429, retry_after_s=1),
+        Fault("status", status=429, retry_after_s=1, as_date=True),
+        Fault("status", status=500),
+        Fault("status", status=504),
+        Fault("reset"),
+        Fault("reset", at_bytes=0),
+        Fault("truncate"),
+        Fault("short"),
+        Fault("overlong"),
+        Fault("wrong_range"),
+        Fault("ignore_range"),
+    ],
+    ids=lambda fault: f"{fault.kind}-{fault.status}-{fault.as_date}-{fault.at_bytes}",
+)
+def test_one_transient_fault_never_ends_a_run(
+    dataset: Path, local: Report, tmp_path: Path, fault: Fault
+) -> None:
+    """The first two requests for a video fail; the epoch is what it is without."""
+    script = Script((dataclasses.replace(fault, path=FIRST_VIDEO, times=2),))
+    with serve_files(dataset) as server, start_proxy(server, script) as proxy:
+        stream = {"repo_id": "lab/cups", "root": proxy.url}
+        report = stream_epochs(tmp_path, stream, {})
+        counts = proxy.counts()
+
+    assert report.error == "", report.words
+    assert report.epochs[0] == local.epochs[0]
+    assert counts["faults"][fault.kind] >= 1
+
+
+@needs_retries
+@pytest.mark.parametrize("place", PLACES)
+def test_a_file_that_changes_is_an_error(served: Serve, tmp_path: Path, place: str) -> None:
+    """Parts of two versions are never mixed: the run ends and names the file."""
+    found = served(place)
+    with start_proxy(found.url, Script((Fault("etag", path=VIDEOS, skip=12),))) as proxy:
+        near = found.behind(proxy.url)
+        stream = near.stream | {"frame_cache_bytes": 0}
+        report = stream_epochs(tmp_path / "home", stream, near.environment, num_workers=0)
+
+    assert report.error, "the run ended as if nothing had changed"
+    assert ".mp4" in report.message
+    assert "chang" in report.message
+
+
+@needs_retries
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, retries: int) -> None:
+    """After as many retries as the variable says, with the address and the attempts."""
+    script = Script((Fault("status", status=503, path=FIRST_VIDEO),))
+    with serve_files(dataset) as server, start_proxy(server, script) as proxy:
+        stream = {"repo_id": "lab/cups", "root": proxy.url}
+        environment = {"ROBOSTREAM_REMOTE_IO_MAX_RETRIES": str(retries)}
+        report = stream_epochs(tmp_path, stream, environment, num_workers=0)
+        asked = [e for e in proxy.journal() if e.path.endswith(FIRST_VIDEO)]
+
+    assert report.error, report.words
+    assert f"{proxy.url}/{FIRST_VIDEO}" in report.message
+    assert "503" in report.message
+    assert len(asked) == 1 + retries
+
+
+@needs_retries
+@pytest.mark.parametrize("uses", [None, 1])
+def test_signed_addresses_are_resolved_once_and_again_when_they_expire(
+    hub: Hub, dataset: Path, local: Report, tmp_path: Path, uses: int | None
+) -> None:
+    """Each file costs one look-up per process, unless its address holds only once."""
+    hub.signer.uses = uses
+    hub.add_repo("lab/cups").commit(dataset, tags=["v3.0"])
+    report = stream_epochs(tmp_path, {"repo_id": "lab/cups"}, {"HF_ENDPOINT": hub.url})
+    looked_up = [
+        number
+        for (kind, path), number in hub.counts().items()
+        if kind == "resolve" and "mp4" in path
+    ]
+
+    assert report.error == "", report.words
+    assert report.epochs[0] == local.epochs[0]
+    assert uses is not None or max(looked_up) <= 2

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster does not hammer a server that limits its requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robostream.bench.network import Exchange, Script, serve_files, start_proxy
+from robostream.meta import LeRobotDatasetMetadata
+from tests.remote.many_ranks import run_ranks
+from tests.remote.stages import needs_cache
+
+NODES, RANKS = 8, 8
+REQUESTS_PER_S = 100
+
+
+def answered(journal: list[Exchange]) -> int:
+    return sum(exchange.status < 400 for exchange in journal)
+
+
+def refused(journal: list[Exchange]) -> int:
+    return sum(exchange.fault == "limit" for exchange in journal)
+
+
+@needs_cache
+@pytest.mark.slow
+def test_64_ranks_share_a_limit_of_requests(dataset: Path, tmp_path: Path) -> None:
+    """All finish, no byte is asked for twice by a machine, and refusals become fewer.
+
+    The least that is needed is what the same ranks ask for one after the other, without a limit.
+    """
+    with serve_files(dataset) as server, start_proxy(server) as proxy:
+        alone = run_ranks(
+            proxy.url, _made(tmp_path / "alone"), nodes=NODES, ranks=RANKS, at_once=False
+        )
+        least = answered(proxy.journal())
+        begun = len(proxy.journal())
+        proxy.play(Script(requests_per_s=REQUESTS_PER_S))
+        ranks = run_ranks(
+            proxy.url, _made(tmp_path / "at-once"), nodes=NODES, ranks=RANKS, at_once=True
+        )
+        journal = proxy.journal(begun)
+
+    total = LeRobotDatasetMetadata("lab/cups", root=dataset).total_frames
+    assert all(isinstance(rank, dict) for rank in ranks), ranks
+    assert {index for rank in ranks for index in rank["indices"]} == set(range(total))
+    assert [rank["values"] for rank in ranks] == [rank["values"] for rank in alone]
+    assert answered(journal) <= 1.2 * least
+    print(f"least {least}, answered {answered(journal)}, refused {refused(journal)}")
+    if refused(journal):
+        assert sum(rank["stats"]["throttled_s"] for rank in ranks) > 0
+        half = (journal[0].at_s + journal[-1].at_s) / 2
+        early = [exchange for exchange in journal if exchange.at_s <= half]
+        assert refused(journal) - refused(early) <= refused(early)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

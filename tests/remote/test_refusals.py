@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not there or not for us fails at once, and the message says what to do."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from robostream.bench.network import Exchange, Fault, Script, serve_files, start_proxy
+from tests.remote.conftest import Serve, stream_epochs
+from tests.remote.places import PLACES
+from tests.remote.stages import needs_retries
+from tests.servers.hub import Hub
+from tests.servers.s3 import S3Endpoint
+
+VIDEO = "videos/observation.images.top/chunk-000/file-000.mp4"
+# Where the access to each place comes from, in words of the message.
+CURES = {"hub": "token", "bucket": "token", "s3": "AWS_", "http": "storage_options"}
+
+
+def tries(journal: list[Exchange], file: str) -> int:
+    return sum(exchange.path.endswith(file) for exchange in journal)
+
+
+@needs_retries
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("status", "word"), [(404, "not found"), (403, "forbidden")])
+def test_a_file_that_is_refused_is_asked_for_once(
+    served: Serve, tmp_path: Path, place: str, status: int, word: str
+) -> None:
+    """No retries, an error that names the file, and for 403 where access comes from."""
+    found = served(place)
+    with start_proxy(found.url, Script((Fault("status", status=status, path=VIDEO),))) as proxy:
+        near = found.behind(proxy.url)
+        report = stream_epochs(tmp_path / "home", near.stream, near.environment, num_workers=0)
+        journal = proxy.journal()
+
+    assert report.error in ("VideoFileError", "PermissionError", "DataAccessError"), report.words
+    assert VIDEO in report.message
+    assert (CURES[place] if status == 403 else "root") in report.message
+    assert tries(journal, VIDEO) == 1
+
+
+@needs_retries
+def test_a_missing_file_is_named(dataset: Path, tmp_path: Path) -> None:
+    """A dataset that lacks a file, on a server that really lacks it."""
+    root = Path(shutil.copytree(dataset, tmp_path / "cups"))
+    (root / VIDEO).unlink()
+    with serve_files(root) as url:
+        stream = {"repo_id": "lab/cups", "root": url}
+        report = stream_epochs(tmp_path / "home", stream, {}, num_workers=0)
+
+    assert report.error == "VideoFileError", report.words
+    assert f"{url}/{VIDEO}" in report.message
+
+
+@needs_retries
+def test_gated_and_private_repos_ask_for_a_token(hub: Hub, dataset: Path, tmp_path: Path) -> None:
+    """The message says how to get in; with the token in the environment all is read."""
+    hub.add_repo("lab/cups", token="hf_key", gated=True).commit(dataset, tags=["v3.0"])
+    environment = {"HF_ENDPOINT": hub.url}
+    stream = {"repo_id": "lab/cups"}
+    outside = stream_epochs(tmp_path / "outside", stream, environment)
+    inside = stream_epochs(tmp_path / "inside", stream, environment | {"HF_TOKEN": "hf_key"})
+
+    assert outside.error == "MetadataError", outside.words
+    assert "token" in outside.message
+    assert inside.error == "", inside.words
+
+
+@needs_retries
+def test_wrong_keys_are_told_at_once(dataset: Path, tmp_path: Path, s3: S3Endpoint) -> None:
+    """The message names the variables that hold the keys."""
+    address = s3.upload(dataset / "meta", "remote-refused/cups/meta").removesuffix("/meta")
+    with start_proxy(s3.url) as proxy:
+        environment = {
+            "AWS_ENDPOINT_URL": proxy.url,
+            "AWS_ACCESS_KEY_ID": s3.key,
+            "AWS_SECRET_ACCESS_KEY": "wrong",
+        }
+        stream = {"repo_id": "lab/cups", "root": address}
+        report = stream_epochs(tmp_path / "home", stream, environment)
+        journal = proxy.journal()
+
+    assert report.error == "MetadataError", report.words
+    assert "AWS_" in report.message
+    assert len(journal) <= 2

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same epoch from everywhere, receipt for receipt and pixel for pixel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robostream.bench.network import Script, mixed_faults, start_proxy
+from tests.remote.conftest import Serve, stream_epochs
+from tests.remote.places import PLACES
+from tests.remote.program import Report
+from tests.remote.stages import needs_cache, needs_retries
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_place_delivers_the_same_epoch(
+    served: Serve, local: Report, tmp_path: Path, place: str
+) -> None:
+    """Order, rows and pictures do not depend on where the bytes come from."""
+    found = served(place)
+    report = stream_epochs(tmp_path / "home", found.stream, found.environment)
+
+    assert report.error == "", report.words
+    assert report.epochs[0] == local.epochs[0]
+
+
+@needs_retries
+@pytest.mark.parametrize("place", PLACES)
+def test_a_tenth_of_all_requests_may_fail(
+    served: Serve, local: Report, tmp_path: Path, place: str
+) -> None:
+    """Nothing is lost, nothing repeated, no byte is another; the failures are counted."""
+    found = served(place)
+    with start_proxy(found.url, Script(mixed_faults(0.1), seed=7)) as proxy:
+        shaky = found.behind(proxy.url)
+        report = stream_epochs(tmp_path / "home", shaky.stream, shaky.environment)
+        counts = proxy.counts()
+
+    assert report.error == "", report.words
+    assert report.epochs[0] == local.epochs[0]
+    assert sum(counts["faults"].values()) >= 0.05 * counts["requests"] > 0
+    assert report.stats["retries"] > 0
+
+
+@needs_cache
+@pytest.mark.parametrize("place", PLACES)
+def test_a_second_epoch_asks_for_nothing(
+    served: Serve, local: Report, tmp_path: Path, place: str
+) -> None:
+    """What the first fetched is in the cache: no bytes of rows or pictures travel again."""
+    found = served(place)
+    cached = {"cache_dir": str(tmp_path / "cache"), "frame_cache_bytes": 0}
+    with start_proxy(found.url) as proxy:
+        near = found.behind(proxy.url)
+        for epochs in (1, 2):
+            begun = len(proxy.journal())
+            report = stream_epochs(
+                tmp_path / "home", near.stream | cached, near.environment, epochs=epochs
+            )
+            assert report.error == "", report.words
+        fetched = [e for e in proxy.journal(begun) if "/data/" in e.path or "/videos/" in e.path]
+
+    assert report.epochs == local.epochs
+    assert sum(exchange.sent_bytes for exchange in fetched) == 0

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from robostream.errors import AccessDeniedError, DamagedFileError
+from robostream.storage import LocalSource
+
+CONTENT = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of known content."""
+    (tmp_path / "file.bin").write_bytes(CONTENT)
+    return tmp_path / "file.bin"
+
+
+def test_a_source_pickles_as_its_address(path: Path) -> None:
+    """A copy in another process opens the file anew."""
+    opened = LocalSource(path)
+    opened.read(0, 10)
+    copy = pickle.loads(pickle.dumps(opened))
+
+    assert copy.name == str(path)
+    assert copy.read(5, 15) == CONTENT[5:15]
+
+
+def test_a_dropped_source_closes_its_file(path: Path) -> None:
+    """No descriptor is left behind."""
+    before = len(os.listdir("/proc/self/fd"))
+    sources = [LocalSource(path) for _ in range(20)]
+    for one in sources:
+        one.read(0, 1)
+    assert len(os.listdir("/proc/self/fd")) == before + 20
+    del one, sources
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_version_changes_when_the_file_does(path: Path) -> None:
+    """It is the time of the last change."""
+    before = LocalSource(path).version()
+    os.utime(path, (1, 1))
+
+    assert LocalSource(path).version() != before
+
+
+def test_what_the_disk_does_not_give_is_an_error_with_the_file_s_name(tmp_path: Path) -> None:
+    """A folder can be opened but not read, as a file on a failing disk."""
+    with pytest.raises(DamagedFileError, match=f"{tmp_path}: bytes 0 to 5 cannot be read: .*Errno"):
+        LocalSource(tmp_path).read(0, 5)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_named(path: Path) -> None:
+    """Permissions are told as such."""
+    path.chmod(0)
+
+    with pytest.raises(AccessDeniedError, match=str(path)):
+        LocalSource(path).size()
