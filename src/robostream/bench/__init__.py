@@ -26,6 +26,7 @@ resume.py        how long a resume takes, at the start and near the end of an ep
 shuffle.py       `bench shuffle`: shuffle quality by pool size
 stream/          `bench stream`: one setting of the loader, from a folder, the Hub or a bucket
 report/          `bench report`: its results as a table, a CSV and a page
+suite/           `bench suite`: everything small, and the README's figures from it
 """
 
 import importlib
@@ -60,6 +61,7 @@ CASES = {
 PROGRAMS = {
     "stream": "one setting of the loader: dataloading alone, from a folder, the Hub or a bucket",
     "report": "results of `bench stream` as a table, a CSV and one page to look at",
+    "suite": "everything small, in minutes; refreshes the figures of a checkout's README",
 }
 
 

@@ -38,6 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("content").add_argument
     add("--episodes", type=int, default=usual.episodes, help="(%(default)s)")
     add(
+        "--distinct",
+        type=positive,
+        metavar="N",
+        help="make N different episodes and repeat them, which is quicker (all)",
+    )
+    add(
         "--frames",
         type=_frames,
         default=(usual.min_frames, usual.max_frames),
@@ -108,6 +114,7 @@ def _spec(args: argparse.Namespace) -> SynthSpec:
     """Return the spec of the arguments, or raise ValueError."""
     return SynthSpec(
         episodes=args.episodes,
+        distinct=args.distinct,
         min_frames=args.frames[0],
         max_frames=args.frames[1],
         cameras=args.cameras,

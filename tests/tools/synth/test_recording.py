@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from robostream.dataset import LeRobotDataset
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
@@ -123,6 +124,24 @@ def test_any_number_of_jobs_gives_the_same_files(tmp_path: Path, changes: dict[s
 
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []
+
+
+@pytest.mark.parametrize("image_cameras", [0, 2])
+def test_fewer_distinct_episodes_are_repeated(tmp_path: Path, image_cameras: int) -> None:
+    """Each has rows and pictures of its own, and they are those of the one it repeats."""
+    spec = replace(SMALL, episodes=7, distinct=3, image_cameras=image_cameras)
+    make_dataset(tmp_path / "seven", spec, jobs=2)
+    dataset = LeRobotDataset("some/name", root=tmp_path / "seven")
+    starts = dataset.meta.episodes["dataset_from_index"]
+    first, again = dataset[int(starts[1])], dataset[int(starts[4])]
+
+    assert dataset.num_episodes == 7
+    assert [int(n) for n in dataset.meta.episodes["length"]] == [
+        len(list(frames_of(spec, script_of(spec, episode)))) for episode in range(7)
+    ]
+    assert (int(first["episode_index"]), int(again["episode_index"])) == (1, 4)
+    for key in ("observation.state", image_key("front"), image_key("wrist")):
+        assert np.array_equal(first[key], again[key])
 
 
 def test_an_episode_depends_on_seed_and_number_alone() -> None:

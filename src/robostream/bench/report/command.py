@@ -30,17 +30,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, write summary.csv and report.html; 1 if a run failed."""
-    found = collect(args.folder)
+    return write_report(args.folder, title=args.title)
+
+
+def write_report(folder: Path, *, title: str) -> int:
+    """Print the table, write summary.csv and report.html; return 1 if a run failed, else 0."""
+    found = collect(folder)
     for name, reason in found.failures.items():
         print(f"FAILED {name}: {reason}", file=sys.stderr)
     if not found.runs:
-        raise RobostreamError(f"{args.folder}: want results of `bench stream`, found none")
+        raise RobostreamError(f"{folder}: want results of `bench stream`, found none")
     rows = group_rows(found.runs)
     print(summary_text(rows))
     for name, text in (
         ("summary.csv", summary_csv(rows)),
-        ("report.html", page_html(rows, found.failures, title=args.title)),
+        ("report.html", page_html(rows, found.failures, title=title)),
     ):
-        write_bytes_atomic(args.folder / name, text.encode())
-        print(f"kept in {args.folder / name}")
+        write_bytes_atomic(folder / name, text.encode())
+        print(f"kept in {folder / name}")
     return 1 if found.failures else 0

@@ -18,13 +18,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     _add(own, "revision", help="branch, tag or commit on the Hub")
     _add(own, "frame_cache_bytes", default="auto", help='such as "2GiB" (%(default)s)')
     _add(own, "float32", action="store_true", help="pictures as float32 instead of uint8")
+    _add(own, "at_most_s", type=float, default=0.0, help="stop after so many seconds (never)")
     _add(
         own,
         "floor_s",
         type=float,
         default=usual.FLOOR_S,
-        help="seconds to decode a local dataset's pictures alone first, in as many processes as "
-        "workers; 0 for not (%(default)s)",
+        help="seconds to decode a local dataset's pictures alone afterwards, in as many processes "
+        "as workers; 0 for not (%(default)s)",
     )
 
 
@@ -86,6 +87,7 @@ def settings_of(args: argparse.Namespace) -> StreamSettings:
         return_uint8=not args.float32,
         num_batches=args.num_batches,
         warmup_batches=args.warmup_batches,
+        at_most_s=args.at_most_s,
         device=args.device,
         floor_s=args.floor_s,
     )

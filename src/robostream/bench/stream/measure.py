@@ -112,6 +112,8 @@ def _consume(
         if number + 1 == settings.warmup_batches:
             before = loader.stats()
         asked = time.perf_counter()
+        if settings.at_most_s and asked - began > settings.at_most_s:
+            break
     if not pace.measured:
         raise RobostreamError(
             f"no frame was measured: {len(pace.samples)} batches came, of which the first "

@@ -47,6 +47,7 @@ class StreamSettings:
         return_uint8: Pictures as uint8, as LeRobot's trainer asks for them, else float32.
         num_batches: Batches measured, after the warm-up.
         warmup_batches: Batches before.
+        at_most_s: Seconds after which no more batches are taken; 0 for no limit.
         device: Where batches are moved to.
         floor_s: How long the decode floor is measured; 0 leaves it out.
     """
@@ -67,6 +68,7 @@ class StreamSettings:
     return_uint8: bool = True
     num_batches: int = NUM_BATCHES
     warmup_batches: int = WARMUP_BATCHES
+    at_most_s: float = 0.0
     device: str = "auto"
     floor_s: float = FLOOR_S
 

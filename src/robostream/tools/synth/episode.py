@@ -26,14 +26,15 @@ DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
 
 def script_of(spec: SynthSpec, episode: int) -> EpisodeScript:
     """Return what happens in one episode. Pure."""
-    task = choose_tasks(spec.seed, spec.tasks)[episode % spec.tasks]
+    number = spec.original(episode)
+    task = choose_tasks(spec.seed, spec.tasks)[number % spec.tasks]
     num_frames = length_of(spec, episode)
-    return write_script(spec.seed, episode, num_frames=num_frames, task=task)
+    return write_script(spec.seed, number, num_frames=num_frames, task=task)
 
 
 def length_of(spec: SynthSpec, episode: int) -> int:
     """Return the number of frames of one episode. Pure."""
-    rng = chance(Stream.LENGTH, spec.seed, episode)
+    rng = chance(Stream.LENGTH, spec.seed, spec.original(episode))
     return int(rng.integers(spec.min_frames, spec.max_frames, endpoint=True))
 
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -29,17 +30,31 @@ class EpisodeJob:
 
 
 def record_episodes(job: EpisodeJob, processes: int) -> Generator[EpisodeApart]:
-    """Yield all episodes in order, each made as soon as one of the processes is free.
+    """Yield all episodes in order. Close it to end the processes."""
+    originals = len({job.spec.original(episode) for episode in range(job.spec.episodes)})
+    made = _make(job, originals, processes)
+    if originals == job.spec.episodes:
+        yield from made
+        return
+    kept: list[EpisodeApart] = []
+    for episode in range(job.spec.episodes):
+        if episode < originals:
+            kept.append(next(made))
+        yield _copy(kept[job.spec.original(episode)], job.folder / f"{episode} again")
 
-    At most two for each process are made ahead. Close it to end the processes.
+
+def _make(job: EpisodeJob, number: int, processes: int) -> Generator[EpisodeApart]:
+    """Yield the first episodes in order, each made as soon as one of the processes is free.
+
+    At most two for each process are made ahead.
     """
-    episodes = iter(range(job.spec.episodes))
-    if min(processes, job.spec.episodes) <= 1:
+    episodes = iter(range(number))
+    if min(processes, number) <= 1:
         yield from (record_episode(job, episode) for episode in episodes)
         return
     # Not forked: encoders and their threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, job.spec.episodes), mp_context=context) as pool:
+    with ProcessPoolExecutor(min(processes, number), mp_context=context) as pool:
         ahead = (pool.submit(record_episode, job, episode) for episode in episodes)
         pending = deque(islice(ahead, 2 * processes))
         try:
@@ -49,6 +64,11 @@ def record_episodes(job: EpisodeJob, processes: int) -> Generator[EpisodeApart]:
                 yield recorded
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _copy(apart: EpisodeApart, folder: Path) -> EpisodeApart:
+    shutil.copytree(apart.folder, folder)
+    return replace(apart, folder=folder)
 
 
 def record_episode(job: EpisodeJob, episode: int) -> EpisodeApart:

@@ -18,6 +18,7 @@ class SynthSpec:
 
     Attributes:
         episodes: How many episodes.
+        distinct: How many of them are made; the others repeat these in turn. None for all.
         min_frames: The length of the shortest episode there may be.
         max_frames: The length of the longest.
         cameras: How many cameras, in the order of `scene.CAMERA_NAMES`.
@@ -53,9 +54,11 @@ class SynthSpec:
     preset: int | str | None = None
     data_file_mb: float = config.DATA_FILES_SIZE_IN_MB
     video_file_mb: float = config.VIDEO_FILES_SIZE_IN_MB
+    distinct: int | None = None
 
     def __post_init__(self) -> None:
         _want(self.episodes >= 1, "episodes of 1 or more", self.episodes)
+        _want(self.distinct is None or self.distinct >= 1, "distinct of 1 or more", self.distinct)
         _want(
             2 <= self.min_frames <= self.max_frames,
             "2 <= min_frames <= max_frames",
@@ -101,6 +104,10 @@ class SynthSpec:
             codec=self.codec, g=self.gop, crf=self.crf, preset=self.preset, threads=1
         )
         return replace(options, extra_options={"mbtree": 0}) if options.codec == "h264" else options
+
+    def original(self, episode: int) -> int:
+        """Return the episode that this one repeats: itself, unless fewer are distinct."""
+        return episode if self.distinct is None else episode % self.distinct
 
     @property
     def camera_names(self) -> tuple[str, ...]:

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's figures are those of the JSON, and the suite measures what its rows say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from robostream.bench.datasets import bench_dataset, one_row_group
+from robostream.bench.results import read_figures
+from robostream.bench.suite.cases import CASES, Case
+from robostream.bench.suite.picture import picture_svg
+from robostream.bench.suite.readme import BEGIN, END, PICTURE, SUITE, block_of, with_block
+from robostream.bench.suite.rounds import case_figures, public, run_rounds
+from robostream.bench.suite.shapes import SHAPES
+from robostream.dataset import LeRobotDataset
+from robostream.errors import RobostreamError
+from robostream.tools import SynthSpec
+from tests.fixture_datasets import FIXTURES
+
+REPO = Path(__file__).parents[2]
+TINY = SynthSpec(episodes=4, distinct=2, min_frames=6, max_frames=9, cameras=1, width=64, height=64)
+# A number with the unit of something measured.
+FIGURE = re.compile(r"\d[\d.,]*\s?(?:s|ms|µs|[KMG]i?B|%|images/s|samples/s|times)\b")
+
+
+def test_the_readme_says_what_the_json_says() -> None:
+    """Its tables and its picture are made of the JSON, to the last digit."""
+    readme = (REPO / "README.md").read_text()
+
+    assert with_block(readme, block_of(REPO)) == readme
+    assert picture_svg(read_figures(REPO / SUITE)) == (REPO / PICTURE).read_text()
+
+
+def test_the_readme_has_no_other_figures() -> None:
+    """What is measured is said between the marks only."""
+    readme = (REPO / "README.md").read_text()
+    before, rest = readme.split(BEGIN)
+    after = rest.split(END)[1]
+
+    assert FIGURE.findall(before) == []
+    assert FIGURE.findall(after) == []
+
+
+def test_a_readme_without_its_marks_is_refused() -> None:
+    """Nothing is written to a wrong place."""
+    with pytest.raises(RobostreamError, match="bench: begin"):
+        with_block("# some other README", "figures")
+
+
+def test_published_figures_say_nothing_of_a_machine_but_what_it_is() -> None:
+    """No folder and no host name in what is committed."""
+    text = (REPO / SUITE).read_text()
+
+    assert "hostname" not in text
+    assert not re.search(r'"/(?:tmp|home|root|work)', text)
+
+
+def test_every_case_has_its_dataset_and_a_name_of_its_own() -> None:
+    """One sets nothing; each shape is measured."""
+    assert len({(case.name, case.mode) for case in CASES}) == len(CASES)
+    assert {case.shape for case in CASES} == set(SHAPES)
+    assert CASES[0].setting == "nothing"
+
+
+def test_cases_take_turns_and_are_kept(tmp_path: Path) -> None:
+    """A case runs in a process of its own in every round; what is published has its medians."""
+    case = Case("tiny", "av1", batch_size=4)
+    root = FIXTURES / "av1_multifile"
+    found = run_rounds([case], {"av1": root}, rounds=2, out=tmp_path / "runs")
+    figures = case_figures(case, found[case])
+
+    assert len(list((tmp_path / "runs").glob("round-*/*.json"))) == 2
+    assert figures["samples_per_s"] > 0
+    assert figures["over_floor"] == pytest.approx(sum(figures["over_floor_rounds"]) / 2)
+    assert "root" not in public(found[case][0])
+
+
+def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
+    """With the reason, instead of a table with a hole."""
+    case = replace(CASES[0], shape="av1")
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta/info.json").write_text('{"total_frames": 900}')
+    with pytest.raises(RobostreamError, match="nothing-set single failed"):
+        run_rounds([case], {"av1": tmp_path}, rounds=1, out=tmp_path / "runs")
+
+
+def test_a_dataset_is_made_once_and_a_variant_shares_its_videos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call finds the first one's; one row group holds the same rows."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path))
+    root = bench_dataset("tiny", TINY)
+    made = (root / "meta/info.json").stat().st_mtime_ns
+    variant = one_row_group(root)
+    path = "data/chunk-000/file-000.parquet"
+    ours, theirs = (LeRobotDataset("some/name", root=folder) for folder in (root, variant))
+
+    assert bench_dataset("tiny", TINY) == root
+    assert (root / "meta/info.json").stat().st_mtime_ns == made
+    assert pq.ParquetFile(root / path).num_row_groups == 4
+    assert pq.ParquetFile(variant / path).num_row_groups == 1
+    assert pq.read_table(root / path).equals(pq.read_table(variant / path))
+    assert all(
+        (ours[at][key] == theirs[at][key]).all()
+        for at in (0, len(ours) - 1)
+        for key in ("action", "observation.images.front")
+    )
