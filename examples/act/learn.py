@@ -29,6 +29,7 @@ from examples.act.policy import ActPolicy, Batch
 from examples.scaling.feed import action_window
 from examples.scaling.learner import load_policy
 from examples.scaling.options import TrainOptions
+from examples.scaling.preemption import REQUEUE
 from examples.scaling.training import train
 from robostream import LeRobotDatasetMetadata, StreamingDataLoader, StreamingLeRobotDataset
 
@@ -76,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             policy=ActConfig(chunk=_CHUNK, **_SIZES),
         )
     )
+    if not outcome.is_finished:
+        return REQUEUE
     errors = measure(load_policy(outcome.checkpoint), root, range(episodes - held_out, episodes))
     print(json.dumps(asdict(errors)) if options.json else _describe(errors, held_out))
     return 0
@@ -138,9 +141,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--root", type=Path, help="a dataset (made in the output folder)")
-    add("--episodes", type=int, default=120, help="how many to make (%(default)s)")
+    add("--episodes", type=int, default=60, help="how many to make (%(default)s)")
     add("--image_side_px", type=int, default=64, help="of pictures made (%(default)s)")
-    add("--steps", type=int, default=1200, help="(%(default)s)")
+    add("--steps", type=int, default=800, help="(%(default)s)")
     add("--output_dir", type=Path, default=Path("outputs/act_learns"), help="(%(default)s)")
     add("--json", action="store_true", help="print the errors as JSON")
     return parser.parse_args(arguments)
