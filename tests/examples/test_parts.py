@@ -75,6 +75,8 @@ def test_a_log_goes_back_to_the_checkpoint(tmp_path: Path) -> None:
 
     found = [json.loads(line) for line in path.read_text().splitlines()]
     assert found == [{"head": 1}, {"step": 1}, {"step": 2}, {"step": 3, "again": True}]
+    LineLog(path, step=0).close()
+    assert path.read_text() == ""
 
 
 def test_checkpoints_of_the_other_kind_are_refused(tmp_path: Path) -> None:
