@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from examples.scaling.learner import load_policy
 from examples.scaling.options import TrainOptions
 from examples.scaling.preemption import REQUEUE
 from examples.scaling.training import train
+from examples.synthetic import make_dataset
 from robostream import LeRobotDatasetMetadata, StreamingDataLoader, StreamingLeRobotDataset
 
 # Small enough for a laptop's processor; a policy for a real robot has the sizes of `ActConfig`.
@@ -86,13 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_episodes(options: argparse.Namespace) -> Path:
     """Make a dataset of an arm that puts a thing into a dish, and return its folder."""
-    dest: Path = options.output_dir / "dataset"
-    side, episodes = options.image_side_px, str(options.episodes)
-    what = ["--episodes", episodes, "--frames", "30:40", "--tasks", "1"]
-    cameras = ["--cameras", "2", "--size", f"{side}x{side}"]
-    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest), *what, *cameras]
-    subprocess.run(command, check=True, stdout=sys.stderr)
-    return dest
+    side = options.image_side_px
+    return make_dataset(
+        options.output_dir / "dataset",
+        episodes=options.episodes,
+        frames="30:40",
+        tasks=1,
+        cameras=2,
+        size=f"{side}x{side}",
+    )
 
 
 def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
