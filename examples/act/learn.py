@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,7 +28,9 @@ from examples.act.policy import ActPolicy, Batch
 from examples.scaling.feed import action_window
 from examples.scaling.learner import load_policy
 from examples.scaling.options import TrainOptions
+from examples.scaling.preemption import REQUEUE
 from examples.scaling.training import train
+from examples.synthetic import make_dataset
 from robostream import LeRobotDatasetMetadata, StreamingDataLoader, StreamingLeRobotDataset
 
 # Small enough for a laptop's processor; a policy for a real robot has the sizes of `ActConfig`.
@@ -76,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             policy=ActConfig(chunk=_CHUNK, **_SIZES),
         )
     )
+    if not outcome.is_finished:
+        return REQUEUE
     errors = measure(load_policy(outcome.checkpoint), root, range(episodes - held_out, episodes))
     print(json.dumps(asdict(errors)) if options.json else _describe(errors, held_out))
     return 0
@@ -83,13 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def make_episodes(options: argparse.Namespace) -> Path:
     """Make a dataset of an arm that puts a thing into a dish, and return its folder."""
-    dest: Path = options.output_dir / "dataset"
-    side, episodes = options.image_side_px, str(options.episodes)
-    what = ["--episodes", episodes, "--frames", "30:40", "--tasks", "1"]
-    cameras = ["--cameras", "2", "--size", f"{side}x{side}"]
-    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest), *what, *cameras]
-    subprocess.run(command, check=True, stdout=sys.stderr)
-    return dest
+    side = options.image_side_px
+    return make_dataset(
+        options.output_dir / "dataset",
+        episodes=options.episodes,
+        frames="30:40",
+        tasks=1,
+        cameras=2,
+        size=f"{side}x{side}",
+    )
 
 
 def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
@@ -138,9 +143,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--root", type=Path, help="a dataset (made in the output folder)")
-    add("--episodes", type=int, default=120, help="how many to make (%(default)s)")
+    add("--episodes", type=int, default=60, help="how many to make (%(default)s)")
     add("--image_side_px", type=int, default=64, help="of pictures made (%(default)s)")
-    add("--steps", type=int, default=1200, help="(%(default)s)")
+    add("--steps", type=int, default=800, help="(%(default)s)")
     add("--output_dir", type=Path, default=Path("outputs/act_learns"), help="(%(default)s)")
     add("--json", action="store_true", help="print the errors as JSON")
     return parser.parse_args(arguments)

@@ -45,11 +45,12 @@ class LineLog:
     """A file of JSON lines about the steps of a run.
 
     A run that was killed has lines of steps after its last checkpoint; they come again, so those
-    after `step` are taken out when the log is opened. Lines without a step stay.
+    after `step` are taken out when the log is opened. The head, a line without a step, stays
+    unless the run begins anew.
     """
 
     def __init__(self, path: Path, step: int) -> None:
-        kept = [line for line in _whole_lines(path) if line.get("step", 0) <= step]
+        kept = [line for line in _whole_lines(path) if line.get("step", 1) <= step]
         aside = path.with_name(f".{path.name}.part")
         aside.write_text("".join(json.dumps(line) + "\n" for line in kept))
         aside.replace(path)
@@ -60,6 +61,10 @@ class LineLog:
         """Add a line."""
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until the disk has all lines."""
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""

@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ import torch
 from examples.act import ActConfig
 from examples.scaling.options import TrainOptions
 from examples.scaling.training import LOG, train
+from examples.synthetic import make_dataset
 from robostream import LeRobotDatasetMetadata, __version__
 
 _SIZES = ("width", "heads", "feedforward", "encoder_layers", "backbone_width")
@@ -39,20 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     if not options.root.exists():
-        make_episodes(options.root, options)
+        side = options.image_side_px
+        make_dataset(options.root, episodes=options.episodes, cameras=3, size=f"{side}x{side}")
     figures = measure(options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
     return 0
-
-
-def make_episodes(dest: Path, options: argparse.Namespace) -> None:
-    """Make a dataset of an arm at a table."""
-    side = options.image_side_px
-    command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest)]
-    sizes = ["--episodes", str(options.episodes), "--cameras", "3", "--size", f"{side}x{side}"]
-    subprocess.run([*command, *sizes], check=True, stdout=sys.stderr)
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:

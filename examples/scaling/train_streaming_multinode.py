@@ -28,10 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train as a command line says; return the exit code."""
     options = parse_options(arguments, __doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    outcome = train(options)
-    state = "all steps are taken" if outcome.is_finished else "asked to stop"
-    logging.getLogger(__name__).info("step %d, %s; %s", outcome.step, state, outcome.checkpoint)
-    return 0 if outcome.is_finished else REQUEUE
+    return 0 if train(options).is_finished else REQUEUE
 
 
 if __name__ == "__main__":

@@ -51,6 +51,9 @@ def train(options: TrainOptions) -> Outcome:
         feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
         held.callback(feed.close)
         outcome = _Run(processes, options, feed, chosen, held).go(stop)
+        if processes.is_main:
+            end = "all steps are taken" if outcome.is_finished else "asked to stop"
+            logger.info("step %d, %s; %s", outcome.step, end, outcome.checkpoint)
         processes.close()
     return outcome
 
@@ -70,6 +73,7 @@ class _Run:
         self.learner = Learner(processes, options, feed.meta)
         self.checkpoint = checkpoint
         self.step = 0
+        self.logs: list[LineLog] = []
         if checkpoint is not None:
             self.step = load_training_step(checkpoint).step
             feed.resume(checkpoint)
@@ -80,7 +84,8 @@ class _Run:
         self.receipts = Receipts(self._open_log(ORDER_LOG, held), feed.order)
         if checkpoint is not None:
             self.receipts.resume(checkpoint)
-            logger.info("going on from step %d, %s", self.step, checkpoint)
+            if processes.is_main:
+                logger.info("going on from step %d, %s", self.step, checkpoint)
 
     def _open_log(self, name: str, held: ExitStack) -> LineLog | None:
         if not self.processes.is_main:
@@ -88,6 +93,7 @@ class _Run:
         self.options.output_dir.mkdir(parents=True, exist_ok=True)
         log = LineLog(self.options.output_dir / name, self.step)
         held.callback(log.close)
+        self.logs.append(log)
         return log
 
     def go(self, stop: StopRequest) -> Outcome:
@@ -119,6 +125,8 @@ class _Run:
         random_states = self.processes.gather(random_state())
 
         def fill(folder: Path) -> None:
+            for log in self.logs:
+                log.sync()  # no checkpoint is ahead of its logs
             self.learner.save(folder, random_states)
             self.receipts.save(folder)
             self.feed.save(folder, self.step)

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets to try things on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def make_dataset(dest: Path, **options: object) -> Path:
+    """Make episodes of an arm at a table with `robostream synth`; return their folder."""
+    command = Path(sys.executable).with_name("robostream")  # that of the same environment
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    subprocess.run([command, "synth", dest, *words], check=True, stdout=sys.stderr)
+    return dest
