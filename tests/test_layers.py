@@ -17,6 +17,7 @@ SRC = Path(__file__).parents[1] / "src" / "robostream"
 FLOW = [
     "errors",
     "config",
+    "storage",
     "meta",
     "plan",
     "fetch",

@@ -53,6 +53,10 @@ LIVE_ITERATORS = 4
 DECODER_BYTES = 1024**3
 PICTURES_PER_DECODER = 6
 
+# The cache of remote bytes: its unit, and the share of a disk's free space it takes by default.
+CACHE_BLOCK_BYTES = 64 * 1024
+CACHE_SHARE_OF_DISK = 0.5
+
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
 VIDEO_PIX_FMT = "yuv420p"
@@ -172,6 +176,11 @@ def index_home() -> Path:
 def bench_home() -> Path:
     """Return the folder of datasets that benchmarks made, beside that of indices."""
     return _robostream_home() / "bench"
+
+
+def cache_home() -> Path:
+    """Return the folder of the cache of remote bytes, beside that of indices."""
+    return _robostream_home() / "data"
 
 
 def _robostream_home() -> Path:

@@ -10,6 +10,7 @@ RobostreamError
 │   ├── DataFileError                   Parquet missing, truncated, or not matching meta/
 │   └── VideoFileError                  an MP4 is missing, truncated, or not a video
 │       └── FrameTimestampError         no frame within the tolerance of the wanted time
+├── CacheError                          a folder that is no cache of this version
 ├── SelectionError                      episodes, keys or windows that cannot be served
 ├── FrameError                          a frame given to the writer is of the wrong shape
 ├── WriteError                          writing failed; what was saved before is intact
@@ -60,6 +61,10 @@ class VideoFileError(DatasetError, ValueError):
 
 class FrameTimestampError(VideoFileError):
     """No frame lies within the tolerance of the wanted time."""
+
+
+class CacheError(RobostreamError, ValueError):
+    """A folder given for the cache is not one, or not of this version."""
 
 
 class SelectionError(RobostreamError, ValueError):
