@@ -9,6 +9,7 @@ cached_source.py  the bytes of a remote file, seen through the cache
 door.py           from a location to its store; opening, reading and listing files
 """
 
+from robostream.storage.cache import Cache, CachedFile, CacheInfo, cache_limit, is_cache, warm
 from robostream.storage.door import Door, list_files, open_source, read_whole
 from robostream.storage.files.atomic import sync_folder, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce
@@ -31,7 +32,10 @@ __all__ = [
     "TRAFFIC",
     "ByteRange",
     "ByteSource",
+    "Cache",
+    "CacheInfo",
     "CachePlace",
+    "CachedFile",
     "Door",
     "LocalSource",
     "Location",
@@ -40,9 +44,11 @@ __all__ = [
     "Store",
     "Traffic",
     "as_location",
+    "cache_limit",
     "coalesce",
     "confined",
     "download",
+    "is_cache",
     "list_files",
     "list_refs",
     "open_source",
@@ -50,6 +56,7 @@ __all__ = [
     "read_whole",
     "redact",
     "sync_folder",
+    "warm",
     "write_bytes_atomic",
     "written_root",
 ]
