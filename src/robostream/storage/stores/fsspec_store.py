@@ -69,6 +69,10 @@ class FsspecFile:
         self._path = path
         self._known: tuple[int, str] | None = None
 
+    def look(self) -> Part:
+        """Return the size and version of the file, without its bytes."""
+        return self.ask(0, 0)
+
     def ask(self, start: int, stop: int) -> Part:
         """Return the bytes [start, stop), fewer only at the end of the file."""
         with _translated(self.name):
@@ -77,7 +81,7 @@ class FsspecFile:
                 version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
                 self._known = int(info["size"]), version
             size, version = self._known
-            content = self._read(start, min(stop, size)) if start < size else b""
+            content = self._read(start, min(stop, size)) if start < min(stop, size) else b""
         return Part(content, size, version)
 
     def _read(self, start: int, stop: int) -> bytes:
