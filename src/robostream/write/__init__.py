@@ -21,6 +21,7 @@ camera_thread.py      the thread that encodes one camera's images while recordin
 camera_sink.py        what that thread does with an image: encode it and summarise it
 encoder.py            one MP4 that is being encoded
 encoder_options.py    what people set about encoding, as FFmpeg's encoders take it
+ordinary_threads.py   encoders that raise their own priority are put back in line
 camera_summary.py     the statistics of a camera's images
 episode_stats.py      the statistics of columns, and of several episodes together
 

@@ -19,6 +19,7 @@ from robostream.decode import one_thread
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
 from robostream.write.encoder_options import VideoEncoderConfig, ffmpeg_options
+from robostream.write.ordinary_threads import ordinary_threads
 
 # A codec may store a frame before others that are shown earlier, but before no more than these.
 _MAX_REORDER_FRAMES = 16
@@ -81,7 +82,11 @@ class VideoEncoder:
         picture.pts = self._num_frames
         picture.time_base = 1 / self._spec.rate
         self._num_frames += 1
-        self._mux(picture)
+        if self._num_frames > 1:
+            self._mux(picture)
+            return
+        with ordinary_threads():  # the first picture opens the encoder
+            self._mux(picture)
 
     def finish(self) -> EncodedVideo:
         """Encode what the codec still holds back, close the file and return what it has."""

@@ -13,6 +13,7 @@ import av
 
 from robostream import config
 from robostream.meta import DepthCoding
+from robostream.write.ordinary_threads import ordinary_threads
 
 # In the order in which "auto" tries them.
 HARDWARE_CODECS = (
@@ -220,6 +221,7 @@ def _open_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> se
     context.width, context.height, context.pix_fmt = width, height, options.pix_fmt
     context.time_base = Fraction(1, 30)
     context.options = ffmpeg_options(options)
-    context.open()
+    with ordinary_threads():
+        context.open()
     # open() has removed the options that the encoder knows. What is left, it does not know.
     return set(context.options)
