@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     root = options.root or make_episodes(options)
-    episodes = LeRobotDatasetMetadata("dataset", root).total_episodes
+    episodes = check(LeRobotDatasetMetadata("dataset", root)).total_episodes
     held_out = max(1, episodes // 5)
     outcome = train(
         TrainOptions(
@@ -72,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             batch_size=32,
             n_action_steps=_CHUNK,
             save_freq=options.steps,
+            resume_from="latest",
             learning_rate=1e-3,
             warmup_steps=20,
             policy=ActConfig(chunk=_CHUNK, **_SIZES),
@@ -85,16 +86,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_episodes(options: argparse.Namespace) -> Path:
-    """Make a dataset of an arm that puts a thing into a dish, and return its folder."""
+    """Make a dataset of an arm that puts a thing into a dish, if need be; return its folder."""
     side = options.image_side_px
+    dest: Path = options.output_dir / f"{options.episodes}-episodes-{side}px"
+    if dest.exists():
+        return dest
     return make_dataset(
-        options.output_dir / "dataset",
+        dest,
         episodes=options.episodes,
         frames="30:40",
         tasks=1,
         cameras=2,
         size=f"{side}x{side}",
     )
+
+
+def check(meta: LeRobotDatasetMetadata) -> LeRobotDatasetMetadata:
+    """Refuse a dataset with which an arm that stays where it is cannot be compared."""
+    state, action = (meta.features[key]["shape"] for key in ("observation.state", "action"))
+    if tuple(state) != tuple(action):
+        raise ValueError(
+            "want a dataset whose actions are the joints to reach next, found "
+            f"{state} numbers of state and {action} of action in {meta.root}"
+        )
+    return meta
 
 
 def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
