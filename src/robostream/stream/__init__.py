@@ -3,6 +3,7 @@
 
 duties.py        who does what: lanes, cameras and rows shared out to workers
 agenda.py        which frame of which lane goes where in each batch
+pace.py          up to which frame of a lane decoding should have come
 lane_work.py     a lane as a conveyor: which pictures are decoded ahead of delivery
 reel.py          one camera's pictures of an episode, as far as one lane needs them
 frame_store.py   decoded pictures kept from decoding to their last delivery
@@ -19,7 +20,7 @@ from robostream.stream.augment import transform_pictures
 from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
-from robostream.stream.lane_work import STEP_FRAMES, margin_frames
+from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.row_shelf import RowShelf
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
@@ -30,15 +31,17 @@ __all__ = [
     "Delivery",
     "Duties",
     "FrameStore",
+    "PORTION_FRAMES",
+    "Pace",
     "PrivateStore",
     "RowShelf",
-    "STEP_FRAMES",
     "SharedFrames",
     "SharedShape",
     "StepShare",
     "Texts",
     "Tour",
     "Worker",
+    "is_portion_due",
     "margin_frames",
     "transform_pictures",
     "walk_agenda",

@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd, isqrt
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -26,28 +26,15 @@ import numpy.typing as npt
 
 from robostream.plan import Ints, head_of_lane, places_in_lane
 from robostream.stream.agenda import Tour, first_place
+from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.reel import Reel, is_long
 
 # A lane is a conveyor if it is at least so many windows long; otherwise most of it is lead-in.
 _WINDOWS_PER_LANE = 3
-# Decoding runs ahead in steps of this many frames: enough to feed a decoder in one go, few enough
-# that workers that wait for each other wait little.
-STEP_FRAMES = 4
-
-# While decoding catches up, it gains one frame on the head for so many that leave.
-_CATCH_UP = 2
 # Frames of a block that one worker owns where nothing is shuffled.
 BLOCK_FRAMES = 32
 
 OpenReel = Callable[[int, int, Ints, Ints], Reel]
-
-
-def margin_frames(window: int) -> int:
-    """Return how many frames decoding keeps before the head of a lane. Pure.
-
-    The head strays from an even pace by a few square roots of the window.
-    """
-    return min(2 * isqrt(window) + 2 * STEP_FRAMES, window)
 
 
 class Share(NamedTuple):
@@ -110,12 +97,11 @@ class LaneWork:
         self._entry = head_of_lane(self._lane, first_place(tour, number))
         self._ahead = self._entry
         if tour.plan.shuffle:
-            self._ahead -= self._lane.window + stagger % STEP_FRAMES
+            self._ahead -= self._lane.window + stagger % PORTION_FRAMES
         self._samples = 0
         # The rank delivers one in so many frames of the lane.
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
-        self._margin = margin_frames(self._lane.window)
-        self._long_gops: bool | None = None
+        self._pace: Pace | None = None
         self._is_new = True
 
     def share(self, frame: int) -> Share:
@@ -145,7 +131,7 @@ class LaneWork:
             return []
         self._samples += 1
         goal = self._goal(head)
-        if goal < self._ahead + STEP_FRAMES and not self._ahead < head <= goal:
+        if not is_portion_due(self._ahead, head, goal):
             return []
         goal = min(goal, self._end)
         found: list[tuple[Reel, int, int]] = []
@@ -175,35 +161,27 @@ class LaneWork:
         return -(-self._lane.window * self._tour.plan.lanes // self._tour.cut.step_size)
 
     def _goal(self, head: int) -> int:
-        """Return up to where decoding should have come.
-
-        It goes along the line by one frame for each that leaves, so that all workers have equally
-        much to do for every batch. The head does not: it jumps, because frames leave at random. So
-        decoding keeps a margin before it, and goes to the head where that was not enough.
-
-        At the start nothing is decoded, and all that falls due has to be. If decoding were before
-        the head at once, that would be twice the work. So it begins a window behind, and catches
-        up. In long GOPs it begins at the head: there, one picture by itself costs as much as all
-        before it.
-        """
         if not self._tour.plan.shuffle:
-            return head + STEP_FRAMES - 1 if head > self._ahead else head
-        is_long = self._has_long_gops()
-        # Quarantined samples pass without being counted.
-        passed = max(self._samples * self._stride, head - self._entry - self._margin)
-        behind = self._margin + (0 if is_long else self._lane.window)
-        lag = max(0, behind - passed // _CATCH_UP)
-        goal = self._entry + passed + self._margin - lag
-        return max(goal, head) if is_long or lag == 0 else goal
+            return head + PORTION_FRAMES - 1 if head > self._ahead else head
+        if self._pace is None:
+            self._pace = self._choose_pace()
+        return self._pace.goal(head, self._samples * self._stride)
 
-    def _has_long_gops(self) -> bool:
-        """Return whether the videos at the entry have long GOPs; then skip what lies behind it."""
-        if self._long_gops is None:
-            piece = self.piece_at(self._entry)
-            self._long_gops = any(is_long(reel) for reel in piece.reels)
-            if self._long_gops:
-                self._ahead = self._entry
-        return self._long_gops
+    def _choose_pace(self) -> Pace:
+        """Return the pace of decoding, after a look at the first video.
+
+        When an iterator begins, nothing is decoded yet, and the pictures of every frame that falls
+        due have to be. Decoding ahead at the same time would be twice the work. So decoding along
+        the line begins a window behind the entry and catches up.
+
+        In long GOPs it begins at the entry: there, one picture by itself costs as much as all
+        pictures before it in its GOP.
+        """
+        margin = margin_frames(self._lane.window)
+        if any(is_long(reel) for reel in self.piece_at(self._entry).reels):
+            self._ahead = self._entry
+            return Pace(self._entry, margin, behind=margin)
+        return Pace(self._entry, margin, behind=margin + self._lane.window)
 
     def retire(self, piece: Piece) -> None:
         """Forget the reels of a piece all of whose pictures are delivered."""
