@@ -46,7 +46,7 @@ def damaged_copy(clip: Clip, path: Path, packet: int) -> Path:
     with local_engine() as engine:
         index = engine.index(clip.file)
     content = bytearray(clip.path.read_bytes())
-    at, size = int(index.positions[packet]), int(index.sizes[packet])
+    at, size = int(index.byte_offsets[packet]), int(index.sizes[packet])
     content[at : at + size] = bytes(size)
     path.write_bytes(content)
     return path

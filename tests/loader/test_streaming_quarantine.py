@@ -110,7 +110,7 @@ def test_one_damaged_picture_sets_its_episode_aside_and_no_other(
 
 def damage_a_packet(path: Path, frame: int) -> None:
     """Give the first unit of a frame's packet a type that means nothing."""
-    at = int(build_index(LocalSource(path)).positions[frame])
+    at = int(build_index(LocalSource(path)).byte_offsets[frame])
     content = bytearray(path.read_bytes())
     content[at] = content[at] & ~0x78 | 9 << 3
     path.write_bytes(content)

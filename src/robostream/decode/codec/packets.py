@@ -23,17 +23,17 @@ _AV1_HAS_SIZE = 2
 def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
     """Return the bytes of each packet of a run, in decode order, with as few reads as sensible."""
     first, stop = run.first_packet, run.stop_packet
-    positions: list[int] = index.positions[first:stop].tolist()
+    offsets: list[int] = index.byte_offsets[first:stop].tolist()
     sizes: list[int] = index.sizes[first:stop].tolist()
-    begin, end = min(positions), max(map(int.__add__, positions, sizes))
+    begin, end = min(offsets), max(map(int.__add__, offsets, sizes))
     if end - begin <= sum(sizes) + _MAX_GAP_BYTES:
         content = memoryview(source.read(begin, end))
-        return [content[p - begin : p - begin + n] for p, n in zip(positions, sizes, strict=True)]
-    wanted = [ByteRange(p, p + n) for p, n in zip(positions, sizes, strict=True) if n]
+        return [content[p - begin : p - begin + n] for p, n in zip(offsets, sizes, strict=True)]
+    wanted = [ByteRange(p, p + n) for p, n in zip(offsets, sizes, strict=True) if n]
     packets = [memoryview(b"")] * len(sizes)
     for read in coalesce(wanted, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES):
         content = memoryview(source.read(read.start, read.stop))
-        for place, (p, n) in enumerate(zip(positions, sizes, strict=True)):
+        for place, (p, n) in enumerate(zip(offsets, sizes, strict=True)):
             if n and read.start <= p and p + n <= read.stop:
                 packets[place] = content[p - read.start : p - read.start + n]
     return packets

@@ -44,7 +44,7 @@ class FrameIndex:
         pts: Presentation time of each frame in ticks, ascending.
         packets: The packet of each frame; None where frames and packets have one order.
         frames: The frame of each packet, -1 for one never shown; None where `packets` is.
-        positions: Byte position of each packet.
+        byte_offsets: Where each packet begins in the file.
         sizes: Bytes of each packet.
         configs: Decoder set-ups; most files have one.
         start_configs: Which of `configs` holds from each start on.
@@ -56,7 +56,7 @@ class FrameIndex:
     pts: npt.NDArray[np.integer[Any]]
     packets: npt.NDArray[np.integer[Any]] | None
     frames: npt.NDArray[np.integer[Any]] | None
-    positions: npt.NDArray[np.integer[Any]]
+    byte_offsets: npt.NDArray[np.integer[Any]]
     sizes: npt.NDArray[np.integer[Any]]
     starts: npt.NDArray[np.integer[Any]]
     start_frames: npt.NDArray[np.integer[Any]]
@@ -71,7 +71,7 @@ class FrameIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of memory the index takes."""
-        arrays = (self.pts, self.positions, self.sizes, self.starts, self.start_frames)
+        arrays = (self.pts, self.byte_offsets, self.sizes, self.starts, self.start_frames)
         orders = [array for array in (self.packets, self.frames) if array is not None]
         return sum(array.nbytes for array in (*arrays, *orders))
 

@@ -77,12 +77,12 @@ def _pack(index: FrameIndex) -> tuple[dict[str, Any], Arrays]:
         "configs": [[c.decoder, c.extradata.hex(), c.width, c.height] for c in index.configs],
         "in_order": index.packets is None,
     }
-    ends = np.append(0, (index.positions.astype(np.int64) + index.sizes)[:-1])
+    ends = np.append(0, (index.byte_offsets.astype(np.int64) + index.sizes)[:-1])
     numbers = np.arange(index.num_frames)
     order = numbers if index.packets is None else index.packets
     arrays = {
         "sizes": index.sizes,
-        "gaps": index.positions - ends,
+        "gaps": index.byte_offsets - ends,
         "steps": np.diff(index.pts.astype(np.int64), prepend=0),
         "moves": compact(order - numbers),
         "starts": compact(np.diff(index.starts, prepend=0)),
@@ -107,7 +107,7 @@ def _unpack(head: dict[str, Any], arrays: Arrays) -> FrameIndex:
         pts=compact(pts),
         packets=None if packets is None else compact(packets),
         frames=None if frames is None else compact(frames),
-        positions=compact(np.cumsum(arrays["gaps"]) + np.cumsum(sizes) - sizes),
+        byte_offsets=compact(np.cumsum(arrays["gaps"]) + np.cumsum(sizes) - sizes),
         sizes=compact(sizes),
         starts=compact(np.cumsum(arrays["starts"])),
         start_frames=compact(np.cumsum(arrays["start_frames"])),

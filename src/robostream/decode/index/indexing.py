@@ -59,7 +59,7 @@ def _from_track(source: ByteSource, track: VideoTrack) -> FrameIndex | None:
         time_base=Fraction(1, track.ticks_per_s),
         times=track.presentation_times + shift,
         is_shown=np.ones(len(track.sizes), bool),
-        track=(track.positions, track.sizes, track.is_key, track.entry_of),
+        track=(track.byte_offsets, track.sizes, track.is_key, track.entry_of),
         configs=tuple(_config(entry) for entry in track.entries),
     )
 
@@ -167,7 +167,7 @@ def _assemble(
     track: tuple[Int64s, Int64s, npt.NDArray[np.bool_], Int64s],
     configs: tuple[CodecConfig, ...],
 ) -> FrameIndex:
-    positions, sizes, is_key, config_of = track
+    byte_offsets, sizes, is_key, config_of = track
     shown = np.flatnonzero(is_shown)
     packets = shown[np.argsort(times[shown], kind="stable")]
     frame_of = np.full(len(times), -1, np.int64)
@@ -181,7 +181,7 @@ def _assemble(
         pts=compact(times[packets]),
         packets=None if in_order else compact(packets),
         frames=None if in_order else compact(frame_of),
-        positions=compact(positions),
+        byte_offsets=compact(byte_offsets),
         sizes=compact(sizes),
         starts=compact(starts),
         start_frames=compact(np.maximum(frame_of[starts], 0)),

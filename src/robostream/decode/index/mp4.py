@@ -47,7 +47,7 @@ class Edit:
 class VideoTrack:
     """The packets of a video track in decode order, with times in ticks of the track's clock."""
 
-    positions: Int64s
+    byte_offsets: Int64s
     sizes: Int64s
     presentation_times: Int64s
     is_key: npt.NDArray[np.bool_]
@@ -156,18 +156,18 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     if is_fragmented or b"stsz" not in table:
         return None
     sizes = _sizes(table, source.size())
-    positions, entry_of = _places(table, sizes)
+    byte_offsets, entry_of = _places(table, sizes)
     entries = tuple(_entries(table[b"stsd"]))
     if np.any((entry_of < 0) | (entry_of >= len(entries))):
         raise ValueError("a sample refers to a sample entry that is not there")
-    if len(sizes) and int((positions + sizes).max()) > source.size():
+    if len(sizes) and int((byte_offsets + sizes).max()) > source.size():
         raise VideoFileError(
             f"{source.name}: the index lists pictures up to byte "
-            f"{int((positions + sizes).max())}, the file ends at byte {source.size()}. It is "
+            f"{int((byte_offsets + sizes).max())}, the file ends at byte {source.size()}. It is "
             "truncated; download or copy it again."
         )
     return VideoTrack(
-        positions=positions,
+        byte_offsets=byte_offsets,
         sizes=sizes,
         presentation_times=_presentation_times(table, len(sizes)),
         is_key=_key_flags(table, len(sizes)),
@@ -195,7 +195,7 @@ def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
 
 
 def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return each sample's byte position and sample entry."""
+    """Return where each sample begins in the file, and its sample entry."""
     if b"co64" in table:
         chunks = _words(table[b"co64"], ">u8", struct.unpack_from(">I", table[b"co64"], 4)[0], 8)
     else:
@@ -214,8 +214,8 @@ def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int6
     first_in_chunk = np.cumsum(per_chunk) - per_chunk
     # An empty last chunk would look one past the end.
     at_chunk = np.append(before, 0)[first_in_chunk]
-    positions = before + np.repeat(chunks - at_chunk, per_chunk)
-    return positions, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
+    byte_offsets = before + np.repeat(chunks - at_chunk, per_chunk)
+    return byte_offsets, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
 
 
 def _presentation_times(table: dict[bytes, memoryview], count: int) -> Int64s:

@@ -33,7 +33,7 @@ def decode_one(
     stop = int(index.packets_of(np.array([frame]))[0]) + 1
     pictures: list[av.VideoFrame] = []
     for packet in range(int(index.starts[gop]), stop):
-        at = int(index.positions[packet])
+        at = int(index.byte_offsets[packet])
         content = source.read(at, at + int(index.sizes[packet]))
         pictures = context.decode(av.Packet(content)) or pictures
     pictures = context.decode(None) or pictures
