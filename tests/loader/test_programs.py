@@ -14,6 +14,7 @@ import pytest
 
 from tests.loader.programs import HEAD, is_alive, run, start, wait_until
 from tests.loader.streams import AV1
+from tests.servers.required import lacking
 
 FRAMES = "assert frames(loader) == list(range(62))\n"
 
@@ -302,8 +303,9 @@ def test_few_files_may_be_open(many_files: Path, workers: int) -> None:
     run(code + "assert frames(loader) == list(range(n))", root=many_files, python=limited)
 
 
-@pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit")
 def test_address_space_may_be_limited() -> None:
     """A limit on virtual memory is no obstacle."""
+    if shutil.which("prlimit") is None:
+        lacking("PRLIMIT", "this test needs the command prlimit (Debian package util-linux)")
     limited = ["prlimit", f"--as={8 << 30}", sys.executable, "-c"]
     run("loader = open_loader(2, camera_keys=None)\n" + FRAMES, python=limited)

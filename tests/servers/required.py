@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test needs and a machine may lack."""
+
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+import pytest
+
+
+def lacking(what: str, reason: str) -> NoReturn:
+    """Skip the test for a reason, or fail it where `REQUIRE_<what>=1` says that it must run."""
+    variable = f"REQUIRE_{what}"
+    if os.environ.get(variable, "0") not in ("", "0"):
+        pytest.fail(f"{reason} ({variable} is set)")
+    pytest.skip(f"{reason}; {variable}=1 makes this a failure")
