@@ -75,7 +75,7 @@ def test_the_state_is_a_few_plain_values() -> None:
         ({"selection": "0", "num_frames": 74}, r"selection.*; number of frames"),
         ({"position": 76}, "which is not in an epoch of 75 frames"),
         ({"epoch": -1}, "which is not in an epoch"),
-        ({"receipt": "0" * 16}, "the settings agree but not the order"),
+        ({"receipt": "0" * 16}, "the settings are those of the state, but the order is not"),
     ],
 )
 def test_a_state_of_another_order_is_refused(change: dict[str, Any], message: str) -> None:
