@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lane as a conveyor: which pictures of it are decoded ahead of delivery.
 
-The frames that leave a lane next lie in a stretch of about a window that slides along the line, one
-frame on for each that leaves. So decoding runs along the line, a few frames ahead of the furthest
-one delivered, and decoded pictures wait for their delivery. Pictures that had come on before the
-iterator began are decoded when they fall due.
+The frames that leave a lane next lie in a stretch of about a window. For each frame that leaves,
+the stretch moves on along the line by one frame. So decoding goes along the line too, a few frames
+before the furthest one delivered, and decoded pictures wait for their delivery. When an iterator
+begins, the stretch already has frames in it that nobody has decoded: their pictures are decoded
+when they fall due.
 
-Where the window is most of the lane there is no stretch that slides: everything is decoded when it
+If the window is most of the lane, there is no stretch that moves: every picture is decoded when it
 falls due.
 
-A lane that is not shuffled is one run of frames. There, workers own blocks of it in turn instead of
-whole lanes.
+Without a shuffle, a lane delivers its frames in order. Then workers own blocks of it in turn,
+instead of whole lanes.
 """
 
 from __future__ import annotations
@@ -29,16 +30,23 @@ from robostream.stream.agenda import Tour, first_place
 from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.reel import Reel, is_long
 
-# A lane is a conveyor if it is at least so many windows long; otherwise most of it is lead-in.
+# A lane is a conveyor if it is at least so many windows long. In a shorter one, decoding along the
+# line would hardly have caught up when the epoch ends.
 _WINDOWS_PER_LANE = 3
-# Frames of a block that one worker owns where nothing is shuffled.
+# Without a shuffle, one worker owns so many frames of a lane, then the next one as many.
 BLOCK_FRAMES = 32
 
 OpenReel = Callable[[int, int, Ints, Ints], Reel]
 
 
 class Share(NamedTuple):
-    """What of a lane's samples is ours: their rows, some videos, some pictures in Parquet."""
+    """What one worker owns of the samples of a lane, or of a block of it.
+
+    Attributes:
+        rows: Whether it owns their rows.
+        videos: The cameras it owns that are stored as video.
+        stored: The cameras it owns whose pictures are stored in Parquet.
+    """
 
     rows: bool
     videos: list[int]
@@ -49,8 +57,8 @@ class Share(NamedTuple):
 class Piece:
     """The part of an episode that lies in a lane (and in one block of it).
 
-    Frame f of the episode is frame `begin + f` of the lane, in [`start`, `stop`). There is a reel
-    for each video that is ours.
+    Frame f of the episode is frame `begin + f` of the lane; the piece is the lane's frames
+    [`start`, `stop`). There is a reel for each camera that this worker owns there.
     """
 
     episode: int
@@ -61,17 +69,17 @@ class Piece:
 
 
 class LaneWork:
-    """One lane of one iterator, in a process that owns some of it.
+    """One lane of one iterator, in a process that owns a part of it.
 
     Args:
         tour: What is delivered.
         number: The number of the lane in the plan.
-        share_of: Returns what is ours; of the lane, or of one of its blocks where nothing is
-            shuffled.
+        share_of: Returns what this worker owns of a block of the lane. With a shuffle, the whole
+            lane is one block.
         windows: The least and the greatest offset of each camera's window, in frames.
         open_reel: Returns the reel of (camera, episode, sample frames, steps).
-        stagger: By how many frames decoding begins earlier, so that the lanes of a process do not
-            all take their steps at once.
+        stagger: How many frames earlier decoding begins. It differs between the lanes of a process,
+            so that they do not all decode a portion for the same batch.
     """
 
     def __init__(
@@ -99,13 +107,13 @@ class LaneWork:
         if tour.plan.shuffle:
             self._ahead -= self._lane.window + stagger % PORTION_FRAMES
         self._samples = 0
-        # The rank delivers one in so many frames of the lane.
+        # Of so many frames that leave the lane, the rank delivers one.
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
         self._pace: Pace | None = None
         self._is_new = True
 
     def share(self, frame: int) -> Share:
-        """Return what of the sample at a frame of the endless line is ours."""
+        """Return what this worker owns of the sample at a frame of the endless line."""
         return self._share_of(frame % self._lane.length // self._block)
 
     def locate(self, frame: int) -> tuple[int, int]:
@@ -116,7 +124,7 @@ class LaneWork:
         return int(line.episodes[slot]), place - int(line.starts[slot])
 
     def piece_at(self, frame: int) -> Piece:
-        """Return the piece a frame of the endless line lies in, opened if need be."""
+        """Return the piece that a frame of the endless line lies in; the first call opens it."""
         place = frame % self._lane.length
         slot = bisect_right(self._tour.plan.line.starts, self._begin + place) - 1
         key = (slot, place // self._block)
@@ -126,7 +134,14 @@ class LaneWork:
         return piece
 
     def run_ahead(self, head: int) -> list[tuple[Reel, int, int]]:
-        """Return (reel, first, stop) of the pictures to decode, when a sample has got to `head`."""
+        """Note that one more sample is delivered; return the pictures to decode ahead now.
+
+        Args:
+            head: The head of the lane with that sample.
+
+        Returns:
+            (reel, first, stop) of ranges of pictures.
+        """
         if not self._is_conveyor:
             return []
         self._samples += 1
@@ -144,7 +159,8 @@ class LaneWork:
             self._is_new = False
             for reel in piece.reels:
                 back, forth = self._windows[reel.camera]
-                # All but the first sample's pictures were decoded for the samples before.
+                # Of a sample's window, only the last picture is new; the others are in the windows
+                # of the samples before it. The first sample of a piece has none before it.
                 first = place + (back if is_first else forth) - piece.begin - reel.first
                 last = stop - 1 + forth - piece.begin - reel.first
                 found.append((reel, max(first, 0), min(last, len(reel) - 1) + 1))
@@ -152,12 +168,15 @@ class LaneWork:
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether decoding is among pictures some of which leave at the end of the epoch only."""
+        """Whether decoding is within a window of the entry.
+
+        Of the pictures there, some leave only at the end of the epoch.
+        """
         return self._ahead < self._entry + self._lane.window
 
     @property
     def window_steps(self) -> int:
-        """In how many steps a window of the lane leaves, about."""
+        """About how many steps it takes until as many frames have left as a window has."""
         return -(-self._lane.window * self._tour.plan.lanes // self._tour.cut.step_size)
 
     def _goal(self, head: int) -> int:
@@ -184,8 +203,8 @@ class LaneWork:
         return Pace(self._entry, margin, behind=margin + self._lane.window)
 
     def retire(self, piece: Piece) -> None:
-        """Forget the reels of a piece all of whose pictures are delivered."""
-        # The piece itself stays, so that it is not opened again.
+        """Forget the reels of a piece whose pictures are all delivered."""
+        # The piece itself stays in the list, so that nobody opens it again.
         piece.reels.clear()
 
     def reels(self) -> list[Reel]:
