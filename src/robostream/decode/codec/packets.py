@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packets of a run: their bytes, and what units lie in them."""
+"""The packets of a run: their bytes, and which units of the codec they hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
 from robostream.fetch import ByteRange, ByteSource, coalesce
 
-# Other tracks' packets (sound, say) may lie between; below this, one read over them is cheaper.
+# Packets of other tracks, such as sound, may lie in between. Up to so many bytes of them, one read
+# that includes them costs less than two reads.
 _MAX_GAP_BYTES = 64 * 1024
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
@@ -21,7 +22,7 @@ _AV1_HAS_SIZE = 2
 
 
 def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
-    """Return the bytes of each packet of a run, in decode order, with as few reads as sensible."""
+    """Return the bytes of each packet of a run, in decode order; near packets share a read."""
     first, stop = run.first_packet, run.stop_packet
     offsets: list[int] = index.byte_offsets[first:stop].tolist()
     sizes: list[int] = index.sizes[first:stop].tolist()
@@ -42,9 +43,9 @@ def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memory
 def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
     """Return whether nothing shown after a key packet refers to what came before it. Pure.
 
-    That holds for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
-    point (of an open GOP or an intra refresh); only an IDR picture will do. Looking into the packet
-    also finds most packets that a table calls a key by mistake.
+    This is so for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
+    point (of an open GOP or an intra refresh), for which it is not so; only an IDR picture counts.
+    Looking into the packet also finds most packets that a table calls a key packet by mistake.
     """
     if config.decoder == "h264":
         return _H264_IDR in _unit_types(packet, config)

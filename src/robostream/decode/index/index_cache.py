@@ -27,9 +27,10 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def load_index(folder: Path, name: str, file_bytes: int) -> FrameIndex | None:
-    """Return the index saved for a file; None if there is none, or of another size, or damaged.
+    """Return the index saved for a file.
 
-    It is then made anew and saved over what was there.
+    Returns None if none was saved, if it was saved for a file of another size, or if it is damaged.
+    The caller then makes the index and saves it again.
     """
     try:
         content = _path(folder, name).read_bytes()

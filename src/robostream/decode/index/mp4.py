@@ -16,7 +16,7 @@ from robostream.fetch import ByteSource
 
 Int64s = npt.NDArray[np.int64]
 
-# One read of each end of the file holds the moov box of a recording of about an hour.
+# So much of each end of the file is read at first. It holds the moov box of a recording of an hour.
 _END_BYTES = 32 * 1024
 _LFS_POINTER = b"version https://git-lfs"
 _CODEC_BOXES = (b"avcC", b"hvcC", b"av1C")
@@ -122,7 +122,7 @@ def _box_header(content: bytes | memoryview, at: int, available: int) -> tuple[b
         header = 16
     elif size == 0:
         size = available
-    # A size too small would never end the walk: it is damage, and so is what follows.
+    # A damaged box may give a size smaller than its header. The walk over boxes must still go on.
     return kind, header, max(size, header)
 
 
@@ -212,7 +212,7 @@ def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int6
         )
     before = np.cumsum(sizes) - sizes
     first_in_chunk = np.cumsum(per_chunk) - per_chunk
-    # An empty last chunk would look one past the end.
+    # An empty last chunk begins after the last sample.
     at_chunk = np.append(before, 0)[first_in_chunk]
     byte_offsets = before + np.repeat(chunks - at_chunk, per_chunk)
     return byte_offsets, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
