@@ -97,11 +97,11 @@ def resume_writer(
     depth_encoder: DepthEncoderConfig | None = None,
     queue_frames: int = config.ENCODER_QUEUE_FRAMES,
 ) -> DatasetWriter:
-    """Return a writer that adds episodes to a dataset, in files of their own.
+    """Return a writer that adds episodes to a dataset, in new files.
 
     Episodes that an interrupted recording had saved are brought into the dataset first; a damaged
-    one is kept in `.bad-episodes/` instead, with a warning. Without options given, cameras are
-    encoded as info.json says they were before.
+    one is kept in `.bad-episodes/` instead, with a warning. If no encoder is given, cameras are
+    encoded in the way that info.json says they were encoded before.
     """
     root = _recording_folder(root)
     if not (root / config.INFO_PATH).is_file():
@@ -161,20 +161,20 @@ def _resumed_options(
         depth_encoder = depth_encoder or DepthEncoderConfig.from_info(depth)
     except ValueError as error:
         raise ValueError(
-            f"the videos cannot be encoded as info.json says they were: {error}. Give the encoder "
-            "to resume with."
+            f"new videos cannot be encoded in the way that info.json describes: {error}. Pass the "
+            "encoder to resume with."
         ) from error
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
             f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
-            f"{depth_encoder.coding}; readers would take its codes for wrong distances. Leave "
-            "depth_encoder out to go on as before."
+            f"{depth_encoder.coding}; readers would decode wrong distances. Leave depth_encoder "
+            "out to go on as before."
         )
     return RecordingOptions(encoder, depth_encoder, queue_frames)
 
 
 def _recorded_block(info: DatasetInfo, *, depth: bool) -> Mapping[str, Any]:
-    """Return what info.json says about the first such camera that was ever recorded."""
+    """Return what info.json says about the video of the first such camera that has one."""
     for key in info.video_keys:
         block: Mapping[str, Any] = info.features[key].get("info") or {}
         if (key in info.depth_keys) == depth and "video.codec" in block:
