@@ -153,7 +153,7 @@ def uneven(picture: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_different_shapes_are_refused(workers: int) -> None:
-    """Samples of one batch must be alike; the message says which were found."""
+    """All samples of a batch must be alike; the message says which were found."""
     loader = open_loader(open_stream(image_transforms=uneven), 8, num_workers=workers)
 
     with pytest.raises(SelectionError, match=r"(47, 64).*(48, 64).*resize.*sample of episode \d"):
