@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +79,11 @@ def create_writer(
     _check_free(root)
     staging = StagingFolder(root)
     cure = "Choose another folder, or free some space."
-    with writing("a new dataset", root, cure=cure):
-        lock = WriterLock(staging.path)
-    try:
+    with _lock(staging, cure=cure) as lock:
         with writing("a new dataset", root, cure=cure):
             staging.clean()
             write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
         return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
-    except BaseException:
-        lock.drop()
-        raise
 
 
 def resume_writer(
@@ -111,9 +107,7 @@ def resume_writer(
         )
     staging = StagingFolder(root)
     cure = "Free some space, then resume again."
-    with writing("the lock", root, cure=cure):
-        lock = WriterLock(staging.path)
-    try:
+    with _lock(staging, cure=cure) as lock:
         with writing("the saved episodes", root, cure=cure):
             finish_publishing(staging)
             set_bad_aside(staging)
@@ -122,6 +116,15 @@ def resume_writer(
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
         check_cameras(meta.info, options.encoder, options.depth_encoder)
         return DatasetWriter(meta, staging, lock, options)
+
+
+@contextmanager
+def _lock(staging: StagingFolder, *, cure: str) -> Iterator[WriterLock]:
+    """Lock a dataset for a writer that is made in the block; an error there unlocks it again."""
+    with writing("the lock", staging.root, cure=cure):
+        lock = WriterLock(staging.path)
+    try:
+        yield lock
     except BaseException:
         lock.drop()
         raise
