@@ -158,7 +158,7 @@ def test_programs_end_without_a_word(workers: int) -> None:
 
 
 def test_a_daemon_threads_loop_ends_with_the_program_without_a_word() -> None:
-    """The workers are ended under its hands, and it does not complain."""
+    """The program's end ends the workers; the thread that uses them prints no error."""
     run("""
 loaders = [open_loader(1) for _ in range(4)]
 def loop(loader):
@@ -171,7 +171,7 @@ time.sleep(2)
 
 
 def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
-    """The user's traceback is all there is to see."""
+    """The program prints the user's traceback and nothing else."""
     program = start("loader = open_loader(2)\nfor batch in loader: raise RuntimeError('mine')")
     _, errors = program.communicate(timeout=30)
 
@@ -304,7 +304,7 @@ def test_few_files_may_be_open(many_files: Path, workers: int) -> None:
 
 
 def test_address_space_may_be_limited() -> None:
-    """A limit on virtual memory is no obstacle."""
+    """A loader works under a limit on virtual memory."""
     if shutil.which("prlimit") is None:
         lacking("PRLIMIT", "this test needs the command prlimit (Debian package util-linux)")
     limited = ["prlimit", f"--as={8 << 30}", sys.executable, "-c"]

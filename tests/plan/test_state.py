@@ -112,7 +112,7 @@ def test_what_is_no_state_is_refused(change: dict[str, Any], message: str) -> No
 
 
 def test_a_missing_key_is_named() -> None:
-    """Half a state is no state."""
+    """A state with missing keys is refused."""
     values = state_here()
     del values["lanes"]
 

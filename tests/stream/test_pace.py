@@ -35,7 +35,7 @@ def test_decoding_that_has_caught_up_keeps_the_margin_or_the_head(
 def test_decoding_that_begins_at_the_entry_is_never_behind_the_head(
     pace: Pace, jump: int, passed: int
 ) -> None:
-    """In long GOPs a picture by itself is dear, so the head never overtakes decoding."""
+    """In long GOPs a picture by itself costs much, so the head never overtakes decoding."""
     head = pace.entry + jump
     at_entry = Pace(pace.entry, pace.margin, behind=pace.margin)
 
@@ -47,7 +47,7 @@ def test_decoding_that_begins_at_the_entry_is_never_behind_the_head(
 def test_decoding_waits_for_a_whole_portion_unless_the_head_needs_less(
     ahead: int, head: int, goal: int
 ) -> None:
-    """A few frames short of the goal is no reason to decode; a delivered frame is."""
+    """Decoding waits until a portion is missing, or a frame before the head is."""
     is_short = goal - ahead < PORTION_FRAMES
     is_needed = ahead < head <= goal
 
