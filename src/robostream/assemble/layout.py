@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.spec import SampleSpec
 from robostream.assemble.windows import Offsets
 from robostream.meta import (
     DepthCoding,
-    LeRobotDatasetMetadata,
     decoded_bytes,
     image_shape,
     is_depth,
@@ -59,22 +59,21 @@ class SampleLayout:
     """How the samples of one recipe lie in a batch.
 
     Args:
-        meta: The dataset.
-        spec: What a sample holds.
+        dataset: The dataset.
         pictures: (channels, height, width) by camera, where it is not as info.json declares.
         transformed: What the user's transform makes of a camera: shape and dtype by key.
     """
 
     def __init__(
         self,
-        meta: LeRobotDatasetMetadata,
-        spec: SampleSpec,
+        dataset: OpenedDataset,
         *,
         pictures: Mapping[str, tuple[int, int, int]] | None = None,
         transformed: Mapping[str, ArrayLayout] | None = None,
     ) -> None:
-        self.meta = meta
-        self.spec = spec
+        self.dataset = dataset
+        self.meta = dataset.meta
+        self.spec = dataset.spec
         self._pictures = dict(pictures or {})
         self._transformed = dict(transformed or {})
 
@@ -88,7 +87,7 @@ class SampleLayout:
     def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
         """Return the layout with what the user's transform makes of cameras."""
         pictures = self._pictures
-        return SampleLayout(self.meta, self.spec, pictures=pictures, transformed=transformed)
+        return SampleLayout(self.dataset, pictures=pictures, transformed=transformed)
 
     @property
     def nbytes(self) -> int:

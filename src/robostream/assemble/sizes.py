@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
-from robostream.assemble.episode import index_folder, picture_numbers
+from robostream.assemble.episode import find_pictures
+from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
-from robostream.assemble.spec import SampleSpec
 from robostream.decode import FileRun, PyavBackend, VideoFile, VideoFiles, plan_runs
 from robostream.errors import DatasetError
-from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 
 logger = logging.getLogger(__name__)
@@ -25,31 +22,28 @@ _TRIES = 3
 _said: set[tuple[str, str]] = set()
 
 
-def find_shapes(
-    meta: LeRobotDatasetMetadata, spec: SampleSpec, episodes: Iterable[int]
-) -> dict[str, Shape]:
+def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
     """Return (channels, height, width) of each camera's pictures.
 
-    They are looked up in the first of the episodes. What cannot be read there is taken as declared:
-    whoever needs it will say what is wrong.
+    They are looked up in the first selected episode. What cannot be read there is taken as
+    declared: whoever needs it will say what is wrong.
     """
-    files = VideoFiles(
-        lambda file: open_source(meta.location, file), max_files=1, index_folder=index_folder(meta)
-    )
-    first = [int(episode) for episode in islice(episodes, _TRIES)]
+    spec = dataset.spec
+    files = VideoFiles(dataset.open_file, max_files=1, index_folder=dataset.index_folder)
+    first = [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
     shapes: dict[str, Shape] = {}
     for key in spec.cameras:
         for episode in first:
             try:
                 if key in spec.videos:
-                    shapes[key] = _video_shape(meta, spec, files, episode, key)
+                    shapes[key] = _video_shape(dataset, files, episode, key)
                 else:
-                    shapes[key] = _stored_shape(meta, episode, key)
+                    shapes[key] = _stored_shape(dataset, episode, key)
                 break
             except (DatasetError, OSError) as error:
                 logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
     for key, shape in shapes.items():
-        note_shape(meta, key, shape)
+        note_shape(dataset.meta, key, shape)
     return shapes
 
 
@@ -82,21 +76,18 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     )
 
 
-def _video_shape(
-    meta: LeRobotDatasetMetadata, spec: SampleSpec, files: VideoFiles, episode: int, key: str
-) -> Shape:
-    file = files.get(meta.get_video_file_path(episode, key).as_posix())
-    numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
-    return video_shape(file, int(numbers[0]), meta.features[key])
+def _video_shape(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> Shape:
+    file, numbers = find_pictures(dataset, files, episode, key)
+    return video_shape(file, int(numbers[0]), dataset.meta.features[key])
 
 
-def _stored_shape(meta: LeRobotDatasetMetadata, episode: int, key: str) -> Shape:
-    reader = RowReader(meta, [key])
+def _stored_shape(dataset: OpenedDataset, episode: int, key: str) -> Shape:
+    reader = RowReader(dataset, [key])
     try:
         encoded = reader.read(episode).object_at(key, 0)
     finally:
         reader.close()
-    channels, _, _ = image_shape(meta.features[key])
-    where = f"{meta.location.url}: {key}, episode {episode}, frame 0"
+    channels, _, _ = image_shape(dataset.meta.features[key])
+    where = f"{dataset.files.url}: {key}, episode {episode}, frame 0"
     _, height, width = read_picture(encoded, where=where, channels=channels).shape
     return channels, height, width

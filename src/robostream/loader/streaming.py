@@ -15,27 +15,24 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from robostream import config
 from robostream.assemble import (
+    Address,
+    Choice,
     EpisodeFilter,
     FrameSelection,
     ImageTransforms,
     SampleLayout,
-    make_spec,
-    select_episodes,
+    open_dataset,
 )
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.options import (
-    check_options,
-    choose_lanes,
-    warn_of_ignored,
-)
+from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.place import Place
 from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator, SampleShare
-from robostream.meta import Features, LeRobotDatasetMetadata, as_location
+from robostream.meta import Features
 from robostream.plan import (
     Cursor,
     Cut,
@@ -144,24 +141,22 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         )
         check_options(streaming=streaming, video_decode_device=video_decode_device)
         self.repo_id = repo_id
-        self.meta = LeRobotDatasetMetadata(
-            repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
+        self._dataset = open_dataset(
+            Address(
+                repo_id, root, revision, data_files_root, force_cache_sync, token, storage_options
+            ),
+            Choice(
+                episodes=episodes,
+                episode_filter=episode_filter,
+                camera_keys=camera_keys,
+                delta_timestamps=delta_timestamps,
+                tolerance_s=tolerance_s,
+                return_uint8=return_uint8,
+                depth_output_unit=depth_output_unit,
+                image_transforms=image_transforms,
+            ),
         )
-        self.meta.ensure_readable()
-        self.meta.rescale_depth_stats(depth_output_unit)
-        if data_files_root is not None:
-            self.meta.location = as_location(data_files_root, storage_options)
-        chosen = select_episodes(self.meta, episodes, episode_filter)
-        self._selection = FrameSelection(self.meta, chosen)
-        self._spec = make_spec(
-            self.meta,
-            camera_keys=camera_keys,
-            delta_timestamps=delta_timestamps,
-            tolerance_s=tolerance_s,
-            return_uint8=return_uint8,
-            depth_output_unit=depth_output_unit,
-            image_transforms=image_transforms,
-        )
+        self.meta = self._dataset.meta
         self.rank = discover_rank(rank, world_size)
         self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
@@ -173,6 +168,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self._read_by_loader = False
         self._bad_episodes = BadEpisodes(on_bad_episode)
         self._place = Place()
+
+    @property
+    def _selection(self) -> FrameSelection:
+        return self._dataset.selection
 
     @property
     def root(self) -> Path | str:
@@ -216,18 +215,12 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     @functools.cached_property
     def layout(self) -> SampleLayout:
         """How samples lie in a batch. For robostream itself."""
-        return lay_out(self.meta, self._spec, self._selection)
+        return lay_out(self._dataset)
 
     def fit_out(self, num_workers: int) -> Outfit:
         """Return what each of this rank's workers is given. For robostream itself."""
-        return fit_out(
-            self.layout,
-            self._selection,
-            self.plan(self._place.cursor.epoch),
-            self._cut,
-            self._limits,
-            num_workers=num_workers,
-        )
+        plan = self.plan(self._place.cursor.epoch)
+        return fit_out(self.layout, plan, self._cut, self._limits, num_workers=num_workers)
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""

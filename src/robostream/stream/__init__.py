@@ -9,7 +9,6 @@ reel.py          one camera's pictures of an episode that one lane delivers, and
 frame_store.py   decoded pictures kept from decoding to their last delivery
 shared_frames.py decoded pictures of a whole selection, kept once for all processes
 projector.py     decodes the pictures of reels and draws them into batches
-row_shelf.py     rows of the episodes at hand
 augment.py       the user's image transform, and the random numbers it draws
 worker.py        what one process holds open
 delivery.py      the parts of one iterator's batches that one process builds
@@ -21,7 +20,6 @@ from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
 from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
-from robostream.stream.row_shelf import RowShelf
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
 
@@ -34,7 +32,6 @@ __all__ = [
     "PORTION_FRAMES",
     "Pace",
     "PrivateStore",
-    "RowShelf",
     "SharedFrames",
     "SharedShape",
     "StepShare",

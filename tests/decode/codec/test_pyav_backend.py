@@ -14,7 +14,7 @@ import pytest
 
 from robostream.decode import FileRun, FrameEngine, FrameIndex, PyavBackend, build_index, plan_runs
 from robostream.errors import VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
 
 ClipMaker = Callable[[str], Clip]

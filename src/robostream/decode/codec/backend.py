@@ -11,7 +11,7 @@ import av
 
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
-from robostream.fetch import ByteRange, ByteSource, coalesce
+from robostream.storage import ByteRange, ByteSource, coalesce
 
 # Packets of other tracks, such as sound, may lie in between. Up to so many bytes of them, one read
 # that includes them costs less than two reads.

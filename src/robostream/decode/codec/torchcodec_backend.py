@@ -9,7 +9,6 @@ their times.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,9 +18,8 @@ import numpy as np
 from robostream.decode.codec.backend import FileRun
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import FrameIndex
-from robostream.decode.index.source_file import SourceFile
 from robostream.errors import MissingExtraError, VideoFileError
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource, Recent, SourceFile
 
 _OPEN_DECODERS = 16
 # So many frames are asked for at a time, so that the RGB of a long GOP is not in memory at once.
@@ -39,7 +37,7 @@ class TorchcodecBackend:
                 "torchcodec", "torchcodec", "decoding with torchcodec"
             ) from error
         self._decoder_type: Any = VideoDecoder
-        self._decoders: OrderedDict[str, Any] = OrderedDict()
+        self._decoders: Recent[str, Any] = Recent(_OPEN_DECODERS)
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs."""
@@ -75,12 +73,9 @@ class TorchcodecBackend:
                 yield number, _as_frame(picture)
 
     def _decoder(self, source: ByteSource, index: FrameIndex) -> Any:
-        decoder = self._decoders.pop(index.file, None)
+        decoder = self._decoders.get(index.file)
         if decoder is None:
-            decoder = self._open(source, index)
-        self._decoders[index.file] = decoder
-        if len(self._decoders) > _OPEN_DECODERS:
-            self._decoders.popitem(last=False)
+            decoder = self._decoders.put(index.file, self._open(source, index))
         return decoder
 
     def _open(self, source: ByteSource, index: FrameIndex) -> Any:
