@@ -103,8 +103,8 @@ class Rehearsal:
 def has_caught_up(tour: Tour, work: LaneWork, head: int) -> bool:
     """Return whether a lane has gone so far that all it delivers was decoded ahead."""
     lane, _ = tour.plan.lane(work._number)
-    entry = head_of_lane(lane, first_place(tour, work._number))
-    return work._is_conveyor and head >= entry + 5 * lane.window
+    first_head = head_of_lane(lane, first_place(tour, work._number))
+    return work._is_conveyor and head >= first_head + 5 * lane.window
 
 
 @given(tour=tours(), num_workers=st.integers(1, 4), gop=st.sampled_from([2, 40]))
@@ -158,11 +158,11 @@ def test_a_retired_piece_is_not_opened_again() -> None:
     """A retired piece has no reels, also when it is asked for again."""
     rehearsal = Rehearsal(long_tour(start=0), Duties(0, 1, 2))
     work = rehearsal.lanes[0]
-    piece = work.piece_at(work._entry)
+    piece = work.piece_at(work._first_head)
     opened = len(rehearsal.reels)
     assert set(piece.reels) <= set(work.reels())
     work.retire(piece)
 
-    assert work.piece_at(work._entry) is piece
+    assert work.piece_at(work._first_head) is piece
     assert piece.reels == []
     assert len(rehearsal.reels) == opened

@@ -15,7 +15,7 @@ def test_the_goal_never_moves_back(
     pace: Pace, jump: int, passed: int, more: tuple[int, int]
 ) -> None:
     """The further the head is, and the more frames have left, the further decoding should be."""
-    head = pace.entry + jump
+    head = pace.first_head + jump
 
     assert pace.goal(head, passed) <= pace.goal(head + more[0], passed + more[1])
 
@@ -26,21 +26,21 @@ def test_decoding_that_has_caught_up_keeps_the_margin_or_the_head(
 ) -> None:
     """Once twice what it was behind has left, the goal is a margin before an even pace."""
     passed += 2 * pace.behind
-    head = pace.entry + jump
+    head = pace.first_head + jump
 
-    assert pace.goal(head, passed) == max(head, pace.entry + passed + pace.margin)
+    assert pace.goal(head, passed) == max(head, pace.first_head + passed + pace.margin)
 
 
 @given(pace=paces, jump=counts, passed=counts)
-def test_decoding_that_begins_at_the_entry_is_never_behind_the_head(
+def test_decoding_that_begins_at_the_first_head_is_never_behind_the_head(
     pace: Pace, jump: int, passed: int
 ) -> None:
     """In long GOPs a picture by itself costs much, so the head never overtakes decoding."""
-    head = pace.entry + jump
-    at_entry = Pace(pace.entry, pace.margin, behind=pace.margin)
+    head = pace.first_head + jump
+    at_head = Pace(pace.first_head, pace.margin, behind=pace.margin)
 
-    assert at_entry.goal(head, passed) >= head
-    assert at_entry.goal(pace.entry, 0) == pace.entry
+    assert at_head.goal(head, passed) >= head
+    assert at_head.goal(pace.first_head, 0) == pace.first_head
 
 
 @given(ahead=counts, head=counts, goal=counts)

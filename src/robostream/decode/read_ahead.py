@@ -8,7 +8,6 @@ first frame is still kept from an earlier read, the rest of that GOP.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ from robostream.config import STRETCH_FRAMES
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.video_files import VideoFile
+from robostream.storage import Recent
 
 # A file counts as read in order once so many reads in a row began at most so many frames after the
 # read before them.
@@ -42,7 +42,7 @@ class ReadingOrder:
     """Notices which files are read in order; remembers a few files. For one thread."""
 
     def __init__(self) -> None:
-        self._trails: OrderedDict[str, _Trail] = OrderedDict()
+        self._trails: Recent[str, _Trail] = Recent(_REMEMBERED_FILES)
 
     def follows(self, file: str, first: int) -> bool:
         """Return whether a read that begins at frame `first` continues reading in order."""
@@ -51,11 +51,9 @@ class ReadingOrder:
 
     def note(self, file: str, first: int, stop: int) -> None:
         """Note that a read has decoded frames of [first, stop)."""
-        trail = self._trails.pop(file, None)
+        trail = self._trails.get(file)
         reads = 0 if trail is None else _reads_in_order(trail, first)
-        self._trails[file] = _Trail(first, stop, reads)
-        if len(self._trails) > _REMEMBERED_FILES:
-            self._trails.popitem(last=False)
+        self._trails.put(file, _Trail(first, stop, reads))
 
 
 def frames_to_decode(

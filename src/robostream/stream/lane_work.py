@@ -102,8 +102,8 @@ class LaneWork:
         self._block = self._lane.length if tour.plan.shuffle else BLOCK_FRAMES
         self._end = self._lane.entry + self._lane.length + self._lane.window
         self._pieces: dict[tuple[int, int], Piece] = {}
-        self._entry = head_of_lane(self._lane, first_place(tour, number))
-        self._ahead = self._entry
+        self._first_head = head_of_lane(self._lane, first_place(tour, number))
+        self._ahead = self._first_head
         if tour.plan.shuffle:
             self._ahead -= self._lane.window + stagger % PORTION_FRAMES
         self._samples = 0
@@ -168,11 +168,11 @@ class LaneWork:
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether decoding is within a window of the entry.
+        """Whether decoding is within a window of the first head.
 
         Of the pictures there, some leave only at the end of the epoch.
         """
-        return self._ahead < self._entry + self._lane.window
+        return self._ahead < self._first_head + self._lane.window
 
     @property
     def window_steps(self) -> int:
@@ -191,16 +191,16 @@ class LaneWork:
 
         When an iterator begins, nothing is decoded yet, and the pictures of every frame that falls
         due have to be. Decoding ahead at the same time would be twice the work. So decoding along
-        the line begins a window behind the entry and catches up.
+        the line begins a window behind the first head and catches up.
 
-        In long GOPs it begins at the entry: there, one picture by itself costs as much as all
+        In long GOPs it begins at the first head: there, one picture by itself costs as much as all
         pictures before it in its GOP.
         """
         margin = margin_frames(self._lane.window)
-        if any(is_long(reel) for reel in self.piece_at(self._entry).reels):
-            self._ahead = self._entry
-            return Pace(self._entry, margin, behind=margin)
-        return Pace(self._entry, margin, behind=margin + self._lane.window)
+        if any(is_long(reel) for reel in self.piece_at(self._first_head).reels):
+            self._ahead = self._first_head
+            return Pace(self._first_head, margin, behind=margin)
+        return Pace(self._first_head, margin, behind=margin + self._lane.window)
 
     def retire(self, piece: Piece) -> None:
         """Forget the reels of a piece whose pictures are all delivered."""
@@ -229,8 +229,8 @@ class LaneWork:
         return Piece(episode, origin, first, stop, reels)
 
     def _is_behind(self, stop: int) -> bool:
-        """Return whether a piece that ends before `stop` lies in the window behind the entry."""
-        behind = (self._entry - stop) % self._lane.length
+        """Return whether a piece that ends at `stop` lies in the window behind the first head."""
+        behind = (self._first_head - stop) % self._lane.length
         return self._is_conveyor and behind < self._lane.window
 
     def _is_delivered(self, positions: Ints) -> npt.NDArray[np.bool_]:

@@ -31,14 +31,14 @@ class Pace:
     where the margin was too small.
 
     Attributes:
-        entry: The head of the lane when the iterator began.
+        first_head: The head of the lane when the iterator began.
         margin: How many frames decoding keeps before an evenly moving head.
         behind: How many frames short of that decoding begins; it catches up while frames leave.
-            Where it begins before the entry (`behind > margin`), the head may be past it until it
-            has caught up: the pictures in between are decoded when they fall due.
+            Where it begins before the first head (`behind > margin`), the head may be past it until
+            it has caught up: the pictures in between are decoded when they fall due.
     """
 
-    entry: int
+    first_head: int
     margin: int
     behind: int
 
@@ -50,9 +50,9 @@ class Pace:
             passed: How many frames have left the lane since the iterator began.
         """
         # Frames of quarantined episodes leave without being counted, but the head moves on.
-        passed = max(passed, head - self.entry - self.margin)
+        passed = max(passed, head - self.first_head - self.margin)
         lag = max(0, self.behind - passed // _CATCH_UP)
-        goal = self.entry + passed + self.margin - lag
+        goal = self.first_head + passed + self.margin - lag
         is_catching_up = lag > 0 and self.behind > self.margin
         return goal if is_catching_up else max(goal, head)
 

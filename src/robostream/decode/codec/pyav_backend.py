@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from robostream.decode.codec.packets import begins_afresh, carries_parameters, r
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
 from robostream.errors import VideoFileError
+from robostream.storage import Recent
 
 # Contexts that are kept for the next run. Each camera may have an encoder set-up of its own.
 _IDLE_CONTEXTS = 8
@@ -27,7 +27,7 @@ class PyavBackend:
     """
 
     def __init__(self) -> None:
-        self._idle: OrderedDict[CodecConfig, av.VideoCodecContext] = OrderedDict()
+        self._idle: Recent[CodecConfig, av.VideoCodecContext] = Recent(_IDLE_CONTEXTS)
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs, one after the other."""
@@ -57,14 +57,13 @@ class PyavBackend:
 
     def _take(self, config: CodecConfig) -> av.VideoCodecContext:
         # A context in use is not in the list, so one whose run fails is not used again.
-        context = self._idle.pop(config, None)
+        context = self._idle.get(config)
+        self._idle.forget(config)
         return _open(config) if context is None else context
 
     def _give_back(self, config: CodecConfig, context: av.VideoCodecContext) -> None:
         context.flush_buffers()
-        self._idle[config] = context
-        if len(self._idle) > _IDLE_CONTEXTS:
-            self._idle.popitem(last=False)
+        self._idle.put(config, context)
 
 
 def _open(config: CodecConfig) -> av.VideoCodecContext:
