@@ -32,24 +32,27 @@ SEED = 42
 # LeRobot's default: any frame further than this from the wanted time is an error.
 TOLERANCE_S = 1e-4
 
-# RAM for the rows of episodes at hand: per process of a map-style dataset, per rank of a stream.
+# RAM for the rows of episodes in use: per process of a map-style dataset, per rank of a stream.
 ROW_CACHE_BYTES = 512 * 1024**2
-# RAM for decoded frames of a map-style dataset, per process: there is no plan to foresee with.
+# RAM for decoded frames of a map-style dataset, per process. Nobody knows which frames such a
+# dataset is asked for next, so it keeps those that were used last.
 MAP_FRAME_CACHE_BYTES = 256 * 1024**2
-# Video files whose index is kept at hand, per process; fewer where fewer files may be open.
+# Video files kept open with their index, per process; fewer where the system allows fewer.
 VIDEO_DECODER_CACHE_SIZE = 1024
-# Frames decoded in one go when frames are read in order; whole GOPs.
+# When frames are read in order, this many are decoded at a time, and then to the end of their GOP.
 STRETCH_FRAMES = 32
-# Batches, and samples, built ahead of the one being consumed.
+# How far worker processes build ahead of the consumer: so many batches, and at least so many
+# samples.
 PREFETCH_BATCHES = 4
 PREFETCH_SAMPLES = 256
-# Batches a consumer may hold before it is given copies.
+# Batches a consumer may hold at a time; beyond that, it gets copies of batches.
 HELD_BATCHES = 3
-# Memory to build batches ahead in; large batches are built fewer ahead, but at least two.
+# Memory for batches that are built ahead. Of large batches fewer are built ahead, but at least two.
 BATCH_MEMORY_BYTES = 1024**3
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
-# Memory per process of decoders that wait in the middle of a long GOP; pictures each one holds.
+# Memory per process for decoders that wait in the middle of a long GOP, and how many pictures each
+# of them is taken to hold.
 DECODER_BYTES = 1024**3
 PICTURES_PER_DECODER = 6
 
@@ -87,7 +90,7 @@ DEPTH_SHIFT_M = 3.5
 MIN_HEVC_WIDTH_PX = 64
 # Images waiting for one camera's encoder; a full queue makes add_frame wait.
 ENCODER_QUEUE_FRAMES = 30
-# An encoder that works on one image, or on what it held back, for longer than this is given up.
+# An encoder that takes longer than this for one image, or to finish a video, counts as stalled.
 ENCODER_STALL_S = 60.0
 # Where a recording keeps its episodes until finalize(), inside the dataset's folder.
 STAGING_FOLDER = ".recording"
@@ -129,8 +132,8 @@ def parse_bytes(size: float | str) -> int:
 def whole_number(value: object, name: str, least: int) -> int:
     """Return the whole number that was given for the argument `name`, as a Python int.
 
-    Python's and numpy's integers are taken. True and 3.0 are refused, because where a number is
-    asked for they are more often a mistake than meant.
+    Python's and numpy's integers are taken. True and 3.0 are refused, because they are more often
+    given by mistake than on purpose.
     """
     if _is_whole(value) and value >= least:
         return int(value)
@@ -139,7 +142,7 @@ def whole_number(value: object, name: str, least: int) -> int:
 
 def whole_numbers(values: object, name: str) -> list[int]:
     """Return the whole numbers of a list, an array or anything else to iterate over."""
-    # Arrays and tensors turn into Python numbers much faster at once than one by one.
+    # tolist() turns a whole array into Python numbers much faster than a loop over its elements.
     plain = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(plain, str | bytes) or not isinstance(plain, Iterable):
         raise SelectionError(f"want {name} as a list of whole numbers, [0, 3], got {values!r}")
@@ -188,7 +191,7 @@ def index_home() -> Path:
 
 
 def bench_home() -> Path:
-    """Return the folder of datasets that benchmarks made, beside that of indices."""
+    """Return the folder of datasets made for benchmarks; it lies beside that of the indices."""
     return _robostream_home() / "bench"
 
 
@@ -253,5 +256,5 @@ def _cache_home() -> str:
 
 
 def quiet_encoders() -> None:
-    """Keep SVT-AV1 from printing a page per video; a set `SVT_LOG` is left as it is."""
+    """Keep SVT-AV1 from printing a page per video, unless the user has set `SVT_LOG`."""
     os.environ.setdefault("SVT_LOG", "1")

@@ -4,7 +4,7 @@
 RobostreamError
 ├── DatasetError                        the dataset is not what the format says
 │   ├── MetadataError                   meta/ is missing, broken or contradicts itself
-│   ├── CompatibilityError              a codebase_version this reader does not speak
+│   ├── CompatibilityError              a codebase_version this reader cannot read
 │   │   ├── BackwardCompatibilityError
 │   │   └── ForwardCompatibilityError
 │   ├── DataFileError                   Parquet missing, truncated, or not matching meta/
@@ -22,12 +22,13 @@ RobostreamError
 ├── FrameError                          a frame given to the writer is of the wrong shape
 ├── WriteError                          writing failed; what was saved before is intact
 │   └── EncoderStalledError             a video encoder stopped answering
-├── StateError                          a state of another dataset, selection or plan
+├── StateError                          a saved state that belongs to other data or another order
 ├── ModeError                           reading while writing, or the reverse
 ├── WorkerError                         a loader's worker process died
 └── MissingExtraError                   an optional dependency is not installed
 
-Most are also the built-in error people catch (ValueError, OSError, ImportError).
+Most of them are also one of Python's own errors, so that code that catches ValueError, OSError or
+ImportError catches them too.
 A message says what was wanted, what was found, where, and what to do.
 """
 
@@ -47,15 +48,15 @@ class MetadataError(DatasetError, ValueError):
 
 
 class CompatibilityError(DatasetError):
-    """The dataset has a codebase_version this reader does not speak."""
+    """The dataset has a codebase_version this reader cannot read."""
 
 
 class BackwardCompatibilityError(CompatibilityError):
-    """The dataset is older than the format this reader speaks."""
+    """The dataset has an older format than this reader can read."""
 
 
 class ForwardCompatibilityError(CompatibilityError):
-    """The dataset is newer than the format this reader speaks."""
+    """The dataset has a newer format than this reader can read."""
 
 
 class DataFileError(DatasetError, ValueError):
@@ -119,7 +120,7 @@ class EncoderStalledError(WriteError):
 
 
 class StateError(RobostreamError, ValueError):
-    """A state does not belong to this dataset, selection or plan."""
+    """A saved state belongs to another dataset, selection of episodes, or order."""
 
 
 class ModeError(RobostreamError, RuntimeError):
@@ -131,7 +132,13 @@ class WorkerError(RobostreamError, RuntimeError):
 
 
 class MissingExtraError(RobostreamError, ImportError):
-    """An optional dependency is not installed; `extra` is that of robostream's which brings it."""
+    """An optional dependency is not installed.
+
+    Args:
+        package: The package that is missing.
+        extra: The extra of robostream that installs it; None where no extra does.
+        purpose: What needs the package.
+    """
 
     def __init__(self, package: str, extra: str | None, purpose: str) -> None:
         install = package if extra is None else f"'robostream[{extra}]'"

@@ -25,14 +25,14 @@ def main(path: Path, folder: Path, copies: int) -> None:
     content = path.read_bytes()
     pictures = reference(path)[1]
     index = build_index(LocalSource(path))
-    first, last = int(index.positions.min()), int((index.positions + index.sizes).max())
+    first, last = int(index.byte_offsets.min()), int((index.byte_offsets + index.sizes).max())
     rng = np.random.default_rng(0)
     for number in range(copies):
         damaged = bytearray(content)
         kind = ("flip pictures", "flip heads", "flip index", "zero", "cut")[number % 5]
         at = int(rng.integers(first, last))
         if kind == "flip heads":
-            at = int(rng.choice(index.positions)) + int(rng.integers(5))
+            at = int(rng.choice(index.byte_offsets)) + int(rng.integers(5))
         if kind in ("flip pictures", "flip heads"):
             damaged[at] ^= 1 << int(rng.integers(8))
         elif kind == "flip index":
@@ -89,8 +89,8 @@ def depends_on(engine: FrameEngine, file: str, frame: int, at: int) -> bool:
     index = engine.index(file)
     start = int(index.starts[index.gops_of(np.array([frame]))[0]])
     stop = int(index.packets_of(np.array([frame]))[0]) + 1
-    ends = index.positions[start:stop] + index.sizes[start:stop]
-    return bool(np.any((ends > at) & (index.positions[start:stop] < at + 200)))
+    ends = index.byte_offsets[start:stop] + index.sizes[start:stop]
+    return bool(np.any((ends > at) & (index.byte_offsets[start:stop] < at + 200)))
 
 
 if __name__ == "__main__":

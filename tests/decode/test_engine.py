@@ -46,7 +46,7 @@ def damaged_copy(clip: Clip, path: Path, packet: int) -> Path:
     with local_engine() as engine:
         index = engine.index(clip.file)
     content = bytearray(clip.path.read_bytes())
-    at, size = int(index.positions[packet]), int(index.sizes[packet])
+    at, size = int(index.byte_offsets[packet]), int(index.sizes[packet])
     content[at : at + size] = bytes(size)
     path.write_bytes(content)
     return path
@@ -136,7 +136,7 @@ def test_pictures_of_several_sizes_share_a_small_budget(clip: ClipMaker) -> None
 
 
 def test_a_size_that_comes_late_gets_all_the_room(clip: ClipMaker) -> None:
-    """What was read before, and is not any more, makes way for pictures of another size."""
+    """Pictures that are not read any more are dropped for pictures of another size."""
     first, second = clip("h264_g2"), clip("odd_width")
     budget = 60 * 96 * 64 * 3 // 2
     with local_engine(store_bytes=budget) as engine:
@@ -195,7 +195,7 @@ def test_cameras_read_in_order_side_by_side_do_not_evict_each_other(clip: ClipMa
 
 
 def test_windows_read_in_order_decode_about_once(clip: ClipMaker) -> None:
-    """So it is with windows that reach ahead and back."""
+    """Windows that reach ahead and back are read in order too, and decode hardly more."""
     video = clip("av1_g2")
     offsets = np.array([-9, 0, 12])
     with local_engine(store_bytes=10**8) as engine:

@@ -70,7 +70,7 @@ def test_steps_may_leave_frames_out(clip: ClipMaker, step: int) -> None:
 
 
 def test_steps_back_or_too_far_are_no_order(clip: ClipMaker) -> None:
-    """Nor is the same frame again and again, where nothing is kept."""
+    """Reading back, or the same frame again and again, is not reading in order."""
     file = opened(clip("h264_g250"))
     order, recent = ReadingOrder(), RecentFrames(10**8)
     for frames in (range(100, 0, -1), range(0, 250, 9), [5] * 20):
@@ -90,7 +90,7 @@ def test_few_files_are_remembered() -> None:
 
 
 def test_a_gop_is_completed_on_the_second_visit(clip: ClipMaker) -> None:
-    """Once its first frame is there from an earlier visit, the rest is decoded in one go."""
+    """If the first frame of a GOP is kept from an earlier read, the rest is decoded at once."""
     file = opened(clip("h264_bframes"))
     order, recent = ReadingOrder(), RecentFrames(10**8)
     first = int(file.index.start_frames[1])

@@ -76,7 +76,7 @@ def test_a_budget_below_one_frame_keeps_none(budget: int) -> None:
 
 
 def test_a_picture_larger_than_the_budget_evicts_nothing() -> None:
-    """It could not get in whatever went."""
+    """A picture larger than the budget has no room even in an empty store."""
     recent = RecentFrames(2 * SMALL.nbytes)
     put(recent, "a", 0)
 

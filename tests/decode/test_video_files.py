@@ -46,7 +46,7 @@ def test_it_is_a_least_recently_used_cache(clip: ClipMaker, names: list[str], ca
 
 
 def test_a_file_is_opened_and_indexed_once(clip: ClipMaker) -> None:
-    """While it is held, everybody gets the same."""
+    """As long as a file is held open, every call returns the same object."""
     opened: list[str] = []
 
     def open_source(name: str) -> LocalSource:
@@ -115,6 +115,6 @@ def test_a_folder_that_cannot_be_written_is_said_once(
 
 
 def test_room_for_no_file_is_refused() -> None:
-    """A cache that may hold nothing is a mistake."""
+    """A limit of 0 open files is refused."""
     with pytest.raises(ValueError, match="max_files=0"):
         VideoFiles(LocalSource, max_files=0)

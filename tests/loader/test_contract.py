@@ -86,7 +86,7 @@ def test_iter_fixes_the_place_at_that_moment(reader: Reader) -> None:
 
 
 def test_an_epoch_left_early_is_followed_by_the_next(reader: Reader) -> None:
-    """Leaving is not resuming."""
+    """After an epoch was left early, the next iterator begins the next epoch."""
     take(reader, 5)
     assert place(reader) == (0, 5)
     assert take(reader, 5) == EPOCHS[1][:5]
@@ -108,7 +108,7 @@ def test_a_second_iterator_disturbs_none(reader: Reader) -> None:
 
 
 def test_two_iterators_begun_together_deliver_the_same(reader: Reader) -> None:
-    """Neither has delivered when the other begins."""
+    """When the second one begins, the first has not delivered yet, so the place has not moved."""
     pairs = zip(iter(reader), iter(reader), strict=True)
 
     assert [(a["index"].item(), b["index"].item()) for a, b in pairs] == [
@@ -146,7 +146,7 @@ def test_an_unused_iterator_uses_no_state_up(reader: Reader) -> None:
 
 
 def test_a_state_loaded_in_a_loop_is_for_the_next(reader: Reader) -> None:
-    """A living iterator goes on; the next one begins at the state."""
+    """An iterator that has begun goes on; the next one begins at the loaded state."""
     iterator = iter(reader)
     take(iterator, 5)
     reader.load_state_dict(state_at(3, 7))
@@ -156,7 +156,7 @@ def test_a_state_loaded_in_a_loop_is_for_the_next(reader: Reader) -> None:
 
 
 def test_a_loaded_state_left_early_is_followed_by_the_next_epoch(reader: Reader) -> None:
-    """It was gone on from, so it is used up."""
+    """An iterator has delivered from the state, so the state is used up."""
     reader.load_state_dict(state_at(1, 20))
     take(reader, 1)
 
@@ -164,7 +164,7 @@ def test_a_loaded_state_left_early_is_followed_by_the_next_epoch(reader: Reader)
 
 
 def test_set_epoch_begins_there(reader: Reader) -> None:
-    """Forwards, backwards, twice the same."""
+    """set_epoch may go forwards, backwards, or name the same epoch twice."""
     for epoch in (3, 0, 0, 1):
         reader.set_epoch(epoch)
         assert place(reader) == (epoch, 0)

@@ -32,8 +32,8 @@ def test_a_used_stream_pickles_small_and_works_elsewhere() -> None:
 @pytest.mark.parametrize(
     "name", ["buffer_size", "rng", "max_num_shards", "video_prefetch_workers", "decode_threads"]
 )
-def test_the_references_idle_arguments_warn(name: str) -> None:
-    """They are accepted, and said to be ignored."""
+def test_arguments_that_do_nothing_warn(name: str) -> None:
+    """Arguments of other loaders are accepted, with a warning that says that they are ignored."""
     with pytest.warns(DeprecationWarning, match=f"{name} is ignored"):
         blind_stream(**{name: 4})
 

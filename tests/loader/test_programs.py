@@ -14,6 +14,7 @@ import pytest
 
 from tests.loader.programs import HEAD, is_alive, run, start, wait_until
 from tests.loader.streams import AV1
+from tests.servers.required import lacking
 
 FRAMES = "assert frames(loader) == list(range(62))\n"
 
@@ -180,7 +181,7 @@ def test_programs_end_without_a_word(workers: int) -> None:
 
 
 def test_a_daemon_threads_loop_ends_with_the_program_without_a_word() -> None:
-    """The workers are ended under its hands, and it does not complain."""
+    """The program's end ends the workers; the thread that uses them prints no error."""
     run("""
 loaders = [open_loader(1) for _ in range(4)]
 def loop(loader):
@@ -193,7 +194,7 @@ time.sleep(2)
 
 
 def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
-    """The user's traceback is all there is to see."""
+    """The program prints the user's traceback and nothing else."""
     program = start("loader = open_loader(2)\nfor batch in loader: raise RuntimeError('mine')")
     _, errors = program.communicate(timeout=30)
 
@@ -325,8 +326,9 @@ def test_few_files_may_be_open(many_files: Path, workers: int) -> None:
     run(code + "assert frames(loader) == list(range(n))", root=many_files, python=limited)
 
 
-@pytest.mark.skipif(shutil.which("prlimit") is None, reason="needs prlimit")
 def test_address_space_may_be_limited() -> None:
-    """A limit on virtual memory is no obstacle."""
+    """A loader works under a limit on virtual memory."""
+    if shutil.which("prlimit") is None:
+        lacking("PRLIMIT", "this test needs the command prlimit (Debian package util-linux)")
     limited = ["prlimit", f"--as={8 << 30}", sys.executable, "-c"]
     run("loader = open_loader(2, camera_keys=None)\n" + FRAMES, python=limited)

@@ -35,7 +35,7 @@ def test_given_numbers_win(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torchruns_variables_come_before_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RANK and WORLD_SIZE first, then SLURM's; half a pair counts for nothing."""
+    """RANK and WORLD_SIZE come first, then SLURM's; if one of a pair is not set, it is ignored."""
     monkeypatch.setenv("SLURM_PROCID", "5")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "6")
     assert discover_rank() == Rank(5, 6, "SLURM_PROCID and SLURM_STEP_NUM_TASKS")
@@ -111,6 +111,6 @@ def test_lanes_that_cost_locality_are_warned_of(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         assert choose_lanes(48, 100, 5, shuffle=True) == 48
 
-    assert "lanes=240 would divide" in caplog.text
+    assert "lanes=240 can be shared evenly" in caplog.text
     with pytest.raises(SelectionError, match="lanes must be 1 or more"):
         choose_lanes(0, 100, 1, shuffle=True)

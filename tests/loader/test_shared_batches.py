@@ -64,7 +64,7 @@ def test_what_is_held_is_not_written_again(hold: str, workers: int) -> None:
 
 
 def test_a_tensor_handed_to_another_thread_is_not_written_again() -> None:
-    """The last to hold it may be any thread."""
+    """A slot is freed also if another thread drops the last tensor."""
     loader = open_loader(open_stream(), 2, num_workers=2)
     wrong: list[int] = []
 
@@ -175,7 +175,7 @@ def test_a_loop_inside_a_loop_delivers_both() -> None:
 
 @pytest.mark.parametrize("prefetch_factor", [1, 40, 400])
 def test_any_number_of_batches_ahead(prefetch_factor: int) -> None:
-    """More messages than a socket holds do not stop anybody."""
+    """If a socket is full, neither the consumer nor a worker stops."""
     loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=prefetch_factor)
     live = [iter(loader) for _ in range(4)]
     time.sleep(0.2)

@@ -85,7 +85,7 @@ def test_a_killed_worker_is_told_at_once_and_replaced(when: str) -> None:
 
 
 def test_all_iterators_are_told_of_a_death() -> None:
-    """An iterator that meets the death second hears the same reason."""
+    """Two iterators that meet a dead worker raise the same error."""
     loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=1)
     first, second = iter(loader), iter(loader)
     next(first), next(second)

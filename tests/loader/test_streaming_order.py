@@ -122,7 +122,7 @@ def test_a_plain_data_loader_delivers_exactly_once(workers: int, persistent: boo
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("consumed", [1, 4, 9])
 def test_a_plain_data_loader_resumes_by_batches(workers: int, consumed: int) -> None:
-    """The reference's state, with as many workers, goes on with the next batch."""
+    """A state that counts batches, loaded with as many workers, goes on with the next batch."""
     loader = DataLoader(blind_stream(), batch_size=5, num_workers=workers)
     expected = indices(loader)
     stream = blind_stream()
@@ -157,7 +157,7 @@ def test_the_state_of_a_stream_read_by_workers_is_refused() -> None:
 
 
 def test_a_batch_larger_than_the_dataset_with_drop_last_is_refused() -> None:
-    """An epoch of nothing is an error at once."""
+    """A selection without frames is an error at once."""
     with pytest.raises(SelectionError, match="nothing would ever be delivered"):
         open_loader(blind_stream(), 63, drop_last=True)
 

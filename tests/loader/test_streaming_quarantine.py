@@ -110,7 +110,7 @@ def test_one_damaged_picture_sets_its_episode_aside_and_no_other(
 
 def damage_a_packet(path: Path, frame: int) -> None:
     """Give the first unit of a frame's packet a type that means nothing."""
-    at = int(build_index(LocalSource(path)).positions[frame])
+    at = int(build_index(LocalSource(path)).byte_offsets[frame])
     content = bytearray(path.read_bytes())
     content[at] = content[at] & ~0x78 | 9 << 3
     path.write_bytes(content)
@@ -157,7 +157,7 @@ def order_of(dataset: LeRobotDataset, plan: EpochPlan) -> list[int]:
 def test_iterators_that_meet_a_bad_episode_one_after_the_other(
     broken: tuple[Path, list[int]], workers: int
 ) -> None:
-    """The second goes on too, although the episode is on the list since it began."""
+    """The second iterator goes on too, although the first has set the same episode aside since."""
     root, bad = broken
     loader = loader_of(root, 0, 1, 4, workers)
     first, second = iter(loader), iter(loader)
@@ -188,7 +188,7 @@ def test_runs_that_know_the_list_agree_on_every_topology(broken: tuple[Path, lis
 
 
 def test_a_dataset_of_bad_episodes_only_is_an_error(broken: tuple[Path, list[int]]) -> None:
-    """With nothing healthy left there is nothing to go on with."""
+    """If all episodes are quarantined, that is an error."""
     root, bad = broken
     stream = open_stream(root, episodes=bad, on_bad_episode="quarantine")
 

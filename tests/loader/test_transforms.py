@@ -58,7 +58,7 @@ def test_augmentation_is_the_same_for_any_workers_and_after_a_resume(
 
 
 def test_augmentation_differs_from_epoch_to_epoch(expected: dict[int, torch.Tensor]) -> None:
-    """The same frame is not augmented the same way for ever."""
+    """A frame is augmented in another way in each epoch."""
     same = [torch.equal(expected[index], expected[100 + index]) for index in range(62)]
 
     assert sum(same) < 20
@@ -66,7 +66,7 @@ def test_augmentation_differs_from_epoch_to_epoch(expected: dict[int, torch.Tens
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_consumers_own_generators_are_left_alone(workers: int) -> None:
-    """Loading draws no number the training would have drawn."""
+    """Loading does not change the random numbers that the training draws."""
 
     def draw() -> tuple[float, float, float]:
         return random.random(), float(np.random.rand()), torch.rand(()).item()
@@ -153,7 +153,7 @@ def uneven(picture: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_different_shapes_are_refused(workers: int) -> None:
-    """Samples of one batch must be alike; the message says which were found."""
+    """All samples of a batch must be alike; the message says which were found."""
     loader = open_loader(open_stream(image_transforms=uneven), 8, num_workers=workers)
 
     with pytest.raises(SelectionError, match=r"(47, 64).*(48, 64).*resize.*sample of episode \d"):
@@ -161,7 +161,7 @@ def test_different_shapes_are_refused(workers: int) -> None:
 
 
 def test_what_returns_no_tensor_is_refused_at_once() -> None:
-    """The first try, on a black picture, tells."""
+    """When a loader is made, the transform is tried on a black picture."""
     with pytest.raises(SelectionError, match="must return a tensor, got str"):
         open_loader(open_stream(image_transforms=lambda picture: "text"), 8)
 
@@ -185,7 +185,7 @@ def test_an_error_of_a_transform_keeps_its_type(workers: int) -> None:
 
 
 def test_an_error_that_does_not_come_back_is_raised() -> None:
-    """A transform that failed once has failed, also if it would work the second time."""
+    """An error of a transform is raised; the transform is not tried a second time."""
     calls: list[int] = []
 
     def fail_once(picture: torch.Tensor) -> torch.Tensor:

@@ -38,6 +38,12 @@ def global_step(plan: EpochPlan, cut: Cut, position: int, step: int) -> list[lis
     return ranks
 
 
+def whole_epoch(plan: EpochPlan, cut: Cut) -> list[list[list[Pair]]]:
+    """What each rank delivers in each step of an epoch."""
+    steps = steps_left(cut, plan.num_frames, 0)
+    return [global_step(plan, cut, 0, step) for step in range(steps)]
+
+
 @given(lengths=LENGTHS, settings=SETTINGS, world_size=WORLD_SIZES, batch_size=BATCH_SIZES)
 def test_ranks_share_the_epoch_exactly(
     lengths: list[int], settings: dict[str, Any], world_size: int, batch_size: int
@@ -45,8 +51,7 @@ def test_ranks_share_the_epoch_exactly(
     """P1: over all ranks every frame comes once, and the tail repeats the first few, in order."""
     plan = make_plan(lengths, settings)
     cut = Cut(0, world_size, batch_size, drop_last=False)
-    steps = steps_left(cut, plan.num_frames, 0)
-    batches = [global_step(plan, cut, 0, step) for step in range(steps)]
+    batches = whole_epoch(plan, cut)
     delivered = sorted(pair for step in batches for rank in step for pair in rank)
     whole = pairs(plan, 0, plan.num_frames)
     repeats = -plan.num_frames % world_size
@@ -64,8 +69,7 @@ def test_drop_last_leaves_out_the_tail(
     """With drop_last all batches are full, and what is missing is the end of the order."""
     plan = make_plan(lengths, settings)
     cut = Cut(0, world_size, batch_size, drop_last=True)
-    steps = steps_left(cut, plan.num_frames, 0)
-    batches = [global_step(plan, cut, 0, step) for step in range(steps)]
+    batches = whole_epoch(plan, cut)
     dropped = dropped_frames(cut, plan.num_frames, 0)
     delivered = sorted(pair for step in batches for rank in step for pair in rank)
 

@@ -70,7 +70,7 @@ def test_long_slices_are_cut_into_stretches(monkeypatch: pytest.MonkeyPatch) -> 
 
 @given(lane=LANES, data=st.data())
 def test_what_is_exchanged_makes_up_the_difference(lane: Lane, data: st.DataObject) -> None:
-    """Frames gone between two turns = frames passed + gone early - missing, at the two ends."""
+    """Frames that left between two turns = frames passed + left early - missing, at both ends."""
     place = data.draw(st.integers(0, lane.length))
     counted = np.zeros(lane.length, dtype=int)
     for sign, turn in ((1, lane.entry + place), (-1, lane.entry)):
@@ -84,7 +84,7 @@ def test_what_is_exchanged_makes_up_the_difference(lane: Lane, data: st.DataObje
 
 
 def test_a_window_of_one_keeps_the_order() -> None:
-    """No delay, no shuffle."""
+    """With a window of one frame, frames are not delayed and leave in order."""
     assert slice_lane(Lane(key=3, length=50, window=1, entry=0), 0, 50).tolist() == list(range(50))
 
 
@@ -102,7 +102,7 @@ def test_a_window_of_the_whole_lane_is_a_uniform_shuffle() -> None:
 
 
 def test_a_frame_stays_within_its_window() -> None:
-    """Turn i holds a frame nearer than a window to i, so a pool is all that is ever open."""
+    """The frame of turn i is less than a window away from i, so only a pool of episodes is open."""
     lane = Lane(key=5, length=30_000, window=700, entry=0)
     off = np.abs(slice_lane(lane, 0, lane.length) - np.arange(lane.length))
 

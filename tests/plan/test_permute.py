@@ -43,7 +43,7 @@ def test_permute_visits_all_orders_alike() -> None:
 
 @pytest.mark.parametrize(("indices", "length"), [([5], 5), ([-1], 5), ([0], 0)])
 def test_indices_outside_are_refused(indices: list[int], length: int) -> None:
-    """What is not in [0, length) has no image."""
+    """An index outside of [0, length) is an error."""
     with pytest.raises(ValueError, match="want indices in"):
         permute(np.array(indices), length, 1)
 

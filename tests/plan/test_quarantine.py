@@ -50,7 +50,7 @@ def test_stand_ins_depend_on_the_position_alone(
 def test_receipts_count_the_stand_ins(
     plans: tuple[EpochPlan, EpochPlan], data: st.DataObject
 ) -> None:
-    """Runs that know the same list agree receipt for receipt."""
+    """Runs with the same list of quarantined episodes have the same receipts."""
     plan = plans[1]
     position = data.draw(st.integers(0, plan.num_frames))
 

@@ -47,6 +47,6 @@ def test_exchanged_frames_are_noticed() -> None:
 
 
 def test_receipts_are_written_as_sixteen_digits() -> None:
-    """Of any integer, modulo 2^64."""
+    """A receipt is formatted modulo 2^64, from any integer."""
     assert format_receipt(255) == "00000000000000ff"
     assert format_receipt(-1) == "f" * 16

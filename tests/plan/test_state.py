@@ -75,7 +75,7 @@ def test_the_state_is_a_few_plain_values() -> None:
         ({"selection": "0", "num_frames": 74}, r"selection.*; number of frames"),
         ({"position": 76}, "which is not in an epoch of 75 frames"),
         ({"epoch": -1}, "which is not in an epoch"),
-        ({"receipt": "0" * 16}, "the settings agree but not the order"),
+        ({"receipt": "0" * 16}, "the settings are those of the state, but the order is not"),
     ],
 )
 def test_a_state_of_another_order_is_refused(change: dict[str, Any], message: str) -> None:
@@ -112,7 +112,7 @@ def test_what_is_no_state_is_refused(change: dict[str, Any], message: str) -> No
 
 
 def test_a_missing_key_is_named() -> None:
-    """Half a state is no state."""
+    """A state with missing keys is refused."""
     values = state_here()
     del values["lanes"]
 

@@ -26,7 +26,7 @@ def no_file(num_frames: int = 1, *, gop: int = 2) -> VideoFile:
         pts=every,
         packets=None,
         frames=None,
-        positions=every,
+        byte_offsets=every,
         sizes=np.ones_like(every),
         starts=starts,
         start_frames=starts,

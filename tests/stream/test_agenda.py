@@ -60,7 +60,7 @@ def test_together_workers_build_the_batches_of_the_plan(
 
 @given(tour=tours())
 def test_extras_are_the_tail_and_what_is_quarantined(tour: Tour) -> None:
-    """Samples that complete the tail or stand in for others belong to no lane; all others do."""
+    """Samples that complete the tail or stand in for others are extras; all others have a lane."""
     unfiltered = tour.plan.replace(quarantined=())
     for share, batch in zip(
         walk_agenda(tour, lanes_of(tour)),

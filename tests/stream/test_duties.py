@@ -32,7 +32,7 @@ def test_every_part_has_one_owner(sizes: tuple[int, int], number: int) -> None:
 
 @given(sizes=workers_and_cameras, lanes=st.integers(0, 100))
 def test_loads_differ_by_at_most_one(sizes: tuple[int, int], lanes: int) -> None:
-    """However many lanes there are, no worker has two pairs, or two lanes' rows, more than one."""
+    """With any number of lanes, workers differ by at most one pair, and by one lane's rows."""
     workers = crew(*sizes)
     pairs = [sum(len(duties.cameras(lane)) for lane in range(lanes)) for duties in workers]
     rows = [sum(duties.owns_rows(lane) for lane in range(lanes)) for duties in workers]
@@ -43,7 +43,7 @@ def test_loads_differ_by_at_most_one(sizes: tuple[int, int], lanes: int) -> None
 
 @given(num_workers=st.integers(1, 12), num_cameras=st.integers(1, 7))
 def test_each_camera_is_spread_over_all_workers(num_workers: int, num_cameras: int) -> None:
-    """Over a full turn each worker meets each camera equally often: cameras may differ in cost."""
+    """After enough lanes each worker has each camera equally often: cameras may differ in cost."""
     lanes = num_workers // gcd(num_cameras, num_workers) * num_cameras
     met = Counter(
         (duties.worker, camera)

@@ -64,7 +64,7 @@ def test_the_pictures_delivered_soonest_stay(
 def test_nothing_gives_way_to_a_picture_delivered_later(
     reels: list[list[int]], room: int, now: int
 ) -> None:
-    """Whoever goes is due later than who comes; so what the current batch delivers stays."""
+    """A picture is dropped only for one due sooner; so those of the current batch stay."""
     clock = Clock()
     opened = [reel_of(steps, clock=clock) for steps in reels]
     store = PrivateStore(room * SMALL.nbytes)
@@ -83,7 +83,7 @@ def test_nothing_gives_way_to_a_picture_delivered_later(
 
 
 def test_a_released_slot_is_taken_next() -> None:
-    """So that no memory is touched beyond what is in use."""
+    """A slot that was used before is taken first, so that no fresh memory is touched."""
     reel = reel_of([3, 4, 5])
     store = PrivateStore(10 * SMALL.nbytes)
     put(store, reel, 0)
@@ -98,7 +98,7 @@ def test_a_released_slot_is_taken_next() -> None:
 
 
 def test_steps_that_are_over_do_not_protect() -> None:
-    """What is not delivered any more goes before anything that is."""
+    """Pictures that are not delivered any more are dropped first."""
     clock = Clock()
     reel = reel_of([1, 9, 8], clock=clock)
     store = PrivateStore(2 * SMALL.nbytes)
@@ -119,7 +119,7 @@ def fill(store: PrivateStore, clock: Clock, budget: int) -> Reel:
 
 
 def test_pictures_of_another_size_get_a_block() -> None:
-    """A size that comes late is let in at the cost of a block of those that filled the budget."""
+    """A new size gets slots when the budget is full: a block of other pictures is dropped."""
     clock = Clock()
     store = PrivateStore(8 << 20)
     small = fill(store, clock, 8 << 20)

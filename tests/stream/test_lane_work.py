@@ -21,7 +21,7 @@ WINDOWS = [(int(offsets.min()), int(offsets.max())) for offsets in OFFSETS]
 
 
 class Rehearsal:
-    """One worker's lanes, gone through as a delivery does, with nothing decoded."""
+    """Goes through one worker's lanes as a delivery does, but decodes nothing."""
 
     def __init__(self, tour: Tour, duties: Duties, *, gop: int = 2) -> None:
         self.tour = tour
@@ -103,8 +103,8 @@ class Rehearsal:
 def has_caught_up(tour: Tour, work: LaneWork, head: int) -> bool:
     """Return whether a lane has gone so far that all it delivers was decoded ahead."""
     lane, _ = tour.plan.lane(work._number)
-    entry = head_of_lane(lane, first_place(tour, work._number))
-    return work._is_conveyor and head >= entry + 5 * lane.window
+    first_head = head_of_lane(lane, first_place(tour, work._number))
+    return work._is_conveyor and head >= first_head + 5 * lane.window
 
 
 @given(tour=tours(), num_workers=st.integers(1, 4), gop=st.sampled_from([2, 40]))
@@ -143,7 +143,7 @@ def long_tour(*, start: int, shuffle: bool = True) -> Tour:
 @pytest.mark.parametrize("start", [0, 700], ids=["from the start", "resumed"])
 @pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "in order"])
 def test_most_pictures_are_decoded_ahead(gop: int, start: int, shuffle: bool) -> None:
-    """All but those of the first windows; and none that nobody wants, nor any of them twice."""
+    """All but those of the first windows are; and no picture that is not delivered."""
     rehearsal = Rehearsal(long_tour(start=start, shuffle=shuffle), Duties(0, 1, 2), gop=gop)
     wanted: set[tuple[Reel, int]] = set()
     rehearsal.run()
@@ -155,14 +155,14 @@ def test_most_pictures_are_decoded_ahead(gop: int, start: int, shuffle: bool) ->
 
 
 def test_a_retired_piece_is_not_opened_again() -> None:
-    """Its reels are gone; asked for again, it has none."""
+    """A retired piece has no reels, also when it is asked for again."""
     rehearsal = Rehearsal(long_tour(start=0), Duties(0, 1, 2))
     work = rehearsal.lanes[0]
-    piece = work.piece_at(work._entry)
+    piece = work.piece_at(work._first_head)
     opened = len(rehearsal.reels)
     assert set(piece.reels) <= set(work.reels())
     work.retire(piece)
 
-    assert work.piece_at(work._entry) is piece
+    assert work.piece_at(work._first_head) is piece
     assert piece.reels == []
     assert len(rehearsal.reels) == opened

@@ -117,7 +117,7 @@ def test_a_waiting_decoder_goes_on_where_it_stood(clip: ClipMaker) -> None:
 
 
 def test_a_closed_reel_holds_no_decoder_and_no_picture(clip: ClipMaker) -> None:
-    """Its slots and its decoder are there for others; others' pictures stay."""
+    """Other reels can use its slots and its decoder; their own pictures stay."""
     video = clip("h264_g250")
     order = list(range(len(video)))
     stage = Stage([video] * 2, [order] * 2, budget=10**8, max_decodings=2)

@@ -116,5 +116,5 @@ def test_missing_is_what_is_wanted_and_not_kept(
 
 @pytest.mark.parametrize(("gop", "expected"), [(2, False), (16, False), (17, True), (250, True)])
 def test_gops_of_more_than_16_frames_are_long(gop: int, expected: bool) -> None:
-    """On the average over the file."""
+    """GOPs count as long by their mean length in the file."""
     assert is_long(reel_of([0], file=no_file(17 * 250 * 16, gop=gop))) is expected

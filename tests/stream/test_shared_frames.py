@@ -129,7 +129,7 @@ def test_pictures_of_other_sizes_are_not_kept() -> None:
 
 
 def test_a_picture_is_seen_once_it_is_published() -> None:
-    """Before, its memory may hold half of it."""
+    """Until it is published, only half of a picture may be in its memory."""
     memory = new_memory(SHAPE)
     one, other = SharedFrames(memory, SHAPE), SharedFrames(memory, SHAPE)
     reel = episode_of(one, 0, 7)
@@ -194,7 +194,7 @@ def test_processes_see_each_others_pictures(clip: ClipMaker, tmp_path: Path) -> 
 
 
 def test_used_pictures_stay() -> None:
-    """The next epoch wants them again."""
+    """Shared pictures stay after their last delivery, for the next epoch."""
     frames = SharedFrames(new_memory(SHAPE), SHAPE)
     reel = episode_of(frames, 0, 3)
     put(frames, reel, 2, WIDE)

@@ -85,7 +85,7 @@ def record_until_step(root: Path, reports: int, step: int) -> None:
 
 
 def check_after_kill(root: Path, reported: int, kills: int) -> None:
-    """What is visible is whole; after a resume every reported episode is there.
+    """Files in the dataset are whole; after a resume every episode that was reported is there.
 
     Each kill may have hit between an episode's saving and its report.
     """

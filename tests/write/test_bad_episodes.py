@@ -176,7 +176,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 @pytest.mark.parametrize(("bad", "damage"), [(0, "record missing"), *((BAD, d) for d in DAMAGES)])
 def test_a_damaged_episode_costs_no_other(tmp_path: Path, damage: str, bad: int) -> None:
-    """Whatever of an episode cannot be read, the others come into the dataset as ever."""
+    """Whichever part of an episode cannot be read, the others come into the dataset."""
     harm, reason = DAMAGES[damage]
     root = tmp_path / "a"
     good = saved_recording(root, bad=bad)
@@ -192,7 +192,7 @@ def test_a_damaged_episode_costs_no_other(tmp_path: Path, damage: str, bad: int)
 
 
 def test_several_bad_episodes_are_kept_under_names_of_their_own(tmp_path: Path) -> None:
-    """Also when a later recording has a bad episode of the same number."""
+    """They have different names, also if two recordings have a bad episode of the same number."""
     root = tmp_path / "a"
     writer = quick_writer(root)
     record(writer, [2, 3, 1])
@@ -234,7 +234,7 @@ def test_a_dataset_that_has_episodes_grows_by_the_good_ones(tmp_path: Path) -> N
 
 
 def test_a_record_that_is_lost_after_joining_is_told(tmp_path: Path) -> None:
-    """Nobody can tell then which rows and pictures are the episode's, so nothing is changed."""
+    """Then the episode's rows and pictures cannot be told from others', so nothing is changed."""
     root = tmp_path / "a"
     saved_recording(root, video_files_size_in_mb=0.001, data_files_size_in_mb=0.001)
     path = root / f".recording/episode-{BAD:06d}/episode.json"
@@ -249,7 +249,7 @@ def test_a_record_that_is_lost_after_joining_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone_is_no_bad_episode(tmp_path: Path) -> None:
-    """A gap in the numbers is told: whoever removed the folder may bring it back."""
+    """A gap in the numbers is an error, so that the missing folder can be brought back."""
     root = tmp_path / "a"
     saved_recording(root)
     folder = root / f".recording/episode-{BAD:06d}"

@@ -61,7 +61,7 @@ def test_a_stuck_encoder_is_an_error_when_images_are_added() -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_stuck_encoder_is_an_error_when_the_episode_is_saved() -> None:
-    """The same while the encoder finishes."""
+    """A stalled encoder is an error also while it finishes the video."""
     sink = StuckSink(sticks_at=10)
     camera = CameraThread("front", sink, queue_frames=2)  # type: ignore[arg-type]
     camera.put(IMAGE)

@@ -70,7 +70,7 @@ def test_rows_that_do_not_fit_can_be_saved_again(tmp_path: Path) -> None:
         ):
             writer.save_episode()
         assert writer.num_episodes == 0
-        with pytest.raises(WriteError, match="takes no more frames"):
+        with pytest.raises(WriteError, match="no more frames can be added"):
             writer.add_frame({"x": values[0], "task": "wait"})
         writer.save_episode()
 

@@ -29,7 +29,7 @@ sys.stdin.read()
 
 
 def test_two_writers_of_one_process_are_told_apart(tmp_path: Path) -> None:
-    """The message says that the holder is this very process; after finalize() the way is free."""
+    """The message says that this process has the lock; after finalize() it is free."""
     first = quick_writer(tmp_path / "a")
     with pytest.raises(WriteError, match=rf"this process \(process {os.getpid()} on .*already"):
         resume_writer(tmp_path / "a")
@@ -40,7 +40,7 @@ def test_two_writers_of_one_process_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_writer_of_another_process_is_named(tmp_path: Path) -> None:
-    """The message has its process and machine; when that process ends, the way is free."""
+    """The message names process and machine of the lock, which is free when that process ends."""
     quick_writer(tmp_path / "a").finalize()
     command = [sys.executable, "-c", HOLD, str(tmp_path / "a/.recording")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:

@@ -20,7 +20,7 @@ def test_the_default_features_come_last() -> None:
 
 
 def test_a_camera_of_one_channel_is_marked_as_depth() -> None:
-    """Readers go by the mark, whoever forgets to set it."""
+    """Readers need the mark, so it is set even if the user forgot it."""
     entry = {**CAMERA, "shape": (4, 6, 1)}
     features = {"a": entry, "b": {**entry, "info": {"is_depth_map": False}}}
     marked = features_to_record(features, use_videos=False)

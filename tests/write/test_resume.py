@@ -156,7 +156,7 @@ def test_a_codec_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """Videos converted from elsewhere may have a codec no encoder here makes: one must be given."""
     root = copy_of("h264_bframes", tmp_path)
     edit_info(root, lambda info: info["features"][TOP]["info"].update({"video.codec": "vp9"}))
-    with pytest.raises(ValueError, match="Give the encoder to resume with"):
+    with pytest.raises(ValueError, match="Pass the encoder to resume with"):
         resume_writer(root)
     resume_writer(root, encoder=QUICK).finalize()
 

@@ -2,8 +2,9 @@
 """A full node, simulated: who owns what, and which share of their time workers use.
 
 The slowest worker sets the pace of a rank, because a batch needs every worker's part. A worker's
-work for a batch is the pictures it decodes ahead for it (in whole steps of its lanes) and those it
-draws; it may work at most so many batches ahead of the slowest.
+work for a batch is the pictures that it decodes ahead meanwhile (a portion of a lane at a time) and
+those that it draws. It may be a few batches ahead of the slowest worker, but no more than the
+loader builds ahead.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from robostream import config
 from robostream.bench.environment import machine
 from robostream.bench.table import format_table
 from robostream.plan import Cut, EpochPlan, default_lanes, rank_lanes
-from robostream.stream import STEP_FRAMES, Duties, Tour, margin_frames, walk_agenda
+from robostream.stream import (
+    PORTION_FRAMES,
+    Duties,
+    Pace,
+    Tour,
+    is_portion_due,
+    margin_frames,
+    walk_agenda,
+)
 
 _BATCH_SIZE = 32
 _STEPS = 400
@@ -70,7 +79,7 @@ def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[floa
     """Return a worker's work for each of the first steps, in pictures."""
     cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
     margin = margin_frames(tour.plan.window)
-    first: dict[int, int] = {}
+    paces: dict[int, Pace] = {}
     ahead: dict[int, int] = {}
     passed: Counter[int] = Counter()
     work = []
@@ -81,11 +90,12 @@ def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[floa
         for at, head in zip(share.lanes, share.heads, strict=True):
             if not cameras[at]:
                 continue
-            first.setdefault(at, head)
+            # The steady state: what an epoch's first windows cost is not simulated.
+            pace = paces.setdefault(at, Pace(head, margin, behind=0))
             passed[at] += 1
-            goal = max(head, first[at] + passed[at] + margin)
-            reached = ahead.setdefault(at, goal - len(ahead) % STEP_FRAMES)
-            if head > reached or goal >= reached + STEP_FRAMES:
+            goal = pace.goal(head, passed[at])
+            reached = ahead.setdefault(at, goal - len(ahead) % PORTION_FRAMES)
+            if is_portion_due(reached, head, goal):
                 ahead[at] = goal
                 total += cameras[at] * (goal - reached) * (1 - _DRAWING)
             total += cameras[at] * _DRAWING

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: workers that build batches in memory they share with their consumer. No torch.
+"""Worker processes, which build batches in memory they share with the consumer. No torch.
+
+The consumer is the process that iterates over a loader.
 
 channel.py        messages and file descriptors between two processes
 shared_memory.py  memory several processes map, and objects whose arrays lie in it
@@ -8,9 +10,9 @@ messages.py       what the consumer and its workers say to each other
 station.py        one worker's work for all live iterators
 program.py        the program of a worker process
 start.py          starting and ending worker processes
-turns.py          whose turn it is, where iterators share a crew
-crew.py           the worker processes of one loader, seen from their consumer
-home.py           the same work done in the consumer's own process
+turns.py          one thread at a time, where several iterators use one crew
+crew.py           the worker processes of one loader, as the consumer uses them
+home.py           the same work done in the consumer's own process, without workers
 """
 
 from robostream.crew.batch_memory import BatchFormat, format_batch

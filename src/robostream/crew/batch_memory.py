@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from robostream.assemble import ArrayLayout
 
-# Vector instructions like arrays to begin at multiples of this, and copies to whole pages.
+# Arrays begin at whole pages: vector instructions and copies are fast there.
 _ALIGN_BYTES = 4096
 
 ByteArray = npt.NDArray[np.uint8]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between two processes: pickled objects and file descriptors over a Unix socket.
 
-The socket keeps messages whole: one is sent or not sent, received or not received, whatever
-interrupts the process. A message too large for it travels as memory of its own.
+The socket sends and receives whole messages only, whatever interrupts the process. A message too
+large for the socket is written to shared memory, and only its descriptor is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import cloudpickle
 
 from robostream.crew.shared_memory import create_memory, map_memory
 
-# More than this goes into memory of its own; far below what a socket takes at once.
+# Larger messages are sent as shared memory. A socket could take much more than this at once.
 _INLINE_BYTES = 16 * 1024
 _MAX_FDS = 8
 _INLINE, _APART = b"\0", b"\1"
@@ -29,7 +29,7 @@ class ChannelClosed(ConnectionError):
 
 
 def encode(message: object) -> bytes:
-    """Return a message as bytes; classes of a script or a notebook travel whole."""
+    """Return a message as bytes; classes that a script or a notebook defines are copied whole."""
     try:
         return pickle.dumps(message, protocol=5)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -47,12 +47,12 @@ class Channel:
 
     @staticmethod
     def pair() -> tuple[Channel, socket.socket]:
-        """Return one end, and the other to hand to another process."""
+        """Return a channel, and the socket at its other end, to hand to another process."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return Channel(ours), theirs
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait on."""
+        """Return the descriptor of the socket, to wait on with `select`."""
         return self._fd
 
     def send(self, payload: bytes, fds: Sequence[int] = ()) -> bool:
@@ -70,15 +70,15 @@ class Channel:
             os.close(apart)
 
     def is_ready(self, timeout_s: float) -> bool:
-        """Return whether a message, or the end of the channel, is there within a time. Blocks."""
+        """Wait up to a time; return whether a message, or the channel's end, has come. Blocks."""
         return self._wait(select.POLLIN, timeout_s)
 
     def has_room(self, timeout_s: float) -> bool:
-        """Return whether there is room for a message within a time. Blocks."""
+        """Wait up to a time; return whether the socket takes a message now. Blocks."""
         return self._wait(select.POLLOUT, timeout_s)
 
     def receive(self) -> tuple[Any, list[int]]:
-        """Return the message that is there and the descriptors that came with it."""
+        """Return the next message, which must have come already, and its descriptors."""
         try:
             content, fds, _, _ = socket.recv_fds(
                 self._socket, 1 + _INLINE_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC
@@ -96,7 +96,7 @@ class Channel:
             os.close(apart)
 
     def close(self) -> None:
-        """Close this end; the other process sees it."""
+        """Close this end; the other process notices."""
         self._socket.close()
 
     def _send(self, content: bytes, fds: Sequence[int]) -> bool:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A crew: the worker processes of one loader, seen from their consumer.
+"""A crew: the worker processes of one loader, as the consumer uses them.
 
-Workers are fresh interpreters, not forks: they hold no lock, no thread and no GPU of the consumer,
-and do not run its script again. They end when their end of the channel closes, however the consumer
-ends.
+Workers are fresh interpreters, not forks: they inherit no lock, thread or GPU of the consumer, and
+do not run its script again. A worker ends when the consumer's end of its channel is closed, and so
+in whatever way the consumer ends.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ from robostream.stream import Texts, Tour
 
 CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
 _INTERRUPTED = (
-    "the workers of this iterator were ended when an interrupt came in the middle of a message; "
-    "call iter(loader) again"
+    "the workers of this iterator were ended, because an interrupt came while a message was sent "
+    "to them; call iter(loader) again"
 )
-# A process that has closed its channel is gone within this time.
+# A worker that has closed its channel has ended within this time.
 _DYING_S = 0.5
-# A worker that takes no message may itself wait for the consumer to take one.
+# A worker whose channel is full may itself be waiting for the consumer to take a message. So the
+# consumer does that for so long, and then tries again to send.
 _RETRY_S = 0.01
 
 
@@ -43,8 +44,8 @@ class Crew:
 
     Args:
         num_workers: How many processes.
-        fds: Descriptors of the packed recipe, the batches, the counters and, if they are kept for
-            all, the decoded pictures.
+        fds: Descriptors of the packed recipe, the batches, the counters and, if all workers share
+            them, the decoded pictures.
     """
 
     def __init__(self, num_workers: int, fds: list[int]) -> None:
@@ -59,7 +60,8 @@ class Crew:
         self._next_tour = 0
         self._built: dict[int, dict[int, tuple[int, Texts]]] = {}
         self._failed: dict[int, Failed] = {}
-        # Iterators that were ended, with the workers that have not said yet that they know.
+        # For each iterator that was ended: how many workers have not confirmed it yet, and what to
+        # call when all have.
         self._ending: dict[int, tuple[int, Callable[[], None]]] = {}
         with self._whole():
             for worker in range(num_workers):
@@ -71,7 +73,7 @@ class Crew:
 
     @property
     def is_usable(self) -> bool:
-        """Whether this process may use it: it made it, and it was not closed."""
+        """Whether this process made it and nobody has closed it."""
         return self._finalizer.alive and self._turns.is_own_process
 
     @property
@@ -98,9 +100,9 @@ class Crew:
             self._tell(Assign(tour, step, slot))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        """Let the workers forget an iterator; `on_idle` is called once none writes to its slots.
+        """Let the workers close an iterator; `on_idle` is called once none writes to its slots.
 
-        May be called anywhere, also by the garbage collector.
+        Any thread may call this at any moment, the garbage collector too.
         """
         self._turns.end(tour, on_idle, self._end)
 
@@ -113,8 +115,8 @@ class Crew:
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
         """Return a batch's texts once all workers have built it. Blocks.
 
-        Returns what went wrong if a worker could not build it or an earlier one, and None if the
-        time is over (0 waits for ever).
+        Returns a `Failed` if a worker could not build it or an earlier one, and None if it did not
+        come within `timeout_s` (0 waits for ever).
         """
         until = time.monotonic() + timeout_s if timeout_s else None
         with self._turns.turn(self._end):
@@ -132,7 +134,7 @@ class Crew:
                     return None
 
     def close(self) -> None:
-        """End all workers. Blocks until they are gone."""
+        """End all workers. Blocks until they have ended."""
         self._finalizer()
 
     def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
@@ -144,9 +146,9 @@ class Crew:
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """Close the crew if the block is left in its middle: workers would know different things.
+        """Close the crew if the block raises: some workers may have got a message, others not.
 
-        That is where Ctrl-C hardly ever hits; it mostly comes while the consumer waits.
+        An interrupt hardly ever comes in such a block; mostly it comes while the consumer waits.
         """
         if not self._finalizer.alive:
             raise self._closed()
@@ -169,7 +171,7 @@ class Crew:
             raise self._death(worker) from error
 
     def _listen(self, timeout_s: float | None) -> bool:
-        """Take the messages that are there, at least one; return False if the time is over."""
+        """Wait for messages and take those that have come; return False if none came in time."""
         if not self._finalizer.alive:
             raise self._closed()
         ready = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -210,23 +212,24 @@ class Crew:
     def _closed(self) -> WorkerError:
         if threading.current_thread() is not threading.main_thread():
             while not threading.main_thread().is_alive():
-                # The interpreter ends and has ended the workers; so it will this daemon thread.
+                # The interpreter is ending: it has ended the workers and will end this daemon
+                # thread too, so no error is raised in it.
                 time.sleep(1)
         return WorkerError(self._why_closed)
 
     def _death(self, worker: int) -> WorkerError:
         if not self._finalizer.alive:
             return self._closed()
-        trace = self._last_words(self._channels[worker])
+        trace = self._sent_trace(self._channels[worker])
         if trace is not None:
             return self._stop(f"{self._name(worker)} failed:\n{trace}")
         try:
             code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
-            return self._stop(f"{self._name(worker)} closed its channel")
+            return self._stop(f"{self._name(worker)} closed its channel but has not ended")
         if code >= 0:
             return self._stop(
-                f"{self._name(worker)} ended with exit code {code}. What it printed says why."
+                f"{self._name(worker)} ended with exit code {code}. Look at what it printed."
             )
         names = {number.value: number.name for number in signal.Signals}
         return self._stop(
@@ -235,10 +238,12 @@ class Crew:
         )
 
     @staticmethod
-    def _last_words(channel: Channel) -> str | None:
-        """Return what a worker that is gone said last, if it said why."""
+    def _sent_trace(channel: Channel) -> str | None:
+        """Return the traceback that a worker sent before it ended, if it sent one."""
         failures = 0
-        while failures < 2:  # the first may only say that it left messages of ours unread
+        # The first failure may only mean that the worker left messages of ours unread. Messages
+        # that it sent can be read after it.
+        while failures < 2:
             try:
                 message, _ = channel.receive()
             except ChannelClosed:
@@ -252,7 +257,7 @@ class Crew:
         return f"loader worker {worker} of {len(self._workers)} (pid {self._workers[worker].pid})"
 
     def _stop(self, why: str) -> WorkerError:
-        """End all workers at once; return the error that says why."""
+        """Kill all workers; return the error that says why."""
         self._close(why)
         return WorkerError(why)
 

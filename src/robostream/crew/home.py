@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A crew of nobody: the consumer builds its batches itself, when it asks for them."""
+"""A crew without workers: the consumer builds each batch itself when it asks for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robostream.stream import Texts, Tour
 
 
 class HomeCrew:
-    """Does in this process what a `Crew` lets others do. Threads take turns."""
+    """Does in this process what a `Crew` lets worker processes do. Threads take turns."""
 
     def __init__(self, station: Station) -> None:
         self._station = station
@@ -24,7 +24,7 @@ class HomeCrew:
 
     @property
     def is_usable(self) -> bool:
-        """Whether this process may use it: it made it, and it was not closed."""
+        """Whether this process made it and nobody has closed it."""
         return not self._closed and self._turns.is_own_process
 
     @property
@@ -48,7 +48,7 @@ class HomeCrew:
             self._station.assign(Assign(tour, step, slot))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        """Forget an iterator; `on_idle` is called once its slots are free."""
+        """Close an iterator; `on_idle` is called once its slots are free."""
         self._turns.end(tour, on_idle, self._end)
 
     def settle(self) -> None:
@@ -63,7 +63,7 @@ class HomeCrew:
             try:
                 done = self._station.build(tour)
             except BaseException:
-                # Ctrl-C in the middle of decoding: what is half done is not gone on with.
+                # Ctrl-C came in the middle of a batch. A half-built batch is not continued.
                 self._closed = True
                 raise
         if isinstance(done, Failed):
@@ -72,7 +72,7 @@ class HomeCrew:
         return done.texts
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all iterators and files."""
         if self.is_usable:
             self._closed = True
             self._station.close()

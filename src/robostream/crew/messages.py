@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the consumer and its workers say to each other."""
+"""The messages between the consumer and its workers. `tour` is always an iterator's number."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from robostream.stream import Budgets, SharedShape
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What all workers of a crew are told once; its arrays are shared.
+    """What all workers of a crew are told when they start; they share its arrays.
 
     Attributes:
         layout: How samples lie in a batch.
         batches: How batches lie in their slots.
         budgets: What each worker may use.
-        shared: Where decoded pictures lie that are kept for all; None if they are not.
+        shared: Where decoded pictures lie that all workers share; None if each keeps its own.
     """
 
     layout: SampleLayout
@@ -31,7 +31,11 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who a worker is. With it come the recipe, the batches, the counters and kept pictures."""
+    """Which worker the receiver is.
+
+    The descriptors of the recipe, the batches, the counters and, if they are shared, the decoded
+    pictures come with it.
+    """
 
     worker: int
     num_workers: int
@@ -39,7 +43,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An iterator begins, at `start` of an epoch whose plan comes with the message."""
+    """An iterator begins at position `start`; the descriptor of its epoch's plan comes with it."""
 
     tour: int
     cut: Cut
@@ -48,7 +52,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Slot `slot` is batch `step` of an iterator."""
+    """Batch `step` of an iterator is to be built in slot `slot`."""
 
     tour: int
     step: int
@@ -64,7 +68,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker has let go of an iterator and writes to none of its slots any more."""
+    """A worker has closed an iterator and writes to none of its slots any more."""
 
     tour: int
 
@@ -88,8 +92,8 @@ class Failed:
         episode: The episode of the sample that could not be built.
         frame: Its frame.
         position: Its position in the epoch.
-        error: The error, or a text in place of one that cannot travel.
-        trace: Where in a worker process it happened; empty in the consumer's own.
+        error: The error; a RuntimeError with its text if it cannot be pickled.
+        trace: The traceback in the worker process; empty if the consumer built the batch itself.
     """
 
     tour: int
@@ -103,6 +107,6 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """A worker cannot go on at all; where it happened."""
+    """A worker ends because of an error outside of building; `trace` is the traceback."""
 
     trace: str

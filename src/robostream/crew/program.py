@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a worker process: takes messages, builds batches, and ends with its consumer."""
+"""The program of a worker process: it takes messages, builds batches and ends with the consumer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from robostream.crew.shared_memory import map_memory, unpack
 from robostream.crew.station import Station, portable
 from robostream.decode import COUNTERS
 
-# How often a worker that waits looks whether its consumer is still there. Usually the channel says
-# so at once; not if a process the consumer forked holds its end open.
+# How often a waiting worker looks whether its consumer still runs. Usually the channel is closed
+# when the consumer ends; but a process that the consumer forked may hold the channel open.
 _LOOK_S = 1.0
 
 
@@ -39,19 +39,19 @@ def main(fd: int, consumer: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # The operating system takes everything back faster than Python would.
+    # Leave without clearing up: the operating system frees everything faster than Python does.
     os._exit(code)
 
 
 class _Post:
-    """Messages to and from the consumer; raises ChannelClosed once that is gone."""
+    """Messages to and from the consumer; raises ChannelClosed once the consumer has ended."""
 
     def __init__(self, channel: Channel, consumer: int) -> None:
         self._channel = channel
         self._consumer = consumer
 
     def is_ready(self, timeout_s: float) -> bool:
-        """Return whether a message is there within a time."""
+        """Wait up to a time; return whether a message has come. Blocks."""
         if os.getppid() != self._consumer:
             raise ChannelClosed("the consumer is gone")
         return self._channel.is_ready(timeout_s)
@@ -63,7 +63,7 @@ class _Post:
         return self._channel.receive()
 
     def send(self, message: object) -> None:
-        """Send a message. Blocks while the consumer does not take any."""
+        """Send a message. Blocks while the channel is full."""
         payload = encode(message)
         while not self._channel.send(payload):
             if os.getppid() != self._consumer:
@@ -73,7 +73,8 @@ class _Post:
 
 def _serve(post: _Post) -> None:
     station = _open_station(post)
-    # What was loaded so far stays; looking through it again and again would take time.
+    # Everything loaded so far stays to the end. Frozen, the garbage collector does not look
+    # through it again and again.
     gc.freeze()
     while True:
         while post.is_ready(0 if station.has_work() else _LOOK_S):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that several processes map, and objects whose arrays lie in it.
 
-The memory has no name: it is handed on as a file descriptor and gone with the last process that has
-it, however that one ends. It is not in /dev/shm, which is small in containers.
+The memory has no name: a process gets it as a file descriptor from another. The system frees it
+when the last process that has it ends, in whatever way. It is not in /dev/shm, which is small in
+containers.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _ALIGN = 64
 
 
 def create_memory(nbytes: int) -> int:
-    """Return a descriptor of `nbytes` of zeros; pages count when they are first written."""
+    """Return a descriptor of `nbytes` of zeros; a page takes memory once it is written to."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("robostream", os.MFD_CLOEXEC)
     else:
@@ -39,9 +40,10 @@ def map_memory(fd: int) -> npt.NDArray[np.uint8]:
 
 
 def pack(content: object) -> int:
-    """Return the descriptor of a copy of an object, whose arrays all who unpack it share.
+    """Return a descriptor of memory that holds a copy of an object.
 
-    Functions and classes of a script or a notebook travel whole; others by name.
+    All processes that unpack it share the memory of its arrays. Functions and classes that a script
+    or a notebook defines are copied whole; of those in modules, only the name is.
     """
     buffers: list[pickle.PickleBuffer] = []
     head = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
@@ -58,7 +60,7 @@ def pack(content: object) -> int:
 
 
 def unpack(fd: int) -> Any:
-    """Return the object; its arrays are the shared memory and must not be written to."""
+    """Return the object; its arrays lie in the shared memory and must not be written to."""
     memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ))
     (count,) = _LENGTH.unpack_from(memory, 0)
     sizes = struct.unpack_from(f"<{count}Q", memory, _LENGTH.size)

@@ -18,7 +18,7 @@ _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from robostream.crew.program import main; main(int(sys.argv[2]), int(sys.argv[3]))"
 )
-# A thread pool of each numeric library in each worker would fight over the cores.
+# One thread per numeric library: with more, the workers would compete for the cores.
 _QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # SLURM and people send these to all processes of a job. They are for the consumer, which decides
 # what ends, and may have a last batch to take: workers end with it.
@@ -38,7 +38,7 @@ def start_worker() -> tuple[Channel, subprocess.Popen[bytes]]:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | _QUIET,
-                # Ctrl-C at a terminal goes to a whole group of processes; not to workers.
+                # A terminal sends Ctrl-C to all processes of its group. Workers are in another one.
                 start_new_session=True,
             )
         except BaseException:
@@ -60,12 +60,12 @@ def _signals_blocked() -> Iterator[None]:
 def end_workers(
     process: int, workers: list[subprocess.Popen[bytes]], channels: list[Channel]
 ) -> None:
-    """Close all channels; in the process that started the workers, see that they are gone."""
+    """Close all channels; in the process that started the workers, wait until they have ended."""
     for channel in channels:
         channel.close()
     if process != os.getpid():
         for worker in workers:
-            worker.returncode = 0  # another process's child: not ours to wait for
+            worker.returncode = 0  # only the process that started a worker can wait for it
         return
     until = time.monotonic() + _END_S
     for worker in workers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker's work for all live iterators: batches are assigned, built and reported."""
+"""One worker's work for all live iterators: it is assigned batches, builds and reports them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ from robostream.stream import (
 
 @dataclass(slots=True)
 class _Live:
-    """An iterator that is being served."""
+    """An iterator that this worker builds batches for.
+
+    Attributes:
+        delivery: Builds its batches, in order.
+        slots: By step, the slot of each batch that is assigned and not built yet.
+        share: What to do for the next batch; None after the last.
+    """
 
     delivery: Delivery
     slots: dict[int, int] = field(default_factory=dict)
@@ -37,14 +43,14 @@ class _Live:
 
 
 class Station:
-    """Builds the parts of batches that are one worker's. For one thread.
+    """Builds one worker's parts of batches. For one thread.
 
     Args:
         recipe: What all workers are told.
         hello: Which of them this is.
-        batches: The memory batches are built in.
+        batches: The memory that batches are built in.
         counters: A row of `decode.COUNTERS` to add to.
-        kept: The memory of pictures that are kept for all, if they are.
+        kept: The memory of the decoded pictures that all workers share, if they do.
     """
 
     def __init__(
@@ -72,7 +78,7 @@ class Station:
         self._live: OrderedDict[int, _Live] = OrderedDict()
 
     def begin(self, message: Begin, plan: EpochPlan) -> None:
-        """Serve a new iterator."""
+        """Begin a new iterator."""
         tour = Tour(plan, message.cut, message.start)
         lanes = rank_lanes(message.cut, plan.lanes)
         live = self._live[message.tour] = _Live(Delivery(self._worker, tour, lanes))
@@ -85,7 +91,7 @@ class Station:
             live.slots[message.step] = message.slot
 
     def end(self, tour: int) -> None:
-        """Let go of an iterator."""
+        """Close an iterator."""
         live = self._live.pop(tour, None)
         if live is not None:
             live.delivery.close()
@@ -97,7 +103,7 @@ class Station:
         )
 
     def work(self) -> Built | Failed | None:
-        """Build this worker's parts of the next batch of the iterator served longest ago."""
+        """Build this worker's parts of one batch; iterators with batches to build take turns."""
         for tour, live in self._live.items():
             if live.share is not None and live.share.step in live.slots:
                 self._live.move_to_end(tour)
@@ -111,7 +117,7 @@ class Station:
         return self._build(tour, live, live.share)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all iterators and files."""
         for tour in list(self._live):
             self.end(tour)
         self._worker.close()
@@ -132,7 +138,7 @@ class Station:
 
 
 def portable(failed: Failed) -> Failed:
-    """Return a failure that survives the way to another process: with its error, or its text."""
+    """Return a failure that can be pickled: with its error, or with the text of one that cannot."""
     error = failed.error
     trace = "".join(traceback.format_exception(error))
     error.__cause__ = error.__context__ = error.__traceback__ = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose turn it is with something that iterators in several threads, and the garbage, share."""
+"""Lets one thread at a time use what several iterators share, and ends iterators safely."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ SeeTo = Callable[[int, Callable[[], None]], None]
 
 
 class Turns:
-    """Lets one thread at a time work, and notes what is to be ended between turns.
+    """Lets one thread at a time work, and ends iterators in between.
 
-    An iterator may be dropped anywhere: in another thread, or by the garbage collector in the
-    middle of another iterator's work. So ending one only makes a note, and whoever has the turn
-    next sees to it.
-
-    What sees to an ended iterator takes its number, and what to call once its slots are free.
+    A program may drop an iterator at any moment: in another thread, or because the garbage
+    collector runs in the middle of another iterator's work. So `end` only notes which iterator has
+    ended. Whichever thread has the next turn then calls `see_to` with the iterator's number and
+    with `on_idle`, which is to be called once the iterator's slots are free.
     """
 
     def __init__(self) -> None:
@@ -31,23 +30,23 @@ class Turns:
 
     @property
     def is_own_process(self) -> bool:
-        """Whether this is the process that began, not a fork of it."""
+        """Whether this is the process that made this object, not a fork of it."""
         return self._process == os.getpid()
 
     @contextmanager
     def turn(self, see_to: SeeTo) -> Iterator[None]:
-        """Wait for a turn, see to what has ended, and work in the block."""
+        """Wait for a turn, see to the iterators that have ended, then run the block."""
         if not self.is_own_process:
             raise WorkerError(
-                f"this iterator is that of process {self._process}, of which this one is a fork; "
-                "call iter(loader) here for an iterator with workers of its own"
+                f"this iterator was made by process {self._process}, and this process is a fork of "
+                "it; call iter(loader) here for an iterator with workers of its own"
             )
         with self._lock:
             self._see_to_ended(see_to)
             yield
 
     def end(self, tour: int, on_idle: Callable[[], None], see_to: SeeTo) -> None:
-        """Note that an iterator has ended, and see to it if nobody has the turn."""
+        """Note that an iterator has ended, and see to it at once if no thread has the turn."""
         if not self.is_own_process:
             return
         self._ended.append((tour, on_idle))

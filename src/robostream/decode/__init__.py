@@ -9,8 +9,8 @@ video_files.py    files held open, with their indices
 recent_frames.py  decoded pictures kept for random access
 read_ahead.py     what to decode beside the frames that are wanted
 engine.py         FrameEngine: random access to frames by number, made of the above
-metering.py       what was done and how long it took, since last asked
-statistics.py     the same as counters that add up over processes
+metering.py       counts and times of one thread
+statistics.py     the same as counters of one process, which can be added up over processes
 """
 
 from robostream.decode.codec.backend import Backend, FileRun

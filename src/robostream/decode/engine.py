@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random access: frames of video files by number, what was decoded lately kept."""
+"""Random access to frames of video files by number; frames decoded lately are kept."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from robostream.storage import ByteSource
 class FrameEngine:
     """Reads frames by number into arrays. For one thread at a time, of the process that made it.
 
-    More than what is wanted is decoded on evidence only (see `read_ahead.py`).
+    Which frames are decoded beside those that are asked for, `read_ahead.py` says.
 
     Args:
         open_source: Opens a file's bytes by the name `read` is called with.
         store_bytes: Budget for decoded pictures; 0 decodes each frame when it is wanted.
         max_files: How many files are held open at most.
         backend: What decodes; PyAV unless given.
-        index_folder: Keeps the indices of files here; it is to belong to one version of a dataset.
+        index_folder: Where the indices of files are saved; one folder per version of a dataset.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FrameEngine:
         self.close()
 
     def close(self) -> None:
-        """Let go of all files and kept pictures."""
+        """Close all files and drop all kept pictures."""
         self._count()
         self.files.clear()
         self._recent.clear()
@@ -95,7 +95,8 @@ class FrameEngine:
             frames: Frame numbers in presentation order, T of them.
             out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
                 uint16 codes. Each picture must be contiguous.
-            within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
+            within: Only frames of [first, stop) are decoded beside those asked for, such as the
+                frames of an episode; None for the whole file.
         """
         numbers: list[int] = np.asarray(frames, np.int64).tolist()
         held = self.files.get(file)
@@ -117,7 +118,7 @@ class FrameEngine:
     def _draw_kept(
         self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any]
     ) -> dict[int, int]:
-        """Draw what is kept; return the rest."""
+        """Draw the frames that are kept; return the others, with their rows."""
         began = time.perf_counter()
         missing: dict[int, int] = {}
         for number, row in rows.items():
@@ -135,7 +136,7 @@ class FrameEngine:
     def _decode(
         self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any], within: tuple[int, int]
     ) -> None:
-        """Decode missing frames with what is worth decoding beside them; keep all of it."""
+        """Decode missing frames, and those `read_ahead.py` adds to them; keep all of them."""
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
         chosen = frames_to_decode(held, sorted(rows), within, self._order, self._recent)
         source = MeteredSource(held.source, self._meter)
@@ -151,7 +152,7 @@ class FrameEngine:
                     self._keep(held, number, picture)
             _check_complete(held, left)
         except BaseException:
-            # After an error it is not certain which frame is which.
+            # After an error nobody can be sure that the frames before it have the right numbers.
             for number in kept:
                 self._recent.forget(held.name, number)
             raise

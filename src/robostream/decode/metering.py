@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was decoded and delivered, and where the time went."""
+"""Counts of what was decoded and delivered, and the time that each kind of work took."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robostream.storage import ByteSource
 
 @dataclass(slots=True)
 class Meter:
-    """Counts and seconds since they were last taken, added up by one thread."""
+    """Counts and seconds since the last `take`. For one thread."""
 
     images_delivered: int = 0
     images_decoded: int = 0
@@ -29,7 +29,7 @@ class Meter:
     def take(
         self, *, store_evictions: int, file_hits: int, file_misses: int, file_evictions: int
     ) -> tuple[float, ...]:
-        """Return everything in the order of `COUNTERS`, and begin anew."""
+        """Return all counts in the order of `COUNTERS`, and set them to 0."""
         taken = (
             self.images_delivered,
             self.images_decoded,

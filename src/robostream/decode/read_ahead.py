@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to decode beside the frames that are wanted, where nobody knows what is wanted next.
+"""Which frames to decode beside those that are asked for, in random access.
 
-Nothing, but on evidence: a stretch ahead where a file is read in order, the rest of a GOP that is
-visited a second time while its first frame is still kept.
+Nobody knows which frames are asked for next, so others are decoded in two cases only: if a file is
+being read in order, some frames after those asked for; and if a frame is asked for in a GOP whose
+first frame is still kept from an earlier read, the rest of that GOP.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,44 +15,45 @@ from robostream.config import STRETCH_FRAMES
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.video_files import VideoFile
+from robostream.storage import Recent
 
-# A file is read in order from its fourth read on, each at most this many frames behind the last.
-_STEP_FRAMES = 8
-_STEPS = 3
-# Files that were read lately are remembered; more than a sample has cameras.
+# A file counts as read in order once so many reads in a row began at most so many frames after the
+# read before them.
+_READS_IN_ORDER = 3
+_MAX_GAP_FRAMES = 8
+# The last reads of so many files are remembered; a sample has fewer cameras than that.
 _REMEMBERED_FILES = 32
-# A stretch takes at most this part of the memory: cameras are read side by side.
+# The frames decoded ahead of one read take at most an eighth of the memory, because the cameras of
+# a sample are read in turn.
 _STRETCHES = 8
-# Of a GOP that is decoded whole, this much.
+# A GOP is decoded whole only if it takes at most half of the memory.
 _GOPS = 2
 
 
 class _Trail(NamedTuple):
-    """The first frame of the last decoding, the frame after its last, and the steps up to it."""
+    """The last read of a file: it decoded frames of [first, stop), after `reads` reads in order."""
 
     first: int
     stop: int
-    steps: int
+    reads: int
 
 
 class ReadingOrder:
     """Notices which files are read in order; remembers a few files. For one thread."""
 
     def __init__(self) -> None:
-        self._trails: OrderedDict[str, _Trail] = OrderedDict()
+        self._trails: Recent[str, _Trail] = Recent(_REMEMBERED_FILES)
 
     def follows(self, file: str, first: int) -> bool:
-        """Return whether a file has been read in order up to this frame, which must be decoded."""
+        """Return whether a read that begins at frame `first` continues reading in order."""
         trail = self._trails.get(file)
-        return trail is not None and _steps(trail, first) >= _STEPS
+        return trail is not None and _reads_in_order(trail, first) >= _READS_IN_ORDER
 
     def note(self, file: str, first: int, stop: int) -> None:
-        """Note that frames from `first` on and below `stop` are decoded."""
-        trail = self._trails.pop(file, None)
-        steps = 0 if trail is None else _steps(trail, first)
-        self._trails[file] = _Trail(first, stop, steps)
-        if len(self._trails) > _REMEMBERED_FILES:
-            self._trails.popitem(last=False)
+        """Note that a read has decoded frames of [first, stop)."""
+        trail = self._trails.get(file)
+        reads = 0 if trail is None else _reads_in_order(trail, first)
+        self._trails.put(file, _Trail(first, stop, reads))
 
 
 def frames_to_decode(
@@ -62,14 +63,14 @@ def frames_to_decode(
     order: ReadingOrder,
     recent: RecentFrames,
 ) -> list[int]:
-    """Return the frames to decode, ascending, for those that are wanted and not kept; note them.
+    """Return the frames to decode, ascending: those wanted, and others beside them.
 
     Args:
         file: The file.
-        wanted: Frame numbers, ascending.
-        within: Frames [first, stop) anybody may want.
-        order: How files have been read.
-        recent: What is kept.
+        wanted: Frame numbers that are asked for and not kept, ascending.
+        within: Only frames of [first, stop) are decoded beside them.
+        order: How files have been read; this read is noted there.
+        recent: The frames that are kept.
     """
     index = file.index
     room = recent.budget_bytes // _picture_bytes(index)
@@ -91,14 +92,15 @@ def frames_to_decode(
     return numbers
 
 
-def _steps(trail: _Trail, first: int) -> int:
-    is_next = trail.stop <= first < trail.stop + _STEP_FRAMES
-    # Windows that reach ahead want a little more at each of their frames.
-    is_near = 0 < first - trail.first <= _STEP_FRAMES
-    return trail.steps + 1 if is_next or is_near else 0
+def _reads_in_order(trail: _Trail, first: int) -> int:
+    """Return how many reads in a row are in order, with one more that begins at `first`."""
+    is_next = trail.stop <= first < trail.stop + _MAX_GAP_FRAMES
+    # Samples whose windows reach ahead overlap: each begins a little after the one before it.
+    is_near = 0 < first - trail.first <= _MAX_GAP_FRAMES
+    return trail.reads + 1 if is_next or is_near else 0
 
 
 def _picture_bytes(index: FrameIndex) -> int:
-    """Return the most bytes a kept picture takes: as RGB."""
+    """Return the most bytes that a kept picture of a file may take, which is as RGB."""
     config = index.configs[0]
     return max(3 * config.width * config.height, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded pictures kept for random access, the ones used longest ago given up first."""
+"""Decoded pictures kept for random access; those used longest ago are dropped first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from robostream.storage import Recent
 
 
 class KeptFrame(NamedTuple):
-    """A picture's bytes, and how it lies in them."""
+    """The bytes of a picture, and its layout in them."""
 
     memory: SlotMemory
     layout: PictureLayout
@@ -50,13 +50,13 @@ class RecentFrames:
         return self._kept.get((file, frame))
 
     def add(self, file: str, frame: int, layout: PictureLayout) -> SlotMemory | None:
-        """Return memory for a picture, to be filled now; None if the budget is less than it."""
+        """Return memory to write a picture to; None if it is larger than the whole budget."""
         if layout.nbytes > self._kept.budget:
             return None
         self.forget(file, frame)
         memory: SlotMemory | None = None
         for oldest in self._kept.make_room(layout.nbytes):
-            # Memory in use already: fresh pages cost more than copies.
+            # Use the dropped picture's memory: fresh pages would cost more than the copy.
             if oldest.layout.nbytes == layout.nbytes:
                 memory = oldest.memory
         if memory is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and seconds of decoding; rows of several processes add up."""
+"""Counters of decoding; those of several processes can be added up."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ COUNTERS = (
 
 
 class DecodeStatistics:
-    """The counters of one process, in memory of its own or of others'."""
+    """The counters of one process, in a row of memory that others may read."""
 
     def __init__(self, row: npt.NDArray[np.float64] | None = None) -> None:
         self._row = np.zeros(len(COUNTERS)) if row is None else row
-        # The same memory; a number in it is changed quicker through this than through numpy.
+        # A view of the same memory, through which one number is changed faster than through numpy.
         self._cells: Any = self._row.data
 
     def add(self, amounts: Sequence[float]) -> None:
@@ -42,15 +42,15 @@ class DecodeStatistics:
                 self._cells[column] += amount
 
     def summary(self) -> dict[str, float]:
-        """Return all counters, and what follows from them."""
+        """Return all counters by name, and two rates."""
         return summarise(self._row)
 
 
 def summarise(row: npt.NDArray[np.float64]) -> dict[str, float]:
     """Return counters by name, with the decode amplification and the hit rate of files. Pure.
 
-    Amplification is images decoded per image delivered: 1 is ideal for frames wanted once, less is
-    possible when windows share frames.
+    Amplification is images decoded per image delivered. It is at least 1 if every frame is
+    delivered once, and may be less where windows share frames.
     """
     counts = dict(zip(COUNTERS, row.tolist(), strict=True))
     looked_up = counts["file_hits"] + counts["file_misses"]

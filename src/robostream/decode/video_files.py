@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Video files held open: their byte source and frame index, the least recently used let go."""
+"""Video files held open: their byte source and frame index. Those used longest ago are closed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class VideoFile:
 class VideoFiles:
     """At most `max_files` files open at a time; for one thread.
 
-    A file that was let go stays open while somebody still reads it.
+    A file that was dropped from here stays open while somebody still reads it.
 
     Args:
         open_source: Opens a file's bytes by its name.
         max_files: How many files are held open at most.
-        index_folder: Keeps the indices of files here; it is to belong to one version of a dataset.
+        index_folder: Where the indices of files are saved; one folder per version of a dataset.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class VideoFiles:
             try:
                 save_index(folder, index, source.version())
             except OSError as error:
-                # Without it things go on as well, only slower the next time: said once.
+                # It is not needed, but the next process must make the index again. One warning
+                # per folder is enough.
                 if folder not in _unwritable:
                     logger.warning("frame indices cannot be kept in %s: %s", folder, error)
                     _unwritable.add(folder)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which epoch the workers of a plain torch DataLoader are on.
 
-A plain DataLoader does not tell its dataset that an iterator begins: its workers, new copies of the
-dataset or old ones, just iterate. But all workers of one iterator have the same base seed, which
-torch draws anew for each iterator. So the first worker that comes with a new seed is given the next
-epoch, and the others find it by that seed. A user who sets the same torch seed before every epoch
-makes torch draw the same base seed, and gets the same epoch again.
+A plain DataLoader does not tell its dataset that an iterator begins: each of its workers has a copy
+of the dataset, new or kept, and just iterates over it. But all workers of one iterator have the
+same base seed, which torch draws anew for each iterator. So the first worker that comes with a new
+seed is given the next epoch, and the others find that epoch by the seed. A user who sets the same
+torch seed before every epoch makes torch draw the same base seed, and gets the same epoch again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from robostream.crew import create_memory
 
-# Iterators that may live at a time; the oldest is forgotten.
+# How many iterators the table has room for; a new one replaces the oldest.
 _ROWS = 64
 _COLUMNS = 5
 _VERSION, _SEED, _LAP, _EPOCH, _TURN = range(_COLUMNS)
@@ -45,7 +45,8 @@ class EpochAgreement:
         Args:
             version: How often the dataset's place was set; a new version begins anew at `first`.
             seed: The base seed of the iterator.
-            lap: How many iterators this worker process has begun before, if it is kept.
+            lap: How many iterators this copy of the dataset has begun before; more than 0 if the
+                worker process is kept from one iterator to the next.
             first: The epoch of the first iterator of the version.
         """
         with self._table() as rows:
@@ -58,21 +59,22 @@ class EpochAgreement:
             return epoch
 
     def move(self, version: int, seed: int, lap: int, epoch: int) -> None:
-        """Note that an iterator goes on in another epoch, as a state it was given says."""
+        """Note that an iterator goes on in another epoch, because it was given a state."""
         with self._table() as rows:
             known = _find(rows, version, seed, lap)
             if known is not None:
                 rows[known, _EPOCH] = epoch
 
     def last(self, version: int) -> int:
-        """Return the last epoch any worker has begun since the place was set; -1 if none has."""
+        """Return the last epoch that any worker has begun with this version; -1 if none has."""
         with self._table() as rows:
             return _last(rows, version)
 
     def for_copy(self) -> EpochAgreement:
-        """Return what a copy of the dataset has: a table of its own, or this one if it is spawned.
+        """Return the table for a copy of the dataset.
 
-        A process that is being spawned for a plain loader is one of its workers.
+        A copy that is made while a process is being spawned is for a worker of a plain loader, and
+        shares this table. Any other copy has a table of its own.
         """
         return self if get_spawning_popen() is not None else copy.copy(self)
 
@@ -94,7 +96,7 @@ class EpochAgreement:
 
     @contextmanager
     def _table(self) -> Iterator[_Table]:
-        """Give one process at a time the rows, and write them back."""
+        """Lock the table for this process, and write its rows back after the block."""
         fcntl.lockf(self._fd, fcntl.LOCK_EX)
         try:
             content = bytearray(os.pread(self._fd, _NBYTES, 0))

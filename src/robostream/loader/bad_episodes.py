@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bad episodes: raise at once, or set them aside and fill their places by the plan's rule."""
+"""Episodes that cannot be read: raise an error, or set them aside; others stand in for them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 POLICIES = ("raise", "quarantine")
 
 
-class WorkerTrace(Exception):  # not an error of its own: it shows where one happened
-    """Where in a worker process an error happened."""
+class WorkerTrace(Exception):
+    """The cause of an error that happened in a worker process; shows its traceback there."""
 
 
 class BadEpisodes:
-    """The episodes set aside so far, in the process of the consumer.
+    """The episodes that were set aside so far; the consumer keeps this list.
 
-    The places of a bad episode are filled with frames of others by a rule of the plan: every
-    healthy frame keeps its position, so ranks stay in step, and runs with the same list agree.
+    The plan says which frames of other episodes stand in for those of a bad one. Every healthy
+    frame keeps its position, so ranks stay in step, and runs with the same list have one order.
     """
 
     def __init__(self, policy: str) -> None:
@@ -45,9 +45,12 @@ class BadEpisodes:
         return self.__dict__ | {"_reasons": self.reasons()}
 
     def set_aside(self, failed: Failed, plan: EpochPlan) -> None:
-        """Set the episode of a sample that cannot be built aside, or raise what went wrong.
+        """Set aside the episode of a sample that cannot be built, or raise the error.
 
-        Another iterator may have set it aside since this one, with the order `plan`, began.
+        Args:
+            failed: The sample and the error.
+            plan: The order of the iterator that met it. Since that iterator began, another one may
+                have set the same episode aside.
         """
         error = failed.error
         is_new = failed.episode not in plan.quarantined
@@ -60,11 +63,11 @@ class BadEpisodes:
             f"while building the sample of episode {failed.episode}, frame {failed.frame}, at "
             f"position {failed.position} of the epoch"
         )
-        # The type stays what users catch; the text says which sample, if there is a text.
+        # The error keeps its type, which users may catch; its text gets the sample added.
         if len(error.args) == 1 and isinstance(error.args[0], str):
             error.args = (f"{error.args[0]} ({sample})",)
         raise error from WorkerTrace(f"{sample}\n{failed.trace}")
 
     def plan_of(self, plan: EpochPlan) -> EpochPlan:
-        """Return the plan with the places of all bad episodes filled."""
+        """Return the plan in which other frames stand in for those of all bad episodes."""
         return plan.replace(quarantined=sorted(self._reasons))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slots batches are built and delivered in, and who holds them.
+"""The slots in which batches are built and delivered, and which of them are free.
 
-A delivered batch is the memory it was built in. Its slot is used again once the last tensor on it
-is gone. If a consumer holds on to more batches than `max_held`, the next ones are private copies,
-so that workers never wait for memory the consumer does not let go of.
+The tensors of a delivered batch are views of the slot it was built in. The slot is used again once
+the last of these tensors is gone. While a consumer holds `max_held` batches, it gets further ones
+as copies, so that workers never wait for a slot that the consumer holds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 
 
 class BatchSlots:
-    """Slots in memory that workers share. For one thread; batches may be dropped by any.
+    """Slots in memory that workers share. For one thread; any thread may drop a batch.
 
     Args:
         batches: How batches lie in slots.
-        num_slots: How many slots there are at most; memory counts when it is first written.
-        max_held: How many slots may be with the consumer at a time.
+        num_slots: How many slots there are; a slot takes memory once it is written to.
+        max_held: How many slots the consumer may hold at a time.
     """
 
     def __init__(self, batches: BatchFormat, num_slots: int, max_held: int) -> None:
@@ -37,11 +37,11 @@ class BatchSlots:
         weakref.finalize(self, os.close, self.fd)
         self.memory = map_memory(self.fd)
         self._address = self.memory.ctypes.data
-        # The slot freed last is taken first: its memory has been touched.
+        # The slot freed last is taken first: its pages are in memory already.
         self._free = deque(reversed(range(num_slots)))
         self._max_held = max_held
-        # Asking whether a lease lives, instead of being told that it ended, runs no Python code
-        # where batches are dropped: an interrupt there would lose the slot.
+        # `_take_back` asks which leases still exist. A callback would run wherever a batch is
+        # dropped, and an interrupt in it would lose the slot.
         self._held: dict[int, weakref.ref[_Lease]] = {}
         self._said = False
 
@@ -82,7 +82,7 @@ class BatchSlots:
         return self.format.view_slot(np.asarray(lease), size)
 
     def _take_back(self) -> None:
-        """Free the slots of batches the consumer let go of."""
+        """Free the slots of batches that the consumer no longer holds."""
         for slot, lease in tuple(self._held.items()):
             if lease() is None and self._held.pop(slot, None) is not None:
                 self._free.append(slot)
@@ -98,7 +98,7 @@ class BatchSlots:
 
 
 class _Lease:
-    """A slot's memory as numpy asks for it; lives as long as any array made from it."""
+    """A slot's memory, in the form numpy makes arrays from; exists as long as one of them does."""
 
     def __init__(self, memory: npt.NDArray[np.uint8], address: int, nbytes: int) -> None:
         self._memory = memory

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An iterator over the batches of one epoch, from where it began to the end."""
+"""An iterator over the batches of one epoch, from the position where it begins to the end."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Builders(Protocol):
     """Who builds batches: worker processes, or this process itself."""
 
     def begin(self, tour: Tour) -> int:
-        """Tell of a new iterator; return its number."""
+        """Begin a new iterator; return its number."""
 
     def assign(self, tour: int, step: int, slot: int) -> None:
         """Let a batch be built in a slot."""
 
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
-        """Return a batch's texts, what went wrong, or None if the time is over."""
+        """Return a batch's texts, or a `Failed`, or None if it did not come in time."""
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        """Tell that an iterator is closed; `on_idle` is called once its slots are free."""
+        """Close an iterator; `on_idle` is called once its slots are free."""
 
     def settle(self) -> None:
         """Wait until the slots of all closed iterators are free."""
@@ -53,7 +53,7 @@ class BatchIterator(Iterator[Batch]):
         depth: How many batches are built ahead.
         timeout_s: How long to wait for a batch; 0 for ever.
         pin_memory: Whether batches are copied to page-locked memory.
-        on_deliver: Told the place after each batch.
+        on_deliver: Called after each batch with the next cursor and the batch's size.
         tally: Counts what is delivered.
     """
 
@@ -96,7 +96,7 @@ class BatchIterator(Iterator[Batch]):
         if self._step >= self._tour.num_steps:
             self.close()
             if self._step == 0:
-                # Too little was left of the epoch for a batch: the next one follows all the same.
+                # The rest of the epoch was too little for a batch. The next epoch follows.
                 self._on_deliver(Cursor(self._tour.plan.epoch + 1, 0), 0)
             raise StopIteration
         try:
@@ -109,7 +109,7 @@ class BatchIterator(Iterator[Batch]):
         return batch
 
     def close(self) -> None:
-        """Let go of everything; nothing more is delivered."""
+        """Close the iterator; nothing more is delivered."""
         self._is_closed = True
         self._end()
 
@@ -128,7 +128,7 @@ class BatchIterator(Iterator[Batch]):
             self._builders.end(number, functools.partial(self._slots.give_all, given))
 
     def _assign(self) -> None:
-        """Let batches be built as far ahead as is asked for and slots are free."""
+        """Let the next batches be built, up to `depth` of them, as long as slots are free."""
         assert self._number is not None
         while len(self._assigned) < self._depth:
             step = self._step + len(self._assigned)
@@ -141,9 +141,10 @@ class BatchIterator(Iterator[Batch]):
             self._assigned.append(slot)
 
     def _take_slot(self) -> int | None:
-        """Return a free slot; forgotten iterators may still have some, with workers or as garbage.
+        """Return a free slot, or None. Blocks until no closed iterator holds a slot any more.
 
-        Blocks until they have let go.
+        Workers may still write to the slots of closed iterators, and iterators that the program
+        dropped may not be collected yet.
         """
         for let_go in (lambda: None, self._builders.settle, gc.collect, self._builders.settle):
             let_go()
@@ -164,15 +165,15 @@ class BatchIterator(Iterator[Batch]):
             done = self._builders.wait(self._number, self._step, self._timeout_s)
             if done is None:
                 raise WorkerError(
-                    f"no batch came within timeout={self._timeout_s} s; raise it, or look for what "
-                    "keeps the workers"
+                    f"no batch came within timeout={self._timeout_s} s. Raise the timeout, or find "
+                    "out what the workers wait for"
                 )
             if not isinstance(done, Failed):
                 return done
             self._go_on_without(done)
 
     def _go_on_without(self, failed: Failed) -> None:
-        """Set a bad episode aside and begin anew where the consumer stands, or raise."""
+        """Set a bad episode aside and begin again at the consumer's position, or raise."""
         self._bad_episodes.set_aside(failed, self._tour.plan)
         self._end()
         plan = self._bad_episodes.plan_of(self._tour.plan)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _CGROUP = Path("/sys/fs/cgroup")
-# How many processes of the training run are on this machine, as launchers say it.
+# The variables in which launchers say how many processes of the training run are on this machine.
 _LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
@@ -29,7 +29,7 @@ def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -
 
 
 def share_of_cores(ranks: int) -> int:
-    """Return how many cores are this rank's, where `ranks` of them share the machine."""
+    """Return how many cores this rank may use, if `ranks` ranks share the machine."""
     cores = _affinity(os.getpid())
     allowed = len(cores) if cores else os.cpu_count() or 1
     quota = _cpu_quota()
@@ -41,7 +41,7 @@ def share_of_cores(ranks: int) -> int:
 
 
 def usable_memory() -> int:
-    """Return how many bytes of memory are left to this process: the machine's, or its group's."""
+    """Return how many bytes of memory the machine, or this process's cgroup, has left."""
     available = _available_memory()
     limit, used = _read_number("memory.max"), _read_number("memory.current")
     if limit is not None:
@@ -50,7 +50,7 @@ def usable_memory() -> int:
 
 
 def open_files_share() -> int:
-    """Return how many files one process may hold open, leaving most for others."""
+    """Return how many files a reader should hold open: a quarter of what the process may."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(8, soft // 4)
 
@@ -58,14 +58,14 @@ def open_files_share() -> int:
 def _affinity(process: int) -> set[int]:
     try:
         return os.sched_getaffinity(process)
-    except (AttributeError, OSError):  # not on macOS; not for a process that is gone
+    except (AttributeError, OSError):  # macOS has no affinity, a process that ended has none
         return set()
 
 
 def _is_split(cores: set[int]) -> bool:
     """Return whether the launcher has given this process cores of its own.
 
-    So it is if the process that started it may use more, or if Slurm says how many each task has.
+    It has if the parent process may use more cores, or if Slurm says how many each task has.
     """
     per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if per_task.isdigit() and len(cores) <= int(per_task):

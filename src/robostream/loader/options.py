@@ -28,14 +28,14 @@ _IGNORED = {
 
 
 def warn_of_ignored(**values: Any) -> None:
-    """Warn of each argument that means nothing here and was given."""
+    """Warn of each argument that was given though robostream ignores it."""
     for name, value in values.items():
         if value is not None:
             warnings.warn(f"{name} is ignored: {_IGNORED[name]}", DeprecationWarning, stacklevel=3)
 
 
 def check_options(*, streaming: bool, video_decode_device: str) -> None:
-    """Raise SelectionError for what cannot be honoured."""
+    """Raise SelectionError for an option that robostream does not support."""
     if not streaming:
         raise SelectionError(
             "streaming=False: StreamingLeRobotDataset always streams; use LeRobotDataset for "
@@ -56,8 +56,8 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
         raise SelectionError(f"lanes must be 1 or more, got {lanes}")
     if lanes % world_size and shuffle:
         logger.warning(
-            "%d ranks do not divide %d lanes: the order is exact, but each rank reads and decodes "
-            "parts of about %d times as many episodes. lanes=%d would divide.",
+            "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "
+            "decodes parts of about %d times as many episodes. lanes=%d can be shared evenly.",
             world_size,
             lanes,
             world_size // math.gcd(world_size, lanes),
@@ -67,9 +67,9 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
 
 
 def choose_depth(prefetch_factor: int | None, batch_size: int, batch_bytes: int) -> int:
-    """Return how many batches to build ahead: as given, else fewer where batches are large. Pure.
+    """Return how many batches to build ahead: the given number, else one that fits memory. Pure.
 
-    With too few, workers wait for the slowest of them; two always keep them busy.
+    If fewer are built ahead, workers wait for the slowest of them more often; it is at least two.
     """
     if prefetch_factor is not None:
         return prefetch_factor

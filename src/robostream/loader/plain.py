@@ -11,12 +11,14 @@ from robostream.loader.samples import SampleShare
 
 @dataclass(frozen=True, slots=True)
 class PlainProgress:
-    """Where a worker goes on.
+    """Where a worker goes on after a resume.
+
+    A new DataLoader asks its first worker first, whichever worker's turn it was when the old one
+    stopped. So a worker may have to go on with another worker's share.
 
     Attributes:
-        share: Whose share it goes on with, in which epoch: a new DataLoader asks its first worker
-            first, wherever the old one had stopped.
-        samples: What has been taken from that share.
+        share: The share it goes on with, and in which epoch.
+        samples: How many samples of that share were delivered before.
     """
 
     share: SampleShare
@@ -24,10 +26,10 @@ class PlainProgress:
 
 
 def plain_progress(share: SampleShare, batches: int, batch_size: int) -> PlainProgress:
-    """Return where a worker with this share of epoch 0 goes on after `batches`. Pure.
+    """Return where a worker with this share of epoch 0 goes on after `batches` batches. Pure.
 
-    A plain DataLoader takes one batch from each worker in turn; a worker makes a short batch of
-    what is left at the end of its share, and is then passed over.
+    A plain DataLoader takes one batch from each worker in turn. At the end of its share, a worker
+    makes a short batch of the rest; after that the DataLoader skips it.
     """
     if batches == 0:
         return PlainProgress(share, 0)
@@ -47,7 +49,7 @@ def _deal(per_worker: list[int], left: int) -> tuple[list[int], int]:
     taken = [0] * len(per_worker)
     turn = 0
     while left:
-        # Whole rounds at once, as long as all who still have batches have one more.
+        # Count whole rounds at once, as long as the same workers have batches left.
         having = [w for w, count in enumerate(per_worker) if taken[w] < count]
         rounds = min(left // len(having), min(per_worker[w] - taken[w] for w in having))
         if rounds and turn == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process of the training run this is. Only here are launchers' variables read."""
+"""Which process of the training run this is. Only this file reads launchers' variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from robostream.errors import SelectionError
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The number of this process among `world_size` that share an epoch."""
+    """The number of this process among the `world_size` processes that share an epoch.
+
+    `found_in` says where the two numbers come from, for error messages.
+    """
 
     rank: int
     world_size: int
@@ -32,9 +35,10 @@ class Rank:
 def discover_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
     """Return the given rank, else Accelerate's, torch's, the environment's, else (0, 1).
 
-    Nothing is initialised by looking: Accelerate and torch.distributed count only if they already
-    are. Of RANK/WORLD_SIZE both parts must be set. SLURM's variables count in what srun started;
-    one process of a job of several tasks that srun did not start is an error.
+    This initialises nothing: Accelerate and torch.distributed are asked only if the program has
+    initialised them. RANK and WORLD_SIZE count only if both are set. SLURM's variables count only
+    in processes that srun started; a process of a job with several tasks that srun did not start is
+    an error.
     """
     if (rank is None) != (world_size is None):
         raise SelectionError(
@@ -74,9 +78,10 @@ def _from_torch() -> Rank | None:
 def _from_slurm() -> Rank | None:
     """Return the rank that srun gave this process.
 
-    Srun sets SLURM_STEP_NUM_TASKS to the tasks of its step, also where they are fewer than the
-    job's. A batch script is not such a step, and yet has SLURM_PROCID=0 and the SLURM_NTASKS of the
-    whole job: taken for a rank, it would deliver one share and drop all others.
+    Srun sets SLURM_STEP_NUM_TASKS to the number of tasks it started, which may be fewer than the
+    job has. In a batch script that variable is not set, but SLURM_PROCID is 0 and SLURM_NTASKS is
+    the number of tasks of the job. Taken for a rank, a batch script would deliver its share of the
+    frames, and nobody would deliver the rest.
     """
     step = _from_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
     if step is not None:

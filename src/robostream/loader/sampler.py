@@ -20,8 +20,8 @@ Shuffle = Literal["uniform", "constant_memory"]
 # Positions start to stop (exclusive) of one epoch -> the numbers of the kept frames there.
 _Order = Callable[[int, int], Int64Array]
 
-# Positions are turned into frame indices this many at a time: enough to make numpy's cost per
-# call vanish, too few to show in memory.
+# Positions are turned into frame indices this many at a time: so many that numpy's cost per call
+# hardly counts, so few that the memory for them does not count either.
 _BLOCK_POSITIONS = 4096
 
 
@@ -34,7 +34,14 @@ class SamplerState(TypedDict):
 
 @dataclass(slots=True)
 class _Pass:
-    """One way through an epoch: `position` is that of the next frame to hand out."""
+    """One iteration over an epoch.
+
+    Attributes:
+        epoch: The epoch.
+        position: The position of the next frame to hand out.
+        begun: Whether the iteration has begun.
+        loaded: Whether `load_state_dict` said where it begins.
+    """
 
     epoch: int
     position: int
@@ -45,11 +52,11 @@ class _Pass:
 class EpisodeAwareSampler:
     """Hands a DataLoader the frame indices of the chosen episodes, one epoch per iteration.
 
-    The order of an epoch is a function of (seed, epoch) alone, the same on every rank, so
-    Accelerate's batch sharding needs nothing to synchronise. `shuffle=True` (or "uniform") is the
-    order LeRobot's sampler gives for the same seed; it takes 8 bytes per frame while an epoch
-    runs. "constant_memory" is another permutation, computed position by position: the choice for
-    very large datasets. Everything else takes memory in proportion to the episodes.
+    The order of an epoch follows from (seed, epoch) alone. It is the same on every rank, so
+    Accelerate's batch sharding has nothing to synchronise. `shuffle=True` (or "uniform") gives the
+    order that LeRobot's sampler gives for the same seed; it takes 8 bytes per frame while an epoch
+    runs. "constant_memory" is another permutation, computed a few positions at a time, for very
+    large datasets. Everything else takes memory in proportion to the number of episodes.
 
     Each iteration goes through one epoch and the next one through the following epoch, whether or
     not the first was finished. An iteration begins when its first index is drawn.
@@ -103,10 +110,11 @@ class EpisodeAwareSampler:
         return len(self._kept)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the frame indices of the next epoch, from a loaded state's place on."""
+        """Yield the frame indices of the next epoch, or the rest of a loaded state's epoch."""
         if self._pass.begun:
             self._pass = _Pass(self._pass.epoch + 1, 0)
-        # An older iterator still in use keeps its own record and no longer moves the state.
+        # An iterator that was made before this one may still be in use. It goes on with its own
+        # record, and the state no longer follows it.
         running = self._pass
         running.begun = True
         order = self._order(running.epoch)
@@ -124,9 +132,9 @@ class EpisodeAwareSampler:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration go through `epoch`.
 
-        The epoch of a loaded state keeps the state's place. Any other epoch is refused until that
-        place was used: Accelerate's loaders call this with their own count of epochs, which
-        starts at 0 in every process and would silently undo a resume.
+        After `load_state_dict`, the epoch of the state is taken and changes nothing. Any other
+        epoch is refused until an iteration has begun: Accelerate's loaders call this with their own
+        count of epochs, which starts at 0 in every process and would silently undo a resume.
         """
         epoch = config.whole_number(epoch, "epoch", 0)
         current = self._pass
@@ -143,8 +151,8 @@ class EpisodeAwareSampler:
     def state_dict(self) -> SamplerState:
         """Return the place of the next frame not yet handed out.
 
-        The end of an epoch that was iterated is the start of the next; a state that was loaded and
-        not yet used comes back as it is.
+        After the last frame of an epoch, that is the start of the next epoch. A state that was
+        loaded is returned unchanged until an iteration begins.
         """
         current = self._pass
         if current.begun and current.position == len(self):
@@ -154,8 +162,8 @@ class EpisodeAwareSampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration begin at the place a `state_dict` (or LeRobot's) names.
 
-        At the end of an epoch that iteration is empty, as LeRobot's is, and the one after it goes
-        through the next epoch.
+        If the state stands at the end of an epoch, that iteration is empty, as LeRobot's is, and
+        the one after it goes through the next epoch.
         """
         place = _checked(state, len(self))
         self._pass = _Pass(place["epoch"], place["start_index"], loaded=True)
@@ -183,8 +191,8 @@ def compute_sampler_state(
 
     A step takes one batch on each process, as Accelerate cuts them with its defaults
     (`even_batches=True`, `split_batches=False`) and `drop_last=False`: the frames that fill up the
-    last step of an epoch are repeats and do not move the place. Gradient accumulation plays no
-    part; a step here is one batch.
+    last step of an epoch are repeats and do not move the place. Gradient accumulation does not
+    matter; a step here is one batch.
 
     Args:
         step: Steps taken since `start`.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single samples, built in this process: for direct iteration and for plain loaders' workers.
 
-A worker of a plain DataLoader takes whole samples of lanes of its own, so that no two decode the
-same pictures.
+Each worker of a plain DataLoader builds all samples of some lanes, so that no two workers decode
+the same pictures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robostream.plan import Cursor, Cut, EpochPlan, rank_lanes
 from robostream.stream import BadSampleError, Delivery, Tour, Worker
 
 
-@dataclass(frozen=True)  # without slots, so that what follows from the fields is kept
+@dataclass(frozen=True)  # without slots, which cached properties do not work with
 class SampleShare:
     """The samples of a rank from `start` on that one of several processes delivers, in order.
 
@@ -30,7 +30,7 @@ class SampleShare:
         cut: The rank, with a batch of one sample.
         start: The position at which the rank begins.
         worker: Which of the processes.
-        num_workers: How many there are; lanes are dealt out to them.
+        num_workers: How many processes share the rank's lanes.
     """
 
     plan: EpochPlan
@@ -41,7 +41,7 @@ class SampleShare:
 
     @functools.cached_property
     def lanes(self) -> list[int]:
-        """The lanes that are ours."""
+        """The lanes of this process."""
         return list(rank_lanes(self.cut, self.plan.lanes))[self.worker :: self.num_workers]
 
     def __len__(self) -> int:
@@ -50,13 +50,13 @@ class SampleShare:
         return turns * len(self._own) + sum(step < rest for step in self._own)
 
     def step(self, sample: int) -> int:
-        """Return the rank's step, from `start` on, that is our sample number `sample`. Pure."""
+        """Return which step of the rank, counted from `start`, is sample `sample` here. Pure."""
         turns, place = divmod(sample, len(self._own))
         return turns * self._period + self._own[place]
 
     @functools.cached_property
     def _period(self) -> int:
-        # The rank's positions meet each of its lanes once in so many steps.
+        # In so many steps, the rank takes one sample from each of its lanes.
         return len(rank_lanes(self.cut, self.plan.lanes))
 
     @functools.cached_property
@@ -74,11 +74,11 @@ class SampleIterator:
 
     Args:
         share: Which samples.
-        skipped: How many of them to leave out.
+        skipped: How many of them, from the first on, were delivered before.
         worker: What this process holds open.
         bad_episodes: The episodes set aside, and what to do with one more.
-        on_deliver: Told after each sample.
-        on_move: Told the epoch of a state that was loaded.
+        on_deliver: Called with this iterator after each sample.
+        on_move: Called with the epoch of a state when one is loaded.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SampleIterator:
         return sample
 
     def cursor(self) -> Cursor:
-        """Return the epoch and the next position of all ranks, where this is the only process."""
+        """Return the next position of all ranks; right only if this is the rank's one process."""
         share = self.share
         if self.delivered >= len(share):
             return Cursor(share.plan.epoch + 1, 0)
@@ -119,7 +119,7 @@ class SampleIterator:
         return Cursor(share.plan.epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, where in it the iteration began, and the samples left behind since."""
+        """Return the epoch, where in it the iteration began, and how many samples it delivered."""
         share = self.share
         return {
             "epoch": share.plan.epoch,
@@ -138,7 +138,7 @@ class SampleIterator:
         self._on_move(state["epoch"])
 
     def close(self) -> None:
-        """Let go of what is held for the samples to come."""
+        """Close what is open for the samples to come."""
         if self._samples is not None:
             self._samples.close()  # type: ignore[attr-defined]  # a generator
             self._samples = None

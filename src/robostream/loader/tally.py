@@ -46,7 +46,7 @@ class Tally:
         self._images_before = self._decoder_stats().get("images_delivered", 0.0)
 
     def begin(self) -> None:
-        """Count the epoch anew."""
+        """Begin a new epoch: its counts start at 0."""
         self._reset()
 
     @contextmanager

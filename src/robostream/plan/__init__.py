@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """In which order: the pure arithmetic of an epoch. No I/O, no torch, no clock, no global RNG.
 
-mix.py         words of hash streams by index
+mix.py         pseudo-random words, each computed from a key and an index
 permute.py     permutations from a key
 line.py        the episodes of an epoch laid end to end
 lane.py        one lane of the line: a circular shuffle with random delays
 lanes.py       how the line is cut into lanes
-lane_count.py  how many lanes, where nobody says
+lane_count.py  how many lanes there are, where the user gives no number
 quarantine.py  what stands in for the frames of quarantined episodes
 receipt.py     digests of sets of frames that add up
 epoch.py       EpochPlan: the order of an epoch, made of the above

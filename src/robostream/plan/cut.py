@@ -4,10 +4,10 @@
 A step is one global batch: the next world_size * batch_size positions. Rank r takes those of them
 that are r modulo world_size, so a resume at any position gives every rank its full share.
 
-The tail is what is left at the end of an epoch when it does not fill a step. With drop_last it is
-not delivered. Without, it is one more, shorter step, completed to a multiple of the world size with
-the frames of positions 0, 1, 2 ... of the same epoch: every rank then delivers one more batch of
-the same size, and at most world_size - 1 frames are delivered twice.
+The tail is the rest of an epoch that does not fill a step. With drop_last it is not delivered.
+Without drop_last it is one more, shorter step. Its size is brought to a multiple of the world size
+with the frames of positions 0, 1, 2 ... of the same epoch. So every rank delivers one more batch,
+all of the same size, and at most world_size - 1 frames are delivered twice.
 """
 
 from __future__ import annotations
@@ -75,7 +75,10 @@ def step_positions(cut: Cut, num_frames: int, position: int, step: int) -> range
 
 
 def rank_lanes(cut: Cut, lanes: int) -> range:
-    """Return the lanes a rank touches: its own 1 / world_size if world_size divides them. Pure."""
+    """Return the lanes a rank takes frames from. Pure.
+
+    If world_size divides their number, each rank has 1 / world_size of them to itself.
+    """
     common = gcd(cut.world_size, lanes)
     return range(cut.rank % common, lanes, common)
 
@@ -92,7 +95,7 @@ def frames_at(plan: EpochPlan, positions: range) -> tuple[Ints, Ints]:
 
 
 def advance(cut: Cut, num_frames: int, cursor: Cursor, steps: int) -> Cursor:
-    """Return the cursor `steps` steps on; epochs follow each other without a gap. Pure."""
+    """Return the cursor after `steps` more steps, in a later epoch where this one ends. Pure."""
     per_epoch = steps_left(cut, num_frames, 0)
     if per_epoch == 0:
         raise SelectionError(

@@ -36,12 +36,12 @@ _QUARANTINE_STREAM: Final = 4  # 2 and 3 are those of the lanes
 class EpochPlan:
     """The order of one epoch, as arithmetic: a pure function of its arguments, never stored.
 
-    Never changes once made; thread-safe; holds O(episodes) memory. All positions are global: ranks,
-    workers and batches only cut the order up (`robostream.plan.Cut`).
+    A plan never changes once it is made, is thread-safe and takes O(episodes) memory. All positions
+    are global: ranks, workers and batches only cut the order up (`robostream.plan.Cut`).
 
     Args:
         lengths: The number of frames of each episode.
-        episodes: Their ids, ascending; without, they are 0, 1, 2 ...
+        episodes: Their ids, ascending; 0, 1, 2 ... if None.
         seed: Any integer.
         epoch: The number of the epoch, from 0.
         lanes: Into how many equal lanes the line is cut.
@@ -120,7 +120,10 @@ class EpochPlan:
         return min(frames, -(-self.num_frames // self.lanes), MAX_WINDOW)
 
     def lane_spans(self) -> tuple[Ints, Ints, Ints]:
-        """Return number, start and stop on the line of each lane with frames, by start. Pure."""
+        """Return the numbers, starts and stops on the line of all lanes with frames. Pure.
+
+        They are in the order in which they lie on the line.
+        """
         numbers = self._lanes.by_place[self._lanes.lengths[self._lanes.by_place] > 0]
         starts = self._lanes.starts[numbers]
         return numbers, starts, starts + self._lanes.lengths[numbers]
@@ -190,7 +193,8 @@ class EpochPlan:
     def _quarantine(self) -> Quarantine | None:
         if not self.quarantined:
             return None
-        # Frames this near on the line leave at about the same time, so their episodes are at hand.
+        # Frames this near to each other on the line leave at about the same time, so the episodes
+        # that stand in are being read anyway.
         mean_length = -(-self.num_frames // self.num_episodes)
         return lay_quarantine(
             self.line,
@@ -213,7 +217,8 @@ class EpochPlan:
         return places
 
     def _lane_digest(self, number: int, stop: int) -> int:
-        # Of the lane's places [0, stop): what was passed, and what was exchanged at either end.
+        # The frames at the lane's places [0, stop) are those between the turns `entry` and
+        # `entry + stop`, corrected at both ends for frames that left early or are still missing.
         lane, start = self._lanes.lane(number), int(self._lanes.starts[number])
         total = 0
         for sign, turn in ((1, lane.entry + stop), (-1, lane.entry)):

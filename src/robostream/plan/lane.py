@@ -23,9 +23,10 @@ import numpy as np
 
 from robostream.plan.mix import Ints, below, words
 
-# A ticket is one uint64, [key: 23 bits | hash: 19 bits | delay: 22 bits]: it sorts as the order
-# demands, no two are equal, and the frame can be read back from it. Its widths bound the window and
-# the stretch sorted at once, and with that the memory.
+# A ticket is one uint64, [key: 23 bits | hash: 19 bits | delay: 22 bits]. Sorting tickets sorts
+# frames by key, hash and delay; no two tickets are equal; and a frame is its ticket's key minus its
+# delay. The numbers of bits limit the window and how many frames are sorted at a time, and so the
+# memory.
 MAX_WINDOW: Final = 1 << 22
 _MIN_STRETCH: Final = 1 << 16
 _DELAY_BITS: Final = np.uint64(22)
@@ -64,9 +65,10 @@ def slice_lane(lane: Lane, start: int, stop: int) -> Ints:
 
 
 def unroll_lane(lane: Lane, start: int, stop: int) -> Ints:
-    """Return what `slice_lane` does, with the round: frame x of round r is x + r * length. Pure.
+    """Return what `slice_lane` does, as frames of the endless line. Pure.
 
-    On this endless line a frame leaves less than a window before or after its own number.
+    There, frame x of the lane's round r is x + r * length, and leaves less than a window before or
+    after its own number.
     """
     pieces = [np.empty(0, dtype=np.int64)]
     for first, last in _stretches(lane, start + lane.entry, stop + lane.entry):
@@ -109,14 +111,15 @@ def exchanged_at(lane: Lane, turn: int) -> tuple[Ints, Ints]:
 
 
 def _stretches(lane: Lane, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    # No shorter than a window, whose cost they share; no longer than the tickets and memory allow.
+    # Each stretch costs a look at a whole window, so it is at least a window long; it is not longer
+    # than the bits of a ticket and the memory allow.
     length = max(lane.window, _MIN_STRETCH)
     for first in range(start, stop, length):
         yield first, min(first + length, stop)
 
 
 def _leaving(lane: Lane, first_key: int, last_key: int) -> Ints:
-    # The frames with keys in [first_key, last_key), in order, not yet reduced modulo the length.
+    # The frames of the endless line with keys in [first_key, last_key), in the order they leave.
     frames = np.arange(first_key - lane.window + 1, last_key)
     hashes = words(lane.key, frames % lane.length)
     delays = below(lane.window, hashes)

@@ -58,9 +58,10 @@ def cut_lanes(
     """Return the lanes of a line of `num_frames` places. Pure.
 
     Lane l has ceil((num_frames - l) / lanes) frames: as many as positions are l modulo `lanes`.
-    Shuffled, lanes with near numbers lie far apart on the line, so that a batch smaller than the
-    number of lanes reaches all over it, and are entered at random; unshuffled, they lie in the
-    order of their numbers and are entered at their first frame.
+    With a shuffle, lanes with near numbers lie far apart on the line, so that also a batch smaller
+    than the number of lanes takes frames from all over it; and each lane is entered at a random
+    frame. Without a shuffle, lanes lie in the order of their numbers and are entered at their first
+    frame.
     """
     numbers = np.arange(lanes)
     lengths = (num_frames - numbers + lanes - 1) // lanes
@@ -79,6 +80,7 @@ def cut_lanes(
 
 
 def _stride(lanes: int) -> int:
-    # Near the golden section and coprime to the number of lanes: multiples of it, modulo that
-    # number, visit every lane, and any few in a row lie evenly spread.
+    # Multiples of this number, modulo the number of lanes, meet every lane, because the two have no
+    # common divisor. Any few multiples in a row are evenly spread, because it is near the golden
+    # section of the number of lanes.
     return next(n for n in count(max(1, 618 * lanes // 1000)) if gcd(n, lanes) == 1)

@@ -36,7 +36,7 @@ class StepReceipt:
 def step_receipts(plan: EpochPlan, cut: Cut, position: int) -> Iterator[StepReceipt]:
     """Yield the receipts of all steps from `position` to the end of the epoch.
 
-    They depend on the size of the global batch, not on how it is shared by ranks.
+    They depend on the size of the global batch, not on how ranks share it.
     """
     steps = steps_left(cut, plan.num_frames, position)
     receipt = plan.receipt(position)

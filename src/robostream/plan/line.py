@@ -57,7 +57,7 @@ class Line:
 
 
 def lay_line(lengths: Ints, ids: Ints, *, key: int | None) -> Line:
-    """Return the line of the episodes `ids`, shuffled by `key`, or as they come without one. Pure.
+    """Return the line of the episodes `ids`, shuffled if there is a `key`. Pure.
 
     Args:
         lengths: The number of frames of each episode.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pseudo-random 64-bit words that are the same on every platform: SplitMix64, by index.
 
-Nothing here draws: word number i of a stream is computed from the stream's key and i, so any part
-of a stream costs the same to reach. All arithmetic is modulo 2^64, in Python integers for single
-words and in uint64 arrays for many.
+A stream is an endless sequence of such words, named by its key. Word number i is computed from the
+key and i alone: there is no state, and word 10^9 costs as much as word 0. All arithmetic is modulo
+2^64, in Python integers for single words and in uint64 arrays for many.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Permutations of [0, n) from a key: one stored, one computed place by place."""
+"""Permutations of [0, n) from a key: one that is stored, one computed an element at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _ROUNDS = 8
 def hash_order(ids: Ints, key: int) -> Ints:
     """Return the indices that sort distinct `ids` by their words in the stream `key`. Pure.
 
-    Which of two ids comes first depends on nothing but them and the key, so a selection of
-    episodes keeps the order they have in the whole. Takes O(n log n) time and O(n) memory.
+    Which of two ids comes first depends on these two and the key alone. So the episodes of a
+    selection come in the same order as they do in the whole dataset. Takes O(n log n) time and
+    O(n) memory.
     """
     return np.argsort(words(key, ids))
 
@@ -22,9 +23,9 @@ def hash_order(ids: Ints, key: int) -> Ints:
 def permute(indices: Ints, length: int, key: int) -> Ints:
     """Return where the bijection of [0, length) named by `key` sends `indices`. Pure.
 
-    A Feistel network over the smallest power of two that holds `length`; results outside
-    [0, length) are sent on until they fall inside. Needs no memory beyond the answer, so one place
-    of a permutation of any size costs the same.
+    A Feistel network over the smallest power of two that holds `length`; a result outside
+    [0, length) is put in again until one falls inside. It needs no memory beyond the answer, so one
+    index costs the same in a permutation of any size.
     """
     if length < 1 or (indices.size and not 0 <= indices.min() <= indices.max() < length):
         raise ValueError(f"want indices in [0, {length}) of a length of at least 1")
@@ -38,8 +39,8 @@ def permute(indices: Ints, length: int, key: int) -> Ints:
 
 
 def _feistel(values: Words, bits: int, key: int) -> Words:
-    # The halves may differ by one bit; they swap widths each round, so an even number of rounds
-    # brings the widths back.
+    # One half may be a bit wider than the other. They swap widths each round, so after an even
+    # number of rounds each has its own width again.
     low = bits // 2
     high = bits - low
     left, right = values >> np.uint64(low), values & _ones(low)

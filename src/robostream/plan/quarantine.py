@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands in for the frames of quarantined episodes: healthy frames from near by on the line.
 
-The line keeps its length and every healthy frame its position, so ranks stay in step. The frame
-that stands in at a position is a function of the plan, the list and the position alone.
+The line keeps its length and every healthy frame keeps its position, so ranks stay in step. Which
+frame stands in at a position follows from the plan, the list of quarantined episodes and the
+position alone.
 """
 
 from __future__ import annotations

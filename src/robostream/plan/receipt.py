@@ -2,11 +2,13 @@
 """Receipts: digests of sets of frames that add up.
 
 The digest of the pair (episode, frame) is the product of a word of the episode and a word of the
-frame, modulo 2^64; the digest of a set is the sum. So the digests of the ranks add up to that of
-the global batch, those of the batches to that of the epoch so far, and a whole episode, hence any
-stretch of the line, has a closed form. That is why a receipt costs the same at every position.
-A receipt tells sets of frames apart, not orders within one set, and guards against accidents,
-not against forgery.
+frame, modulo 2^64; the digest of a set is the sum. So the digests of all ranks add up to the digest
+of the global batch, and those of the batches to the digest of the epoch so far. The digest of a
+whole episode, and so of any stretch of the line, is computed without looking at each frame. That is
+why a receipt costs the same at every position.
+
+Two receipts differ if the sets of frames do. They do not show in which order a set was delivered,
+and they guard against accidents, not against forgery.
 """
 
 from __future__ import annotations

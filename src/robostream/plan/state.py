@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a run: where in which order it stands, in plain values, equal on every rank."""
+"""The state of a run: its order and how far it has come, as plain values, equal on every rank."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """Where a run stands, and in which order. Plain JSON values.
+    """Which order a run has, and how far it has come. Plain JSON values.
 
     Attributes:
-        version: The version of this form.
-        fingerprint: Which dataset.
-        selection: Which of its episodes, as a digest of their ids and lengths.
-        num_frames: How many frames these have.
+        version: The version of this format.
+        fingerprint: A digest that names the dataset.
+        selection: A digest of the selected episodes' ids and lengths.
+        num_frames: How many frames the selected episodes have.
         seed: The seed of the order.
         lanes: The number of lanes of the order.
         pool_size: The pool size of the order.
@@ -85,7 +85,7 @@ def capture_state(plan: EpochPlan, position: int, *, fingerprint: str) -> PlanSt
 
 
 def parse_state(values: Mapping[str, Any]) -> PlanState:
-    """Return the state a dict holds, refusing what is not one. Pure."""
+    """Return the state that a dict holds, or raise StateError. Pure."""
     version = values.get("version")
     if version != STATE_VERSION:
         raise StateError(
@@ -109,9 +109,9 @@ def parse_state(values: Mapping[str, Any]) -> PlanState:
 
 
 def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
-    """Raise StateError unless `state` belongs to the plan, of any epoch. Pure.
+    """Raise StateError unless `state` is one of a run with this plan, in whatever epoch. Pure.
 
-    Equal settings do not prove an equal order, so the receipt is computed anew and compared too.
+    Equal settings do not prove an equal order, so the receipt is computed here and compared too.
     """
     here = capture_state(plan, 0, fingerprint=fingerprint)
     differences = [
@@ -133,16 +133,17 @@ def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
     receipt = format_receipt(own.receipt(state.position))
     if receipt != state.receipt:
         raise StateError(
-            f"the settings agree but not the order: up to position {state.position} of epoch "
-            f"{state.epoch} the state's receipt is {state.receipt}, here it is {receipt}. The "
-            "state was damaged, or written by a robostream with another order; start afresh."
+            f"the settings are those of the state, but the order is not: up to position "
+            f"{state.position} of epoch {state.epoch} the state's receipt is {state.receipt}, here "
+            f"it is {receipt}. The state was damaged, or written by a version of robostream that "
+            "has another order; start afresh."
         )
 
 
 def cursor_from_batches(values: Mapping[str, Any], cut: Cut, num_frames: int) -> Cursor:
     """Return the cursor of a state {"batches_consumed", "batch_size"}. Pure.
 
-    Every rank of `cut.world_size` has delivered that many batches of that size since epoch 0.
+    Each of `cut.world_size` ranks has delivered that many batches of that size since epoch 0.
     """
     batches, batch_size = check_batches(values)
     saved = Cut(rank=0, world_size=cut.world_size, batch_size=batch_size, drop_last=cut.drop_last)

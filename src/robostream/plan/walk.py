@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walking the order step by step, a chunk at a time; nothing is remembered but the position."""
+"""Going through the order step by step; it is computed a chunk of positions at a time."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class Batch:
 def chunk_positions(plan: EpochPlan) -> int:
     """Return how many positions to compute at a time, so that one of them costs little. Pure.
 
-    A chunk of any size costs a look at the window of each lane, so it takes a window from each,
-    and enough to make up for the calls; but no more than 64 MiB of pairs.
+    To compute a chunk, the window of each lane is looked at, however small the chunk is. So a chunk
+    takes at least a window from each lane, and enough positions to make up for the cost of calls;
+    but no more than 64 MiB of pairs.
     """
     return min(max(16_384, 64 * plan.lanes, plan.window * plan.lanes), 1 << 22)
 

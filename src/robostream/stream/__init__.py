@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Epochs into batches: who builds which part, what is decoded when. Imports no torch.
+"""From an epoch to batches: which worker builds what, what is decoded when. Imports no torch.
 
-duties.py        who does what: lanes, cameras and rows shared out to workers
-agenda.py        which frame of which lane goes where in each batch
+duties.py        which lanes, cameras and rows each worker owns
+agenda.py        which frame of which lane goes to which place of each batch
 prefetch.py      bytes of coming episodes, fetched before they are due
+pace.py          up to which frame of a lane decoding should have come
 lane_work.py     a lane as a conveyor: which pictures are decoded ahead of delivery
-reel.py          one camera's pictures of an episode, as far as one lane needs them
+reel.py          one camera's pictures of an episode that one lane delivers, and when
 frame_store.py   decoded pictures kept from decoding to their last delivery
 shared_frames.py decoded pictures of a whole selection, kept once for all processes
 projector.py     decodes the pictures of reels and draws them into batches
-augment.py       the user's image transform, with random draws of its own
+augment.py       the user's image transform, and the random numbers it draws
 worker.py        what one process holds open
-delivery.py      one iterator's batches, as far as one process builds them
+delivery.py      the parts of one iterator's batches that one process builds
 """
 
 from robostream.stream.agenda import StepShare, Tour, walk_agenda
@@ -19,7 +20,7 @@ from robostream.stream.augment import transform_pictures
 from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
-from robostream.stream.lane_work import STEP_FRAMES, margin_frames
+from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
 
@@ -29,14 +30,16 @@ __all__ = [
     "Delivery",
     "Duties",
     "FrameStore",
+    "PORTION_FRAMES",
+    "Pace",
     "PrivateStore",
-    "STEP_FRAMES",
     "SharedFrames",
     "SharedShape",
     "StepShare",
     "Texts",
     "Tour",
     "Worker",
+    "is_portion_due",
     "margin_frames",
     "transform_pictures",
     "walk_agenda",

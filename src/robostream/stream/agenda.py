@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agenda of an iterator: which frame of which lane goes where in each batch. Pure.
+"""The agenda of an iterator: which frame of which lane goes to which place of each batch. Pure.
 
-It covers the lanes one process works on, from the position where the iterator began to the end of
-its epoch, and is computed a chunk of steps at a time.
+It covers the lanes that one process works on, from the position where the iterator began to the end
+of its epoch, and is computed a chunk of steps at a time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Tour:
 
     @property
     def stop(self) -> int:
-        """The position after the last one delivered, the tail's completion left out."""
+        """The position after the last one delivered; frames that complete the tail do not count."""
         return min(self.start + self.num_steps * self.cut.step_size, self.plan.num_frames)
 
     def positions(self, step: int) -> range:
@@ -58,7 +58,7 @@ class Tour:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepShare:
-    """What a process does for one batch; lists have an entry for each sample of its lanes.
+    """What one process does for one batch; the lists have an entry for each sample of its lanes.
 
     Attributes:
         step: The number of the batch, from 0.
@@ -66,8 +66,8 @@ class StepShare:
         places: Where in the batch each sample goes.
         lanes: The number of its lane among those of the agenda.
         frames: Its frame on the endless line of the lane.
-        heads: One past the furthest frame the lane has reached with it.
-        extras: (place, position) of the samples that belong to no lane.
+        heads: The head of the lane once the sample is delivered.
+        extras: (place, position) of the samples that belong to no lane of the rank.
     """
 
     step: int

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's image transform, drawing the same random numbers for a sample wherever it runs.
+"""The user's image transform. It draws the same random numbers for a sample in whatever process.
 
-Torch is imported only where there is a transform: it would take most of a worker's memory.
+Torch is imported only if there is a transform, because it would take most of a worker's memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def transform_pictures(
     Args:
         transform: Takes and returns a tensor.
         pictures: uint8, or float32 in [0, 1]; not changed.
-        key: Seed, epoch, position and camera: they decide all random draws.
+        key: Seed, epoch, position and camera. All random draws follow from them.
     """
     import torch
 
@@ -43,19 +43,19 @@ def transform_pictures(
 
 
 def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: str) -> None:
-    """Write a transformed picture to its place, which was made for the first one's shape."""
+    """Write a transformed picture into a batch, whose arrays have the shape of the first one's."""
     if result.shape != out.shape or result.dtype != out.dtype:
         raise SelectionError(
-            f"image_transforms made {camera} of shape {result.shape} and type {result.dtype}, but "
-            f"{out.shape} and {out.dtype} of a first picture. Samples of one batch must be alike: "
-            "end the transform with a resize or a crop to one size."
+            f"image_transforms returned shape {result.shape} and type {result.dtype} for a picture "
+            f"of {camera}, but {out.shape} and {out.dtype} for the first one. All samples of a "
+            "batch must be alike: end the transform with a resize or a crop to one size."
         )
     out[...] = result
 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Draw from this seed in the block; the process's own generators go on as before after it."""
+    """Seed all generators for this block; afterwards they go on where they were before it."""
     import torch
 
     kept = random.getstate(), np.random.get_state(), torch.random.get_rng_state()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One iterator's batches, as far as one process builds them: decode ahead, draw, fill in rows."""
+"""The parts of one iterator's batches that one process builds: it decodes, draws, writes rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sam
 from robostream.errors import DatasetError
 from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
 from robostream.stream.augment import transform_pictures, write_transformed
-from robostream.stream.lane_work import STEP_FRAMES, LaneWork, Piece, Share, margin_frames
+from robostream.stream.lane_work import LaneWork, Piece, Share
+from robostream.stream.pace import PORTION_FRAMES, margin_frames
 from robostream.stream.prefetch import Prefetcher
 from robostream.stream.reel import Clock, Reel, is_long
 from robostream.stream.worker import Worker
@@ -23,7 +24,7 @@ from robostream.stream.worker import Worker
 logger = logging.getLogger(__name__)
 
 
-# By key and place in the batch.
+# The texts of a batch, by key and by place in the batch.
 Texts = dict[str, dict[int, Any]]
 
 
@@ -42,6 +43,11 @@ class BadSampleError(Exception):
 
 
 class _Sample(NamedTuple):
+    """A sample of the batch being built, and which parts of it this process writes.
+
+    `rows` says whether its rows, `stored` which of the cameras whose pictures lie in Parquet.
+    """
+
     place: int
     episode: int
     frame: int
@@ -50,7 +56,7 @@ class _Sample(NamedTuple):
 
 
 class _Want(NamedTuple):
-    """Pictures of one camera for one sample."""
+    """The pictures of one reel that one sample needs, in the order of the window."""
 
     sample: _Sample
     reel: Reel
@@ -63,8 +69,8 @@ class Delivery:
     Args:
         worker: What the process holds open.
         tour: What is delivered.
-        lanes: The rank's lanes to take samples from, ascending; all that are given are shared out
-            by the worker's duties.
+        lanes: The rank's lanes to take samples from, ascending. The worker's duties say which
+            parts of these samples are its own.
     """
 
     def __init__(self, worker: Worker, tour: Tour, lanes: Sequence[int]) -> None:
@@ -82,7 +88,7 @@ class Delivery:
         self._prefetcher = self._prefetch() if worker.fetches_ahead else None
 
     def next_share(self) -> StepShare | None:
-        """Return what is to be done for the next step, or None after the last."""
+        """Return this process's share of the next step, or None after the last step."""
         return next(self._agenda, None)
 
     def fill(self, share: StepShare, arrays: Arrays) -> Texts:
@@ -136,11 +142,11 @@ class Delivery:
             [lane.coming() for lane in self._lanes],
             self._worker.bring,
             frames_per_step=self._tour.cut.step_size / plan.lanes,
-            margin=margin_frames(plan.window) + STEP_FRAMES,
+            margin=margin_frames(plan.window) + PORTION_FRAMES,
         )
 
     def _open_lane(self, number: int, at: int) -> LaneWork:
-        """Return lane `number` of the plan, the at-th of the rank."""
+        """Return the work on lane `number` of the plan, which is lane number `at` of the rank."""
         lane = self._share(at)
         share_of = (lambda block: lane) if self._tour.plan.shuffle else self._share
         return LaneWork(
@@ -153,7 +159,7 @@ class Delivery:
         )
 
     def _share(self, number: int) -> Share:
-        """Return what is ours of a lane, or of a block where nothing is shuffled."""
+        """Return what this worker owns of a lane, or of a block where nothing is shuffled."""
         duties = self._worker.duties
         return self._split(duties.owns_rows(number), duties.cameras(number))
 
@@ -173,7 +179,7 @@ class Delivery:
         for reel, first, stop in ranges:
             missing = reel.missing(first, whole_gops(reel, stop))
             if missing and work.is_catching_up:
-                # What leaves at the end of the epoch only is decoded there.
+                # Pictures that leave only at the end of the epoch are decoded then.
                 soon = reel.due(np.array(missing)) <= 2 * work.window_steps
                 missing = [p for p, is_soon in zip(missing, soon, strict=True) if is_soon]
             if missing:
@@ -211,12 +217,14 @@ class Delivery:
         try:
             self._worker.projector.decode(requests)
         except DatasetError as error:
-            # One by one, to find the sample that cannot be built.
+            # Decode for one sample after the other, to find the one that cannot be built.
             for want in wants:
                 missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})
                 self._guard(want.sample, self._worker.projector.decode, [(want.reel, missing)])
             logger.warning(
-                "decoding failed, and worked when it was tried again, picture by picture: %s", error
+                "decoding several pictures at once failed, but decoding each again for its own "
+                "sample did not, so nothing is missing. The first error was: %s",
+                error,
             )
 
     def _draw(self, want: _Want, arrays: Arrays) -> None:
@@ -284,7 +292,7 @@ class Delivery:
         self._worker.count()
 
     def _guard(self, sample: _Sample, work: Any, *args: Any) -> Any:
-        """Do a piece of work; an error says which sample it happened on."""
+        """Return work(*args); an error is raised as BadSampleError, which names the sample."""
         try:
             return work(*args)
         except Exception as error:
@@ -293,10 +301,11 @@ class Delivery:
 
 
 def with_partners(reel: Reel, picture: int) -> list[int]:
-    """Return a missing picture and the others of its GOP that are still to be delivered.
+    """Return a missing picture, and others of its GOP that are missing and still to be delivered.
 
-    Most of a short GOP's cost is its first frame, which would have to be decoded again for them. A
-    long GOP is decoded on as decoding comes along the line, or at once if it never will.
+    In a short GOP, most of the cost is the first frame; decoding the others later would mean to
+    decode the first frame again. In a long GOP only the picture itself is decoded: the others
+    follow when decoding along the line comes by. If it never does, they are decoded now too.
     """
     if is_long(reel) and not reel.is_behind:
         return [picture]
@@ -306,7 +315,7 @@ def with_partners(reel: Reel, picture: int) -> list[int]:
 
 
 def whole_gops(reel: Reel, stop: int) -> int:
-    """Return the picture after the GOP of the picture before `stop`, or `stop` in a long GOP."""
+    """Return `stop`, moved on to the end of the GOP it lies in, unless GOPs are long."""
     if not 0 < stop < len(reel) or is_long(reel):
         return stop
     _, following = reel.file.index.gop_of(int(reel.numbers[stop - 1]))

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who does what: a rank's workers share its lanes and cameras by arithmetic. Pure.
+"""Which worker does what: a rank's workers share its lanes and cameras by arithmetic. Pure.
 
 A worker owns (lane, camera) pairs: the pictures of that camera in all samples of that lane. The
-rows of a lane (numbers, masks, texts) have one owner too. So every part of every batch has exactly
-one worker, no picture is decoded by two, and all advance evenly, because lanes do.
+rows of a lane (numbers, masks, texts) belong to one worker too. So every part of every batch is
+built by exactly one worker, and no picture is decoded by two. As every lane delivers equally many
+frames, workers have about equally much to do.
 
-What belongs to no lane of the rank (frames that complete the tail, stand-ins for quarantined
-places) is dealt out by its place in the batch.
+Extras, the samples that belong to no lane of the rank (frames that complete the tail, stand-ins for
+quarantined frames), are given to workers by their place in the batch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from math import gcd
 
 @dataclass(frozen=True, slots=True)
 class Duties:
-    """The share of worker `worker` among `num_workers`, for samples with `num_cameras` cameras."""
+    """What worker number `worker` of `num_workers` owns, in samples with `num_cameras` cameras."""
 
     worker: int
     num_workers: int
@@ -38,9 +39,10 @@ class Duties:
     def cameras(self, lane: int) -> list[int]:
         """Return the cameras of the rank's lane number `lane` whose pictures are this worker's.
 
-        Pairs are dealt out in turn, lane by lane. Where the numbers of cameras and workers have a
-        common divisor, each camera would always meet the same workers, and one may cost more than
-        another; so the cameras shift by one whenever all workers have been met.
+        Workers get the (lane, camera) pairs in turn, lane by lane. If the numbers of cameras and
+        workers have a common divisor, a camera would always go to the same workers, and one camera
+        may cost more than another. So the cameras move on by one whenever it would be the first
+        worker's turn with the first camera again.
         """
         if not self.num_cameras:
             return []
@@ -54,11 +56,11 @@ class Duties:
         ]
 
     def owns_extra_rows(self, place: int) -> bool:
-        """Return whether the rows of a sample of no lane at a place of the batch are ours."""
+        """Return whether this worker writes the rows of an extra at a place of the batch."""
         return place % self.num_workers == self.worker
 
     def extra_cameras(self, place: int) -> list[int]:
-        """Return the cameras of a sample of no lane, at a place of the batch, that are ours."""
+        """Return the cameras this worker draws of an extra at a place of the batch."""
         first = place * self.num_cameras
         cameras = range(self.num_cameras)
         return [c for c in cameras if (first + c) % self.num_workers == self.worker]

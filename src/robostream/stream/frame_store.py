@@ -11,25 +11,31 @@ import numpy as np
 from robostream.decode import Arena, PictureLayout, SlotMemory
 from robostream.stream.reel import Reel
 
-# A scan of all kept pictures lists this many to give up, and serves as many new ones or a sixteenth
-# of those kept, whichever is less: scans stay rare in a large store and exact in a small one.
+# When the store is full, it looks through all kept pictures and lists this many that are delivered
+# last. The list is used for as many new pictures, or for a sixteenth of the number of slots if that
+# is less. So a large store is looked through rarely, and a small one has an exact list.
 _VICTIMS_PER_SCAN = 256
 
 
 class FrameStore(Protocol):
-    """Where pictures of reels are kept. For one thread."""
+    """Memory for decoded pictures of reels. For one thread.
+
+    Attributes:
+        evictions: How many pictures were dropped to make room for others.
+        keeps_used: Whether pictures stay after their last delivery, for later epochs.
+    """
 
     evictions: int
-    keeps_used: bool  # whether pictures stay after their last delivery
+    keeps_used: bool
 
     def open(self, reel: Reel) -> None:
         """Note in a new reel which of its pictures are kept already."""
 
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
-        """Return a slot for a picture, or None if others deserve the room."""
+        """Return a slot for a picture, or None if it is not to be kept."""
 
     def publish(self, slot: int, layout: PictureLayout) -> None:
-        """Note that a taken slot has been filled."""
+        """Note that the picture of a slot has been written."""
 
     def memory(self, slot: int) -> SlotMemory:
         """Return the memory of a slot."""
@@ -39,10 +45,10 @@ class FrameStore(Protocol):
 
 
 class PrivateStore:
-    """Pictures of one process; each goes with its last delivery.
+    """Pictures of one process; each is dropped after its last delivery.
 
-    When the budget is full, the picture delivered furthest in the future gives way to one that is
-    delivered sooner.
+    When the budget is full, a new picture replaces the one that is delivered last of all, unless
+    the new one is delivered even later.
     """
 
     keeps_used = False
@@ -58,7 +64,7 @@ class PrivateStore:
         """Do nothing: a new reel has no pictures here."""
 
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
-        """Return a slot for a picture, or None if others deserve the room."""
+        """Return a slot for a picture, or None if all kept ones are delivered before it."""
         slot = self._arena.take(layout.nbytes)
         if slot is None:
             due = int(reel.due(np.array([picture]))[0])
@@ -72,7 +78,7 @@ class PrivateStore:
         return slot
 
     def publish(self, slot: int, layout: PictureLayout) -> None:
-        """Do nothing: nobody else looks."""
+        """Do nothing: no other process reads this memory."""
 
     def memory(self, slot: int) -> SlotMemory:
         """Return the memory of a slot."""
@@ -98,7 +104,7 @@ class PrivateStore:
         return self._arena.take(nbytes)
 
     def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
-        """Return (due, slot) of the kept pictures of a size delivered furthest ahead."""
+        """Return (due, slot) of the kept pictures of a size that are delivered last."""
         by_reel: dict[Reel, tuple[list[int], list[int]]] = {}
         for slot, owner in enumerate(self._owners):
             if owner is not None and self._arena.slot_bytes(slot) == nbytes:
@@ -117,16 +123,16 @@ class PrivateStore:
         return deque(zip(due[order].tolist(), kept[order].tolist(), strict=True))
 
     def _may_go(self, slot: int, nbytes: int, due: int) -> bool:
-        # The list is some time old: the slot may be free, or hold another picture by now.
+        # Since the list was made, the slot may have become free or have got another picture.
         owner = self._owners[slot]
         if owner is None or self._arena.slot_bytes(slot) != nbytes or owner[1] in owner[0].now:
             return False
         return int(owner[0].due(np.array([owner[1]]))[0]) > due
 
     def _clear_other_sizes(self, nbytes: int) -> None:
-        """Let pictures of a size that has no slot yet in, at the cost of a block of others.
+        """Make slots of a size that has none yet, by dropping a block of pictures of other sizes.
 
-        Only if nobody in that block is delivered by the batch being built.
+        Nothing is dropped if the batch being built needs a picture of that block.
         """
         slots = self._arena.slots_in_the_way(nbytes)
         owners = [self._owners[slot] for slot in slots if slot < len(self._owners)]

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lane as a conveyor: which pictures of it are decoded ahead of delivery.
 
-The frames that leave a lane next lie in a stretch of about a window that slides along the line, one
-frame on for each that leaves. So decoding runs along the line, a few frames ahead of the furthest
-one delivered, and decoded pictures wait for their delivery. Pictures that had come on before the
-iterator began are decoded when they fall due.
+The frames that leave a lane next lie in a stretch of about a window. For each frame that leaves,
+the stretch moves on along the line by one frame. So decoding goes along the line too, a few frames
+before the furthest one delivered, and decoded pictures wait for their delivery. When an iterator
+begins, the stretch already has frames in it that nobody has decoded: their pictures are decoded
+when they fall due.
 
-Where the window is most of the lane there is no stretch that slides: everything is decoded when it
+If the window is most of the lane, there is no stretch that moves: every picture is decoded when it
 falls due.
 
-A lane that is not shuffled is one run of frames. There, workers own blocks of it in turn instead of
-whole lanes.
+Without a shuffle, a lane delivers its frames in order. Then workers own blocks of it in turn,
+instead of whole lanes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import gcd, isqrt
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -26,33 +27,27 @@ import numpy.typing as npt
 
 from robostream.plan import Ints, head_of_lane, places_in_lane
 from robostream.stream.agenda import Tour, first_place
+from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.prefetch import Coming
 from robostream.stream.reel import Reel, is_long
 
-# A lane is a conveyor if it is at least so many windows long; otherwise most of it is lead-in.
+# A lane is a conveyor if it is at least so many windows long. In a shorter one, decoding along the
+# line would hardly have caught up when the epoch ends.
 _WINDOWS_PER_LANE = 3
-# Decoding runs ahead in steps of this many frames: enough to feed a decoder in one go, few enough
-# that workers that wait for each other wait little.
-STEP_FRAMES = 4
-
-# While decoding catches up, it gains one frame on the head for so many that leave.
-_CATCH_UP = 2
-# Frames of a block that one worker owns where nothing is shuffled.
+# Without a shuffle, one worker owns so many frames of a lane, then the next one as many.
 BLOCK_FRAMES = 32
 
 OpenReel = Callable[[int, int, Ints, Ints], Reel]
 
 
-def margin_frames(window: int) -> int:
-    """Return how many frames decoding keeps before the head of a lane. Pure.
-
-    The head strays from an even pace by a few square roots of the window.
-    """
-    return min(2 * isqrt(window) + 2 * STEP_FRAMES, window)
-
-
 class Share(NamedTuple):
-    """What of a lane's samples is ours: their rows, some videos, some pictures in Parquet."""
+    """What one worker owns of the samples of a lane, or of a block of it.
+
+    Attributes:
+        rows: Whether it owns their rows.
+        videos: The cameras it owns that are stored as video.
+        stored: The cameras it owns whose pictures are stored in Parquet.
+    """
 
     rows: bool
     videos: list[int]
@@ -63,8 +58,8 @@ class Share(NamedTuple):
 class Piece:
     """The part of an episode that lies in a lane (and in one block of it).
 
-    Frame f of the episode is frame `begin + f` of the lane, in [`start`, `stop`). There is a reel
-    for each video that is ours.
+    Frame f of the episode is frame `begin + f` of the lane; the piece is the lane's frames
+    [`start`, `stop`). There is a reel for each camera that this worker owns there.
     """
 
     episode: int
@@ -75,17 +70,17 @@ class Piece:
 
 
 class LaneWork:
-    """One lane of one iterator, in a process that owns some of it.
+    """One lane of one iterator, in a process that owns a part of it.
 
     Args:
         tour: What is delivered.
         number: The number of the lane in the plan.
-        share_of: Returns what is ours; of the lane, or of one of its blocks where nothing is
-            shuffled.
+        share_of: Returns what this worker owns of a block of the lane. With a shuffle, the whole
+            lane is one block.
         windows: The least and the greatest offset of each camera's window, in frames.
         open_reel: Returns the reel of (camera, episode, sample frames, steps).
-        stagger: By how many frames decoding begins earlier, so that the lanes of a process do not
-            all take their steps at once.
+        stagger: How many frames earlier decoding begins. It differs between the lanes of a process,
+            so that they do not all decode a portion for the same batch.
     """
 
     def __init__(
@@ -108,19 +103,18 @@ class LaneWork:
         self._block = self._lane.length if tour.plan.shuffle else BLOCK_FRAMES
         self._end = self._lane.entry + self._lane.length + self._lane.window
         self._pieces: dict[tuple[int, int], Piece] = {}
-        self._entry = head_of_lane(self._lane, first_place(tour, number))
-        self._ahead = self._entry
+        self._first_head = head_of_lane(self._lane, first_place(tour, number))
+        self._ahead = self._first_head
         if tour.plan.shuffle:
-            self._ahead -= self._lane.window + stagger % STEP_FRAMES
+            self._ahead -= self._lane.window + stagger % PORTION_FRAMES
         self._samples = 0
-        # The rank delivers one in so many frames of the lane.
+        # Of so many frames that leave the lane, the rank delivers one.
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
-        self._margin = margin_frames(self._lane.window)
-        self._long_gops: bool | None = None
+        self._pace: Pace | None = None
         self._is_new = True
 
     def share(self, frame: int) -> Share:
-        """Return what of the sample at a frame of the endless line is ours."""
+        """Return what this worker owns of the sample at a frame of the endless line."""
         return self._share_of(frame % self._lane.length // self._block)
 
     def locate(self, frame: int) -> tuple[int, int]:
@@ -131,7 +125,7 @@ class LaneWork:
         return int(line.episodes[slot]), place - int(line.starts[slot])
 
     def piece_at(self, frame: int) -> Piece:
-        """Return the piece a frame of the endless line lies in, opened if need be."""
+        """Return the piece that a frame of the endless line lies in; the first call opens it."""
         place = frame % self._lane.length
         slot = bisect_right(self._tour.plan.line.starts, self._begin + place) - 1
         key = (slot, place // self._block)
@@ -141,12 +135,19 @@ class LaneWork:
         return piece
 
     def run_ahead(self, head: int) -> list[tuple[Reel, int, int]]:
-        """Return (reel, first, stop) of the pictures to decode, when a sample has got to `head`."""
+        """Note that one more sample is delivered; return the pictures to decode ahead now.
+
+        Args:
+            head: The head of the lane with that sample.
+
+        Returns:
+            (reel, first, stop) of ranges of pictures.
+        """
         if not self._is_conveyor:
             return []
         self._samples += 1
         goal = self._goal(head)
-        if goal < self._ahead + STEP_FRAMES and not self._ahead < head <= goal:
+        if not is_portion_due(self._ahead, head, goal):
             return []
         goal = min(goal, self._end)
         found: list[tuple[Reel, int, int]] = []
@@ -159,7 +160,8 @@ class LaneWork:
             self._is_new = False
             for reel in piece.reels:
                 back, forth = self._windows[reel.camera]
-                # All but the first sample's pictures were decoded for the samples before.
+                # Of a sample's window, only the last picture is new; the others are in the windows
+                # of the samples before it. The first sample of a piece has none before it.
                 first = place + (back if is_first else forth) - piece.begin - reel.first
                 last = stop - 1 + forth - piece.begin - reel.first
                 found.append((reel, max(first, 0), min(last, len(reel) - 1) + 1))
@@ -167,48 +169,43 @@ class LaneWork:
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether decoding is among pictures some of which leave at the end of the epoch only."""
-        return self._ahead < self._entry + self._lane.window
+        """Whether decoding is within a window of the first head.
+
+        Of the pictures there, some leave only at the end of the epoch.
+        """
+        return self._ahead < self._first_head + self._lane.window
 
     @property
     def window_steps(self) -> int:
-        """In how many steps a window of the lane leaves, about."""
+        """About how many steps it takes until as many frames have left as a window has."""
         return -(-self._lane.window * self._tour.plan.lanes // self._tour.cut.step_size)
 
     def _goal(self, head: int) -> int:
-        """Return up to where decoding should have come.
-
-        It goes along the line by one frame for each that leaves, so that all workers have equally
-        much to do for every batch. The head does not: it jumps, because frames leave at random. So
-        decoding keeps a margin before it, and goes to the head where that was not enough.
-
-        At the start nothing is decoded, and all that falls due has to be. If decoding were before
-        the head at once, that would be twice the work. So it begins a window behind, and catches
-        up. In long GOPs it begins at the head: there, one picture by itself costs as much as all
-        before it.
-        """
         if not self._tour.plan.shuffle:
-            return head + STEP_FRAMES - 1 if head > self._ahead else head
-        is_long = self._has_long_gops()
-        # Quarantined samples pass without being counted.
-        passed = max(self._samples * self._stride, head - self._entry - self._margin)
-        behind = self._margin + (0 if is_long else self._lane.window)
-        lag = max(0, behind - passed // _CATCH_UP)
-        goal = self._entry + passed + self._margin - lag
-        return max(goal, head) if is_long or lag == 0 else goal
+            return head + PORTION_FRAMES - 1 if head > self._ahead else head
+        if self._pace is None:
+            self._pace = self._choose_pace()
+        return self._pace.goal(head, self._samples * self._stride)
 
-    def _has_long_gops(self) -> bool:
-        """Return whether the videos at the entry have long GOPs; then skip what lies behind it."""
-        if self._long_gops is None:
-            piece = self.piece_at(self._entry)
-            self._long_gops = any(is_long(reel) for reel in piece.reels)
-            if self._long_gops:
-                self._ahead = self._entry
-        return self._long_gops
+    def _choose_pace(self) -> Pace:
+        """Return the pace of decoding, after a look at the first video.
+
+        When an iterator begins, nothing is decoded yet, and the pictures of every frame that falls
+        due have to be. Decoding ahead at the same time would be twice the work. So decoding along
+        the line begins a window behind the first head and catches up.
+
+        In long GOPs it begins at the first head: there, one picture by itself costs as much as all
+        pictures before it in its GOP.
+        """
+        margin = margin_frames(self._lane.window)
+        if any(is_long(reel) for reel in self.piece_at(self._first_head).reels):
+            self._ahead = self._first_head
+            return Pace(self._first_head, margin, behind=margin)
+        return Pace(self._first_head, margin, behind=margin + self._lane.window)
 
     def retire(self, piece: Piece) -> None:
-        """Forget the reels of a piece all of whose pictures are delivered."""
-        # The piece itself stays, so that it is not opened again.
+        """Forget the reels of a piece whose pictures are all delivered."""
+        # The piece itself stays in the list, so that nobody opens it again.
         piece.reels.clear()
 
     def reels(self) -> list[Reel]:
@@ -229,12 +226,12 @@ class LaneWork:
         return Piece(episode, origin, first, stop, reels)
 
     def coming(self) -> Iterator[Coming]:
-        """Yield what is ours along the lane, from what lies behind the entry on, once around.
+        """Yield what is ours along the lane, from what lies behind the first head on, once around.
 
         Changes nothing, so that it goes on while pieces are opened and retired.
         """
         line, length = self._tour.plan.line, self._lane.length
-        begin = self._entry - (self._lane.window if self._tour.plan.shuffle else 0)
+        begin = self._first_head - (self._lane.window if self._tour.plan.shuffle else 0)
         frame = begin
         while frame < begin + length:
             place = frame % length
@@ -244,7 +241,7 @@ class LaneWork:
             share, episode = self._share_of(block), int(line.episodes[slot])
             if len(steps) and any(share) and episode not in self._tour.plan.quarantined:
                 origin = int(line.starts[slot]) - self._begin
-                rows, at = share.rows or bool(share.stored), frame - self._entry
+                rows, at = share.rows or bool(share.stored), frame - self._first_head
                 ours = (episode, first - origin, stop - origin, rows, share.videos)
                 yield Coming(int(steps.min()), at, *ours)
             frame += stop - place
@@ -259,8 +256,8 @@ class LaneWork:
         return first, stop, ours, (positions[ours] - self._tour.start) // self._tour.cut.step_size
 
     def _is_behind(self, stop: int) -> bool:
-        """Return whether a piece that ends before `stop` lies in the window behind the entry."""
-        behind = (self._entry - stop) % self._lane.length
+        """Return whether a piece that ends at `stop` lies in the window behind the first head."""
+        behind = (self._first_head - stop) % self._lane.length
         return self._is_conveyor and behind < self._lane.window
 
     def _is_delivered(self, positions: Ints) -> npt.NDArray[np.bool_]:

@@ -27,7 +27,7 @@ from robostream.errors import VideoFileError
 from robostream.stream.frame_store import FrameStore
 from robostream.stream.reel import Reel, is_long
 
-# A kept decoder is given at least so many frames to work on, and never part of a GOP.
+# A decoder that is kept is given packets for at least so many frames, up to the end of a GOP.
 _FRAMES_PER_DECODING = 64
 
 
@@ -37,7 +37,7 @@ class Projector:
     Args:
         backend: What decodes.
         store: Where decoded pictures wait for their delivery.
-        meter: What was done, and how long it took.
+        meter: Counts what is done and how long it takes.
         max_decodings: How many decoders may wait in the middle of a GOP.
     """
 
@@ -50,11 +50,15 @@ class Projector:
         self._max_decodings = max_decodings
         self._renderer = Renderer(load_ffmpeg())
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
-        # Pictures of the batch being built that are not kept: used up at once, or without a slot.
+        # Pictures of the batch being built that are not in the store: this batch is the last to
+        # need them, or the store had no slot for them.
         self._loose: dict[tuple[Reel, int], av.VideoFrame] = {}
 
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
-        """Decode pictures (ascending, each reel once); keep what is delivered later."""
+        """Decode pictures of reels, ascending, and keep those that later batches need too.
+
+        Each reel may be named once.
+        """
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
         file_runs: list[FileRun] = []
         owners: list[Reel] = []
@@ -95,11 +99,11 @@ class Projector:
         self._meter.convert_s += time.perf_counter() - began
 
     def end_batch(self) -> None:
-        """Forget what was decoded for the batch alone."""
+        """Forget the pictures that are not in the store."""
         self._loose.clear()
 
     def close(self, reel: Reel) -> None:
-        """Let go of all that is held for a reel."""
+        """Give back the slots and the decoder of a reel."""
         for picture, slot in enumerate(reel.slots):
             if slot >= 0:
                 self._store.release(slot)
@@ -130,7 +134,7 @@ class Projector:
             return
         now = reel.now.get(picture, 0)
         slot = None
-        # What this batch uses up need not be copied.
+        # A picture that is delivered for the last time by this batch need not be copied.
         if now < reel.left[picture] or self._store.keeps_used:
             slot = self._put_away(reel, picture, frame)
         if now and slot is None:
@@ -141,7 +145,7 @@ class Projector:
         layout = layout_of(frame)
         if reel.layout is None:
             reel.layout = layout
-        # A picture of another size than the first is not kept: the slots are cut for the first.
+        # A picture of another size than the reel's first is not kept: the reel has one layout.
         slot = self._store.take(reel, picture, layout) if layout is reel.layout else None
         if slot is not None:
             memory = self._store.memory(slot)
@@ -152,7 +156,7 @@ class Projector:
         return slot
 
     def _go_on(self, reel: Reel, pictures: list[int]) -> None:
-        """Decode pictures in long GOPs: go on where the reel's decoder stands if that helps."""
+        """Decode pictures in long GOPs, with the reel's decoder if it is on the way to them."""
         for picture in pictures:
             if reel.slots[picture] >= 0 or (reel, picture) in self._loose:
                 continue
@@ -162,7 +166,7 @@ class Projector:
                 self._run_to(reel, picture)
 
     def _is_on_the_way(self, reel: Reel, picture: int) -> bool:
-        """Return whether a reel's decoder comes by a picture, and no GOP begins nearer to it."""
+        """Return whether a reel's decoder will give a picture, and no GOP begins in between."""
         if picture <= reel.decoding_at:
             return picture == reel.decoding_at
         start, _ = reel.file.index.gop_of(int(reel.numbers[picture]))
@@ -182,7 +186,7 @@ class Projector:
             self._stop(next(iter(self._waiting)))
 
     def _run_to(self, reel: Reel, picture: int) -> bool:
-        """Decode up to a picture; return whether it came before the decoder's work was done."""
+        """Decode up to a picture; return False if the decoder's packets end before it."""
         assert reel.decoding is not None
         for _, number, frame in reel.decoding:
             self._keep(reel, number, frame)
@@ -198,7 +202,7 @@ class Projector:
         self._waiting.pop(reel, None)
         decoding, reel.decoding = reel.decoding, None
         if decoding is not None:
-            decoding.close()  # type: ignore[attr-defined]  # a generator gives its decoder back
+            decoding.close()  # type: ignore[attr-defined]  # a generator, which returns its decoder
 
 
 def _check_size(reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reel: one camera's pictures of an episode, as far as one lane needs them."""
+"""A reel: one camera's pictures of an episode that one lane delivers, and when."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from robostream.decode import PictureLayout, VideoFile
 from robostream.plan import Ints
 
-# A decoder in the middle of a GOP longer than this is kept to go on later; shorter GOPs are decoded
-# whole.
+# A GOP longer than this is decoded in several goes by a decoder that is kept in between. A shorter
+# one is decoded whole.
 _LONG_GOP_FRAMES = 16
 NEVER = int(np.iinfo(np.int64).max)
 
@@ -28,27 +28,28 @@ class Clock:
 
 
 class Reel:
-    """Counts which pictures are still to be delivered, and says where the kept ones are.
+    """Knows how often and when each picture is still delivered, and where decoded ones are kept.
 
-    Pictures are numbered from the first one needed: picture 0 is frame `first` of the episode.
+    This is the one place that says when a picture is wanted next (`due`). Pictures are numbered
+    from the first one needed: picture 0 is frame `first` of the episode.
 
     Attributes:
-        clock: When it is, for the iterator the reel belongs to.
+        clock: The step that the reel's iterator is building.
         camera: The camera's number among those of a sample.
         episode: The episode.
         file: The video file.
         first: The episode's frame that is picture 0.
         numbers: The number of each picture in the file.
         left: How often each picture is still to be delivered.
-        slots: Where each picture is kept; -1 where it is not.
-        now: How often each picture is delivered by the batch being built.
+        slots: The slot in which each picture is kept; -1 for one that is not kept.
+        now: How often the batch being built delivers each picture.
         waiting: The sum of `left`.
-        base: The place of picture 0 in a store that has one for every frame of the selection.
-        is_behind: Whether it lies wholly behind where its lane was entered, so that decoding along
-            the line never comes by.
-        layout: How kept pictures lie in memory, once the first was decoded.
-        decoding: A decoder in the middle of a long run, and `decoding_at`, the picture it gives
-            next.
+        base: The number of picture 0 in a store that has a slot for every frame of the selection.
+        is_behind: Whether all its frames lie before the frame where its lane was entered, so that
+            decoding along the line never comes by.
+        layout: How kept pictures lie in memory; None until one was decoded.
+        decoding: The decoder that is kept in the middle of a long GOP, if there is one.
+        decoding_at: The picture that this decoder gives next.
     """
 
     __slots__ = (
@@ -117,7 +118,7 @@ class Reel:
         return len(self.left)
 
     def picture_of(self, number: int) -> int:
-        """Return the picture with a number of the file; -1 if it is none of the reel's."""
+        """Return the picture that has a frame number in the file; -1 if the reel has none."""
         if self._base is not None:
             picture = number - self._base
             return picture if 0 <= picture < len(self.left) else -1
@@ -126,13 +127,13 @@ class Reel:
         return self._places.get(number, -1)
 
     def missing(self, first: int, stop: int) -> list[int]:
-        """Return the pictures of [first, stop) that are to be delivered and not kept."""
+        """Return the pictures of [first, stop) that are still to be delivered and not kept."""
         left, slots = self.left, self.slots
         stop = min(stop, len(left))
         return [p for p in range(first, stop) if left[p] and slots[p] < 0]
 
     def due(self, pictures: Ints) -> Ints:
-        """Return in how many steps each picture is delivered next, NEVER if not any more."""
+        """Return in how many steps each picture is delivered next; NEVER if it is not any more."""
         if self._uses is None:
             last = self.first + len(self.left) - 1
             targets = np.clip(self._samples[:, None] + self._offsets, self.first, last)
@@ -147,6 +148,6 @@ class Reel:
 
 
 def is_long(reel: Reel) -> bool:
-    """Return whether the GOPs of a reel's file are so long that decoders are kept in them."""
+    """Return whether the GOPs of a reel's file are so long that decoders are kept inside them."""
     index = reel.file.index
     return index.num_frames > _LONG_GOP_FRAMES * len(index.starts)

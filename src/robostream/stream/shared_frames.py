@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoded pictures of a whole selection, kept once for all processes that map the memory.
 
-Every picture has its place, so nothing is allocated, evicted or locked. A cell for each picture
-says how it lies there, and 0 that it does not yet. Two processes that decode the same picture write
-the same bytes; a cell is written after its picture.
+Every picture has a slot of its own, so nothing is allocated, dropped or locked. For each slot there
+is a number, its cell: 0 until the picture is written, then a code of the picture's layout. A
+process writes the picture first and the cell second. Two processes that decode the same picture
+write the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from robostream.decode import PictureLayout, SlotMemory, kept_layout
 from robostream.plan import Ints
 from robostream.stream.reel import Reel
 
-# Vector instructions like pictures to begin at multiples of this, and may read as far past the end.
+# Pictures begin after a multiple of this many bytes, where vector instructions are fast; and as
+# many bytes are left at the end, because these instructions may read past the last picture.
 _ALIGN_BYTES = 4096
 _KINDS = ("yuv420p", "yuvj420p", "rgb", "depth")
 
@@ -29,7 +31,7 @@ class SharedShape:
     Attributes:
         episodes: The selected episodes, ascending.
         cameras: The names of the cameras.
-        starts: The number of the first frame of each in the selection, then the number of frames.
+        starts: For each episode, the frames of the selected episodes before it; then all frames.
         sizes: (width, height) of each camera.
         slot_bytes: Bytes of a picture of each camera; 0 for one that is not kept.
     """
@@ -57,7 +59,7 @@ class SharedShape:
 
 
 class SharedFrames:
-    """The pictures, seen by one process. For one thread of it."""
+    """The shared pictures, as one process reads and writes them. For one thread of it."""
 
     keeps_used = True
 
@@ -85,14 +87,14 @@ class SharedFrames:
                 reel.slots[picture] = first + picture
 
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
-        """Return the slot of a picture, or None if it is of another size or kind than the slot."""
+        """Return the slot of a picture, or None if it has another size or kind than its slot."""
         is_of_size = (layout.width, layout.height) == self._shape.sizes[reel.camera]
         if not is_of_size or layout.nbytes != self._shape.slot_bytes[reel.camera]:
             return None
         return reel.camera * self._shape.num_frames + reel.base + picture
 
     def publish(self, slot: int, layout: PictureLayout) -> None:
-        """Let everybody see a picture that has been written."""
+        """Tell all processes that a picture has been written."""
         self._cells.reshape(-1)[slot] = _cell_of_layout(layout)
 
     def memory(self, slot: int) -> SlotMemory:
@@ -103,7 +105,7 @@ class SharedFrames:
         return SlotMemory(self._memory[at : at + nbytes], self._address + at)
 
     def release(self, slot: int) -> None:
-        """Do nothing: what is kept stays."""
+        """Do nothing: pictures stay for the next epoch."""
 
 
 def _cell_of_layout(layout: PictureLayout) -> int:

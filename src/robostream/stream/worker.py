@@ -35,10 +35,10 @@ class Budgets:
 
     Attributes:
         frame_bytes: Memory for decoded pictures; 0 decodes each when it is delivered.
-        row_bytes: Memory for the rows of episodes at hand, pictures stored in them included.
+        row_bytes: Memory for the rows of episodes in use, with the pictures stored in them.
         max_files: Video files held open.
         max_decodings: Decoders that wait in the middle of a long GOP.
-        runs_ahead: Whether `frame_bytes` holds what is decoded ahead of its delivery.
+        runs_ahead: Whether pictures are decoded ahead; not if `frame_bytes` is too little for them.
     """
 
     frame_bytes: int
@@ -151,12 +151,12 @@ class Worker:
             source.bring(start, stop)
 
     def count_stored(self, pictures: int) -> None:
-        """Count pictures that came from Parquet."""
+        """Count pictures that were read from Parquet."""
         self._meter.images_delivered += pictures
         self._meter.images_decoded += pictures
 
     def count(self) -> None:
-        """Add what was done since the last call to the counters."""
+        """Add what was counted since the last call to the shared counters."""
         counts = self._files.take_counts()
         work = self._meter.take(store_evictions=self.store.evictions, **counts)
         self.statistics.add((*work, *self._door.traffic.take()))

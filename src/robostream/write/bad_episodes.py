@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saved episodes that cannot become part of the dataset: found, set aside, and never deleted.
+"""Finds saved episodes that cannot become part of the dataset and sets them aside.
 
 One damaged episode must not keep all the others out of the dataset. It is marked as bad in its
 folder, and the episodes after it get new numbers. When the others are in the dataset, its folder is
-moved to `.bad-episodes/`. Killed anywhere in between, the next resume goes on from there.
+moved to `.bad-episodes/`; it is never deleted. If the process is killed anywhere in between, the
+next resume goes on from there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def set_bad_aside(staging: StagingFolder) -> None:
-    """Mark the saved episodes that are bad, and number the others as if those did not exist."""
+    """Mark the saved episodes that are bad, and number the others as if there were no bad ones."""
     folders = staging.episodes()
     if not folders:
         return
@@ -55,7 +56,7 @@ def set_bad_aside(staging: StagingFolder) -> None:
 
 
 def remove_saved(staging: StagingFolder) -> None:
-    """Remove the saved episodes, which are in the dataset now; move bad ones to where they stay."""
+    """Remove the saved episodes, which are in the dataset now; move the bad ones aside."""
     for number, folder in staging.episodes().items():
         why = why_bad(folder)
         if why is None:
@@ -89,9 +90,9 @@ def _take_apart(
             records.append(record)
         elif staging.ready.exists() and not _has_all_parts(staging.episode(number), info):
             raise WriteError(
-                f"{staging.episode(number)}: its episode.json cannot be read, and its rows or "
-                "videos are joined with those of other episodes already, so nobody can tell which "
-                "are its own. Bring episode.json back from a copy, then resume again."
+                f"{staging.episode(number)}: episode.json in it cannot be read, and the episode's "
+                "rows or videos are joined with those of other episodes already, so they cannot be "
+                "told apart. Bring episode.json back from a copy, then resume again."
             )
     for job in all_jobs(records):
         if (staging.ready / job.relative_path(info)).exists() and _is_affected(job, bad):
@@ -109,7 +110,7 @@ def _has_all_parts(folder: Path, info: DatasetInfo) -> bool:
 
 
 def _camera_info(folders: Sequence[Path]) -> Mapping[str, Mapping[str, Any]]:
-    """Return what bad episodes say about cameras; the others may rely on it."""
+    """Return what the records of bad episodes say about cameras, which others may not repeat."""
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:
         record = _readable_record(folder)

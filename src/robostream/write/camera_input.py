@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a camera's value in a frame may be, and the one form it is brought to."""
+"""What a camera's value in a frame may be, and its conversion to one form."""
 
 from __future__ import annotations
 

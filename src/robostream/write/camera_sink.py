@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of one camera's images during an episode: a video or pictures, and statistics."""
+"""Takes one camera's images of an episode; makes a video or pictures of them, and statistics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Pixels = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class CameraResult:
-    """A camera's share of an episode: its statistics, and a video or named encoded pictures."""
+    """What an episode has of one camera: statistics, and a video or encoded pictures with names."""
 
     stats: FeatureStats
     video: EncodedVideo | None
@@ -69,13 +69,13 @@ class CameraSink:
         self._num_frames += 1
 
     def finish(self) -> CameraResult:
-        """Finish the video and return the camera's share of the episode."""
+        """Finish the video and return what the episode has of this camera."""
         video = self._encoder.finish() if self._encoder is not None else None
         return CameraResult(self._stats(), video, self._pictures)
 
     def abandon(self) -> None:
-        """Close all files; nobody needs what they hold."""
-        with contextlib.suppress(OSError):  # a full disk refuses what is still to be written
+        """Close all files; nobody needs them any more."""
+        with contextlib.suppress(OSError):  # the rest of the file does not fit a full disk
             self._summaries.close()
         if self._encoder is not None:
             self._encoder.abandon()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of each image for its camera's statistics, and the statistics made of it. Pure.
+"""A small summary of each image, and a camera's statistics made of summaries. Pure.
 
-Only when an episode ends is it known which of its images count. So each image is at once reduced
-to a small array: a colour image to its exact histograms, a depth image to its moments and 4096
-quantiles.
+Which images of an episode count for the statistics depends on its length, and so is known only at
+its end. Until then, a summary of each image is kept: of a colour image its exact histograms, of a
+depth image its moments and 4096 quantiles.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def colour_stats(summaries: npt.NDArray[np.uint32]) -> FeatureStats:
 def depth_stats(summaries: npt.NDArray[Any]) -> FeatureStats:
     """Return the statistics of the sampled images of a depth camera, in its own unit.
 
-    Quantiles are right to a 4096th of the pixels of each image, all else is exact.
+    Quantiles are exact to a 4096th of the pixels of each image; the other statistics are exact.
     """
     points = np.sort(summaries["points"].ravel())
     mean = summaries["mean"].mean()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoding beside recording: one thread per camera, fed by a bounded queue that never drops."""
+"""Encodes while a program records: one thread per camera, with a queue that loses no image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POLL_S = 0.1
 
 
 class CameraThread:
-    """Runs a camera's sink in a thread of its own, from the first image to `finish` or `cancel`."""
+    """Runs the sink of one camera in its own thread, until `finish` or `cancel` is called."""
 
     def __init__(self, name: str, sink: CameraSink, *, queue_frames: int) -> None:
         self.num_frames = 0
@@ -26,7 +26,7 @@ class CameraThread:
         self._cancelled = False
         self._busy_since: float | None = None
         self._result: Future[CameraResult | None] = Future()
-        # A daemon, so that a program that forgets finalize() can still end.
+        # A daemon thread does not keep a program that forgot finalize() from ending.
         self._thread = threading.Thread(target=self._run, name=f"encode {name}", daemon=True)
         self._thread.start()
 
@@ -65,7 +65,8 @@ class CameraThread:
         self._cancelled = True
 
     def _offer(self, item: Pixels | None) -> None:
-        # A plain put() would wait for ever if the thread has failed: nobody empties its queue then.
+        # A put() without a timeout would wait for ever if the thread has failed: nobody takes
+        # images from its queue any more.
         while not self._result.done():
             try:
                 self._queue.put(item, timeout=_POLL_S)
@@ -81,10 +82,10 @@ class CameraThread:
         since = self._busy_since
         if since is not None and time.monotonic() - since > config.ENCODER_STALL_S:
             raise EncoderStalledError(
-                f"{self._name}: the encoder has not taken or finished an image for "
-                f"{config.ENCODER_STALL_S:.0f} s and will not come back (SVT-AV1 is known to do "
-                "that, rarely). Saved episodes are intact. Call clear_episode_buffer() and record "
-                "this episode again."
+                f"{self._name}: the encoder has been busy with one image, or with finishing the "
+                f"video, for more than {config.ENCODER_STALL_S:.0f} s, so it has stalled (SVT-AV1 "
+                "is known to do that, rarely). Saved episodes are intact. Call "
+                "clear_episode_buffer() and record this episode again."
             )
 
     def _next(self) -> Pixels | None:
@@ -111,7 +112,7 @@ class CameraThread:
         if self._cancelled:
             self._sink.abandon()
             return None
-        # To finish, some codecs encode dozens of images they held back. So the clock that tells
-        # whether the encoder has stalled starts later by the time of four stalls.
+        # To finish, some codecs encode dozens of images that they held back. So finishing may take
+        # five times as long as one image before the encoder counts as stalled.
         self._busy_since = time.monotonic() + 4 * config.ENCODER_STALL_S
         return self._sink.finish()

@@ -21,7 +21,7 @@ from robostream.meta import DepthCoding, encode_depth
 from robostream.write.encoder_options import VideoEncoderConfig, ffmpeg_options
 from robostream.write.ordinary_threads import ordinary_threads
 
-# A codec may store a frame before others that are shown earlier, but before no more than these.
+# A codec may store a frame before others that are shown earlier, but before at most so many.
 _MAX_REORDER_FRAMES = 16
 _CURE = (
     "Call clear_episode_buffer() and record this episode again; if it happens again, choose "
@@ -89,7 +89,7 @@ class VideoEncoder:
             self._mux(picture)
 
     def finish(self) -> EncodedVideo:
-        """Encode what the codec still holds back, close the file and return what it has."""
+        """Encode what the codec still holds back, close the file and return the video."""
         self._mux(None)
         self._container.close()
         # The file must hold each image once. If one were missing, the pictures of all later

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How videos are encoded: the options people set, as the options FFmpeg's encoders understand."""
+"""How videos are encoded: the options users set, and their translation for FFmpeg's encoders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class VideoEncoderConfig:
         pix_fmt: Pixel format of the video.
         g: A key frame at least every `g` frames.
         crf: Quality; lower is better and larger.
-        preset: Speed against size, in the codec's own words; libsvtav1 has 12 where none is given.
+        preset: Speed against size, as the codec names it; None is 12 for libsvtav1.
         fast_decode: Above 0, tune for fast decoding.
         threads: Threads per encoder; None leaves it to the codec.
         extra_options: More options of the encoder; they never replace one of the fields above.
@@ -127,7 +127,7 @@ def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:
 
 
 def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> None:
-    """Open the encoder once, so that wrong options are told before anything is recorded."""
+    """Open the encoder once, so that wrong options raise an error before anything is recorded."""
     size = f"{width}x{height}"
     if options.codec == "hevc" and width < config.MIN_HEVC_WIDTH_PX:
         raise ValueError(
@@ -202,7 +202,7 @@ def _is_built_in(codec: str) -> bool:
 
 @functools.cache
 def _first_working_codec() -> str:
-    # FFmpeg may have an encoder for hardware that this machine lacks. Only opening it tells.
+    # FFmpeg may have an encoder for hardware that this machine lacks. Opening it shows that.
     for codec in HARDWARE_CODECS:
         if not _is_built_in(codec):
             continue

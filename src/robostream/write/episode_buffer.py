@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The episode being recorded: rows in memory, images on their way through the encoders."""
+"""The episode being recorded: its rows are in memory, its images go to the encoders."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class EpisodeBuffer:
         """Add a checked frame; waits while an encoder's queue is full."""
         if self._finished:
             raise WriteError(
-                "save_episode() was begun and has failed, so this episode takes no more frames. "
-                "Call save_episode() again, or clear_episode_buffer() to record it anew."
+                "save_episode() has failed for this episode, so no more frames can be added to it. "
+                "Call save_episode() again, or clear_episode_buffer() to record the episode again."
             )
         if not self._started:
             self._start()

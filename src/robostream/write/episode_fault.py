@@ -21,8 +21,8 @@ from robostream.write.text_input import text_fault
 def episode_fault(number: int, staging: StagingFolder, info: DatasetInfo) -> str | None:
     """Return what is wrong with a saved episode, or None if it is whole.
 
-    Rows and videos that are joined with those of other episodes were whole, so they are not read.
-    A disk that refuses to be read is an OSError, and not the episode's fault.
+    Rows and videos that are joined with those of other episodes already were whole, so they are not
+    read again. A disk that cannot be read is not a fault of the episode: that raises an OSError.
     """
     try:
         record = read_record(staging.episode(number))

@@ -49,9 +49,9 @@ def quantile_rank(quantile: float, count: int) -> int:
 def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:
     """Return the statistics of all parts together, in the order features first appear.
 
-    Mean and deviation are exact. The quantiles of the whole cannot be known from those of the
-    parts: up to the median the smallest of the parts is taken, above it the largest, so that
-    together they enclose the truth.
+    Mean and deviation are exact. The quantiles of the whole do not follow from those of the parts.
+    For quantiles up to the median the smallest of the parts is taken, above it the largest, so that
+    the true quantiles lie between them.
     """
     names = list(dict.fromkeys(name for part in parts for name in part))
     return {name: _aggregate([part[name] for part in parts if name in part]) for name in names}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the disk or an encoder refuses: an error that says what failed and what is safe."""
+"""Errors of the disk or an encoder become one error that says what failed and what is safe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robostream.errors import WriteError
 
 @contextmanager
 def writing(what: str, root: Path, *, cure: str) -> Iterator[None]:
-    """Raise WriteError, naming what was being written, for any refusal of disk or encoder."""
+    """Turn any error of the disk or an encoder into a WriteError that names what was written."""
     try:
         yield
     except WriteError:

@@ -16,7 +16,7 @@ class FilePlace:
     file: int
 
     def after(self, chunks_size: int) -> FilePlace:
-        """Return the next place; a chunk folder holds `chunks_size` files."""
+        """Return the place of the next file; a chunk folder holds `chunks_size` files."""
         if self.file >= chunks_size - 1:
             return FilePlace(self.chunk + 1, 0)
         return FilePlace(self.chunk, self.file + 1)
@@ -24,7 +24,7 @@ class FilePlace:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """A file that may still take episodes, as far as it is filled.
+    """A file to which episodes may still be added, and what is in it so far.
 
     Attributes:
         place: Its numbers.
@@ -57,7 +57,7 @@ class SizeRules:
 def data_file_for(current: OpenFile, *, num_frames: int, rules: SizeRules) -> OpenFile:
     """Return the Parquet file an episode of `num_frames` goes to: `current`, or an empty next one.
 
-    The episode's size is guessed from the frames already there, as the format's recorder does.
+    The episode's size is estimated from the frames in the file, as LeRobot's recorder does.
     """
     if current.num_frames == 0:
         return current

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking a frame given to the writer: every fault at once, and nothing kept of a faulty one."""
+"""Checks a frame given to the writer. Of a frame with faults nothing is kept."""
 
 from __future__ import annotations
 

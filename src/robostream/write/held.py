@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an open writer holds, and letting go of it when a program drops the writer."""
+"""What an open writer holds, and giving it back if the program drops the writer."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Held:
 
 
 def let_go(held: Held, root: Path) -> None:
-    """Give back what a writer holds that was collected, or that the program's end found open.
+    """Give back what a writer holds, when it is collected or when the program ends.
 
     The garbage collector may call this in any thread at any moment, so it waits for nothing.
     """
-    if not held.lock.is_mine:  # in a forked child: encoders and joins are those of the parent
+    if not held.lock.is_mine:  # this is a forked child; encoders and joins belong to its parent
         held.lock.drop()
         return
     logger.warning(
@@ -45,7 +45,7 @@ def let_go(held: Held, root: Path) -> None:
     held.joiner.shutdown(wait=False, cancel_futures=True)
     running = [join for join in held.joins if not join.done()]
     if running:
-        # The next writer must not meet a join that still goes on, so the lock outlives it.
+        # No other writer may begin while a join is running, so the lock is held until it ends.
         running[0].add_done_callback(lambda _: held.lock.drop())
     else:
         held.lock.drop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which saved episodes make up which file of the dataset, and making that file."""
+"""Which saved episodes each file of the dataset is made of, and making the file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def all_jobs(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
 
 
 def closed_jobs(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
-    """Return the files that the last episode closed by going to the next one. Pure."""
+    """Return the files that are complete since the last episode, which went to others. Pure."""
     if len(episodes) < 2:
         return []
     before, last = _places(episodes[-2]), _places(episodes[-1])
@@ -69,7 +69,7 @@ def closed_jobs(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
 
 
 def run_job(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
-    """Make the file, unless it is made already, then drop the parts it was made of."""
+    """Make the file, unless it is made already, then delete the parts it was made of."""
     relative = job.relative_path(info)
     target = staging.ready / relative
     sources = [part_path(staging, episode, job.stream) for episode in job.episodes]
@@ -85,7 +85,7 @@ def run_job(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
 
 
 def split_file(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
-    """Take the made file apart: bring back the parts it was made of, then drop it."""
+    """Split a file that was made: bring back the parts it was made of, then delete it."""
     target = staging.ready / job.relative_path(info)
     staging.aside.mkdir(parents=True, exist_ok=True)
     asides = [staging.aside / f"part-{episode.saved_as}" for episode in job.episodes]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joining the videos of several episodes into one MP4, packet by packet, and taking it apart."""
+"""Joins the videos of several episodes into one MP4, packet by packet, and splits it again."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> 
 
     The parts must follow one another without a gap and have equal codec parameters.
     """
-    # A packet has two times: `dts`, when it is decoded, and `pts`, when it is shown. The first
-    # rises by one from packet to packet and must never be later than the second. So all are
-    # decoded `ahead` frames early, as many as the part that needs most.
+    # A packet has two times: `dts`, when it is decoded, and `pts`, when it is shown. `dts` grows by
+    # one from packet to packet and must never be later than `pts`. So all packets are decoded
+    # `ahead` frames early: as many as the part with the most reordering needs.
     ahead = max(part.reorder_frames for part in parts)
     with (
         av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
@@ -97,6 +97,6 @@ def _check_length(target: Path, parts: Sequence[VideoPart], rate: Fraction) -> N
         if stream.frames != want or length_s != want / rate:
             raise WriteError(
                 f"{target}: want {want} frames over {float(want / rate)} s in the joined video, "
-                f"found {stream.frames} over {float(length_s)} s. All saved episodes are still in "
-                "the folders of their own: resume the dataset to join them again."
+                f"found {stream.frames} over {float(length_s)} s. Each saved episode is still in "
+                "its own folder: resume the dataset to join them again."
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language annotations: the rows a language column holds per frame, and how they are stored."""
+"""Language annotations: the rows that a language column has for a frame, checked and stored."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One writer per dataset: a lock the system releases even when its holder is killed."""
+"""One writer per dataset: a lock that the system releases even if the writer is killed."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class WriterLock:
         return os.getpid() == self._process
 
     def release(self) -> None:
-        """Give the lock back; the staging folder goes with it if nothing is left in it."""
+        """Give the lock back, and remove the staging folder if nothing else is in it."""
         if self._handle < 0:
             return
         if self.is_mine:
-            # The file is deleted while the lock is held. Whoever has opened it meanwhile, to lock
-            # it next, sees that it is deleted and starts again with a new file.
+            # The lock file is deleted while the lock is held. Another process may have opened it to
+            # lock it next; that process notices that the file is deleted and starts again.
             (self._staging / _NAME).unlink(missing_ok=True)
             if not any(self._staging.iterdir()):
                 self._staging.rmdir()
         self._close()
 
     def drop(self) -> None:
-        """Give the lock back as far as possible; raises nothing, for nobody is there to be told."""
+        """Give the lock back as far as possible; raises nothing, because no caller handles it."""
         with contextlib.suppress(OSError):
             self.release()
         self._close()
@@ -78,8 +78,8 @@ def _held_text(root: Path, holder: str) -> str:
     if holder == _this_process():
         return (
             f"{root}: this process ({holder}) has a writer open on this dataset already. Call its "
-            "finalize(), or delete the last reference to it, then try again. If an error was "
-            "raised, its traceback may hold one; a new process can always resume."
+            "finalize(), or delete the last reference to it, then try again. After an error, its "
+            "traceback may hold such a reference; a new process can always resume."
         )
     return (
         f"{root}: another writer ({holder or 'unknown process'}) is recording into this dataset. "

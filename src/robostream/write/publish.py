@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing saved episodes into the dataset: join them, write the metadata, move it all into place.
+"""Brings saved episodes into the dataset: joins them, writes the metadata, moves all into place.
 
-A writer that is killed at any point of this leaves a state from which the next one goes on.
+If the writer is killed at any point of this, the next writer goes on from there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def finish_publishing(staging: StagingFolder) -> None:
 
 
 def publish_saved(staging: StagingFolder) -> None:
-    """Bring every saved episode into the dataset; also finishes what an earlier try began."""
+    """Bring every saved episode into the dataset, after finishing what an earlier try began."""
     finish_publishing(staging)
     if not staging.episodes():
         remove_folder(staging.ready)
@@ -75,7 +75,7 @@ def publish_saved(staging: StagingFolder) -> None:
 
 
 def first_new_place(meta: LeRobotDatasetMetadata, prefix: str) -> FilePlace:
-    """Return the place after the last file that the columns `prefix`/... of the table name."""
+    """Return the place after the last file of rows or of a camera that the episode table names."""
     if len(meta.episodes) == 0:
         return FilePlace(0, 0)
     chunks = meta.episodes[f"{prefix}/chunk_index"]
@@ -99,7 +99,9 @@ def _write_metadata(
         stats = new_stats(meta.stats or {}, episodes)
         _write_text(staging, config.STATS_PATH, _stats_text(stats, meta.info))
     else:
-        logger.warning("%s: no stats.json to count the new episodes into; none written", meta.root)
+        logger.warning(
+            "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
+        )
     info = new_info(meta.info, episodes, total_tasks=len(tasks))
     _write_text(staging, config.INFO_PATH, info.to_json())
 
@@ -121,7 +123,8 @@ def _episode_files(
 
 
 def _earlier_files(root: Path) -> dict[FilePlace, Path]:
-    # Found by their names, because not every recorder writes into the table where its rows lie.
+    # Files are found by their names, because not every recorder writes into the episode table in
+    # which of its files a row lies.
     found = {}
     for path in (root / "meta/episodes").glob("*/*.parquet"):
         if match := _TABLE_FILE.search(path.as_posix()):

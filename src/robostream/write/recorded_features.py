@@ -69,7 +69,7 @@ def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
 
 
 def _marked(entry: dict[str, Any]) -> dict[str, Any]:
-    # A camera with one channel records depth. Readers only look at this mark.
+    # A camera with one channel records depth. Readers know that by this mark alone.
     if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
         return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
     return entry

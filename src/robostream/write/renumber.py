@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbering saved episodes anew after one of them was set aside, so that no number is missing."""
+"""Gives saved episodes new numbers after one was set aside, so that no number is missing."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def renumber_saved(
     *,
     camera_info: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Make rows and record of each saved episode count on from the episode before it.
+    """Number the saved episodes on from those in the dataset, in their rows and records.
 
-    An episode's rows are replaced first and its record second. Until the record has the new
-    number, a later call replaces the rows again, by the same ones.
+    An episode's rows are replaced first and its record second. If the process is killed in between,
+    the record still has the old number, and the next call replaces the rows again by the same ones.
 
     Args:
-        staging: Its rows of episodes that change their number must not be joined yet.
-        meta: The dataset as it is without the saved episodes.
-        camera_info: What episodes that are set aside said about the cameras.
+        staging: The saved episodes. Rows of those that change their number must not be joined yet.
+        meta: The dataset, without the saved episodes.
+        camera_info: What the records of bad episodes say about the cameras.
     """
     found = load_staged(staging, first=meta.total_episodes)
     tasks = list(meta.tasks)
@@ -81,7 +81,7 @@ def _renumbered(
 def _write_counters(
     staging: StagingFolder, episode: StagedEpisode, tasks: Sequence[str]
 ) -> dict[str, Any]:
-    """Replace the columns of an episode's rows that count beyond it, and return them."""
+    """Replace the columns of an episode's rows that depend on its number, and return them."""
     path = rows_path(staging.episode(episode.saved_as))
     table = pq.ParquetFile(path).read()
     counters = {

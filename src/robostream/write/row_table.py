@@ -23,7 +23,10 @@ Array = npt.NDArray[Any]
 
 
 def row_schema(features: Features) -> pa.Schema:
-    """Return the schema of data files: every feature but videos, described for `datasets` too."""
+    """Return the schema of data files: all features but videos.
+
+    It also describes them for Hugging Face's `datasets` library.
+    """
     stored = {name: entry for name, entry in features.items() if entry["dtype"] != "video"}
     described = {name: _hf_feature(name, entry) for name, entry in stored.items()}
     fields = [_field(name, entry) for name, entry in stored.items()]

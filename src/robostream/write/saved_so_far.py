@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is saved so far: the counts, the tasks, and the files the next episode may go to. Pure."""
+"""What a recording has saved so far: counts, tasks, and the files that may take more. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SavedSoFar:
     def with_episode(
         self, episode: RecordedEpisode, *, rows_bytes: int, rules: SizeRules
     ) -> SavedSoFar:
-        """Return what is saved once this episode is, and the files as full as they are then."""
+        """Return what is saved once this episode is saved too."""
         length = episode.num_frames
         data = data_file_for(self.data, num_frames=length, rules=rules)
         videos = {}

@@ -11,13 +11,13 @@
     .bad-episodes/
       episode-000007/    a saved episode that resume could not use, with the reason in why_bad.txt
 
-Every step ends in one rename, so a killed writer leaves each thing done or not done:
+Every step ends with one rename. So if the writer is killed, each step is done or not done:
 
 - `open` becomes `episode-N` when all its files are on disk: the episode is saved.
-- A file appears in `ready` when it is whole. Its episodes' parts are then superfluous.
-- `ready` becomes `publish` when it holds everything, the metadata too: the recording is decided.
-  From then on the files are only moved, info.json last, and moving can be taken up anywhere.
-- A bad episode gets its why_bad.txt, and from then on nobody counts it. When the others are in the
+- A file appears in `ready` when it is whole. The parts it was joined from are then deleted.
+- `ready` becomes `publish` when everything is in it, the metadata too. From then on files are only
+  moved into the dataset, info.json last. The next writer can go on with that at any point.
+- A bad episode gets its why_bad.txt, and from then on it does not count. When the others are in the
   dataset, its folder is moved out of `.recording`.
 """
 
@@ -174,12 +174,12 @@ def why_bad(folder: Path) -> str | None:
 
 
 def mark_bad(folder: Path, why: str) -> None:
-    """Mark the saved episode in a folder as bad: from now on nobody counts it."""
+    """Mark the saved episode in a folder as bad: from now on it does not count."""
     write_bytes_atomic(folder / _WHY_BAD, why.encode(errors="backslashreplace"))
 
 
 def place_whole(source: Path, target: Path) -> None:
-    """Move a finished file to where it counts as whole: on disk first, then one rename."""
+    """Move a finished file to its place: wait until it is on disk, then rename it."""
     sync_file(source)
     make_folder(target.parent)
     os.replace(source, target)
@@ -187,7 +187,7 @@ def place_whole(source: Path, target: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, each of them on disk before the next."""
+    """Create a folder and its parents, and wait until each of them is on disk."""
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,16 +74,11 @@ def create_writer(
     _check_free(root)
     staging = StagingFolder(root)
     cure = "Choose another folder, or free some space."
-    with writing("a new dataset", root, cure=cure):
-        lock = WriterLock(staging.path)
-    try:
+    with _lock(staging, cure=cure) as lock:
         with writing("a new dataset", root, cure=cure):
             staging.clean()
             write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
         return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
-    except BaseException:
-        lock.drop()
-        raise
 
 
 def resume_writer(
@@ -92,11 +88,11 @@ def resume_writer(
     depth_encoder: DepthEncoderConfig | None = None,
     queue_frames: int = config.ENCODER_QUEUE_FRAMES,
 ) -> DatasetWriter:
-    """Return a writer that adds episodes to a dataset, in files of their own.
+    """Return a writer that adds episodes to a dataset, in new files.
 
     Episodes that an interrupted recording had saved are brought into the dataset first; a damaged
-    one is kept in `.bad-episodes/` instead, with a warning. Without options given, cameras are
-    encoded as info.json says they were before.
+    one is kept in `.bad-episodes/` instead, with a warning. If no encoder is given, cameras are
+    encoded in the way that info.json says they were encoded before.
     """
     root = _recording_folder(root)
     if not (root / config.INFO_PATH).is_file():
@@ -106,9 +102,7 @@ def resume_writer(
         )
     staging = StagingFolder(root)
     cure = "Free some space, then resume again."
-    with writing("the lock", root, cure=cure):
-        lock = WriterLock(staging.path)
-    try:
+    with _lock(staging, cure=cure) as lock:
         with writing("the saved episodes", root, cure=cure):
             finish_publishing(staging)
             set_bad_aside(staging)
@@ -117,6 +111,15 @@ def resume_writer(
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
         check_cameras(meta.info, options.encoder, options.depth_encoder)
         return DatasetWriter(meta, staging, lock, options)
+
+
+@contextmanager
+def _lock(staging: StagingFolder, *, cure: str) -> Iterator[WriterLock]:
+    """Lock a dataset for a writer that is made in the block; an error there unlocks it again."""
+    with writing("the lock", staging.root, cure=cure):
+        lock = WriterLock(staging.path)
+    try:
+        yield lock
     except BaseException:
         lock.drop()
         raise
@@ -156,20 +159,20 @@ def _resumed_options(
         depth_encoder = depth_encoder or DepthEncoderConfig.from_info(depth)
     except ValueError as error:
         raise ValueError(
-            f"the videos cannot be encoded as info.json says they were: {error}. Give the encoder "
-            "to resume with."
+            f"new videos cannot be encoded in the way that info.json describes: {error}. Pass the "
+            "encoder to resume with."
         ) from error
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
             f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
-            f"{depth_encoder.coding}; readers would take its codes for wrong distances. Leave "
-            "depth_encoder out to go on as before."
+            f"{depth_encoder.coding}; readers would decode wrong distances. Leave depth_encoder "
+            "out to go on as before."
         )
     return RecordingOptions(encoder, depth_encoder, queue_frames)
 
 
 def _recorded_block(info: DatasetInfo, *, depth: bool) -> Mapping[str, Any]:
-    """Return what info.json says about the first such camera that was ever recorded."""
+    """Return what info.json says about the video of the first such camera that has one."""
     for key in info.video_keys:
         block: Mapping[str, Any] = info.features[key].get("info") or {}
         if (key in info.depth_keys) == depth and "video.codec" in block:

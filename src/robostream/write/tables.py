@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata of a dataset with newly saved episodes in it: episode table, tasks, stats, info."""
+"""The metadata of a dataset with the new episodes added: episode table, tasks, stats, info."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def with_place(table: pa.Table, place: FilePlace) -> pa.Table:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the table with the columns of an earlier file of the same table. Pure.
 
-    Readers want the same columns in all files. Another recorder, which began the table, may have
-    written fewer statistics or columns of its own. The new episodes leave out what it does not
-    have, and are empty in columns that only it can fill.
+    Readers want the same columns in all files. If another recorder began the table, it may have
+    written fewer statistics, and columns that only it knows. Of the new episodes, values without a
+    column there are left out, and columns that only the other recorder can fill stay empty.
     """
     columns = [_conformed(table, field) for field in schema]
     return pa.table(columns, schema=schema.remove_metadata())
@@ -61,8 +61,8 @@ def new_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
     stats = aggregate_stats([whole, *added])
     for name in set(known) - set(whole):
         logger.warning(
-            "meta/stats.json has no %s of %s, so the new episodes cannot be counted into it; "
-            "it stays as it is",
+            "meta/stats.json has no %s of %s, so the new episodes cannot be added to the "
+            "statistics of this feature; they are left unchanged",
             ", ".join(k for k in _NEEDED if k not in known[name]),
             name,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a text in a frame may be: one that UTF-8 can store. Pure."""
+"""Whether a text in a frame can be stored as UTF-8. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def text_fault(value: Any) -> str | None:
         return (
             f"want a text that UTF-8 can store, found {value[error.start]!r} at character "
             f"{error.start} of {value[start : error.end + 20]!r}; decode the bytes it came from "
-            'as what they are, or with errors="replace"'
+            'with their own encoding, or with errors="replace"'
         )
     return None

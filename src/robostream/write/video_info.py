@@ -32,6 +32,6 @@ def _probe(path: Path, fps: float) -> dict[str, Any]:
             "video.width": stream.width,
             "video.codec": stream.codec_context.codec.canonical_name,
             "video.pix_fmt": pix_fmt,
-            "video.fps": int(fps),  # FFmpeg only guesses it, and from a frame or two guesses wrong
+            "video.fps": int(fps),  # what FFmpeg says is a guess, and wrong for one or two frames
             "video.channels": len(av.VideoFormat(pix_fmt).components),
         }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DatasetWriter`: frames in, a LeRobot v3.0 dataset out, nothing lost when it is killed."""
+"""`DatasetWriter`: frames in, a LeRobot v3.0 dataset out; saved episodes survive a kill."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class DatasetWriter:
         self._so_far = _saved_before(meta)
         self._rules = _size_rules(meta.info)
         self._units = _known_units(meta.info)
-        # What the first episode showed about the cameras that info.json does not say yet. Every
-        # saved episode carries it, so that it outlives any one of them.
+        # What is known about the cameras from the first episode, and not in info.json yet. The
+        # record of every saved episode repeats it, so that it is not lost with one of them.
         self._camera_info: dict[str, dict[str, Any]] = {}
-        # Cameras whose videos info.json describes: once there is an episode, all of them.
+        # Cameras whose videos info.json describes; these are all, once there is an episode.
         self._described = set(meta.video_keys) if meta.total_episodes else set()
         self._open_units: dict[str, str] = {}
         self._staged: list[StagedEpisode] = []
@@ -126,8 +126,8 @@ class DatasetWriter:
                 Cameras take HWC or CHW arrays (uint8, or floats from 0 to 1) or PIL images.
 
         Raises:
-            FrameError: Listing every fault; the episode is as it was before.
-            WriteError: The disk or an encoder refuses; saved episodes are intact.
+            FrameError: The frame has faults, which the message lists; nothing of it is kept.
+            WriteError: The disk or an encoder failed; saved episodes are intact.
         """
         self._require_recording()
         episode = f"episode {self.num_episodes}"
@@ -259,8 +259,8 @@ class DatasetWriter:
     def _require_recording(self) -> None:
         if self._state == "finalizing":
             raise ModeError(
-                f"{self.root}: finalize() was begun and has failed, so this writer records no "
-                "more. Call finalize() again, then resume the dataset to add episodes."
+                f"{self.root}: finalize() has failed, so this writer cannot record any more. Call "
+                "finalize() again, then resume the dataset to add episodes."
             )
         if self._state == "closed":
             raise ModeError(
@@ -272,7 +272,7 @@ class DatasetWriter:
 def _log_failure(join: Future[None]) -> None:
     if not join.cancelled() and (error := join.exception()):
         logger.warning(
-            "joining saved episodes beside the recording failed; finalize() will do it: %s", error
+            "joining saved episodes while recording failed; finalize() will try again: %s", error
         )
 
 

@@ -95,7 +95,7 @@ def test_recovery_points_are_told_from_key_pictures(clip: ClipMaker) -> None:
         video = clip(kind)
         index = build_index(LocalSource(video.path))
         second = int(index.starts[1])
-        at = int(index.positions[second])
+        at = int(index.byte_offsets[second])
         packet = memoryview(video.path.read_bytes())[at : at + int(index.sizes[second])]
 
         assert begins_afresh(packet, index.configs[0]) is expected

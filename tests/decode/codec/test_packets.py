@@ -26,16 +26,16 @@ def test_each_packet_gets_its_own_bytes(
 ) -> None:
     """Packets may be empty, and other tracks' bytes, few or many, may lie between them."""
     sizes, gaps = np.array(layout).T
-    positions = np.cumsum(sizes + gaps) - sizes
-    content = np.random.default_rng(0).bytes(int(positions[-1] + sizes[-1]))
+    offsets = np.cumsum(sizes + gaps) - sizes
+    content = np.random.default_rng(0).bytes(int(offsets[-1] + sizes[-1]))
     path = tmp_path_factory.mktemp("packets") / "file"
     path.write_bytes(content)
     index = replace(
-        build_index(LocalSource(clip("h264_g2").path)), positions=positions, sizes=sizes
+        build_index(LocalSource(clip("h264_g2").path)), byte_offsets=offsets, sizes=sizes
     )
     packets = read_packets(LocalSource(path), index, Run(0, len(sizes), 0, 0))
 
-    assert packets == [content[p : p + n] for p, n in zip(positions, sizes, strict=True)]
+    assert packets == [content[p : p + n] for p, n in zip(offsets, sizes, strict=True)]
 
 
 AV1 = CodecConfig("libdav1d", b"", 96, 64)

@@ -69,12 +69,12 @@ def test_a_start_that_is_none_begins_earlier(video: Clip, index: FrameIndex) -> 
 def test_damaged_sizes_do_not_reach_other_files(
     video: Clip, index: FrameIndex, tmp_path: Path
 ) -> None:
-    """A unit that by a flipped bit claims more than its packet spoils its own file alone."""
+    """A unit that, by a flipped bit, claims to be longer than its packet spoils no other file."""
     damaged = tmp_path / "damaged.mp4"
     refused = 0
     for packet, byte, bit in itertools.product((39, 38), (0, 1, 2), range(8)):
         content = bytearray(video.path.read_bytes())
-        content[int(index.positions[packet]) + byte] ^= 1 << bit
+        content[int(index.byte_offsets[packet]) + byte] ^= 1 << bit
         damaged.write_bytes(content)
         with local_engine() as engine:
             refused += bool(error := error_of(engine, str(damaged), 39, video.slots(1)))
@@ -99,9 +99,9 @@ def test_a_frame_shown_twice_is_refused(video: Clip, index: FrameIndex) -> None:
 def test_a_packet_that_shows_nothing_is_noticed(
     video: Clip, index: FrameIndex, tmp_path: Path
 ) -> None:
-    """A unit of a kind decoders pass over leaves its frame without a picture."""
+    """If decoders ignore the unit of a packet, its frame has no picture: that is an error."""
     content = bytearray(video.path.read_bytes())
-    at = int(index.positions[1])
+    at = int(index.byte_offsets[1])
     content[at] = content[at] & ~0x78 | 9 << 3
     (tmp_path / "few.mp4").write_bytes(content)
 
@@ -114,7 +114,7 @@ def test_frames_of_another_file_are_not_shown_again(
 ) -> None:
     """A packet that asks for a frame decoded earlier is refused, whatever was decoded before."""
     content = bytearray(video.path.read_bytes())
-    at = int(index.positions[4])
+    at = int(index.byte_offsets[4])
     header = bytes(content[at : at + 2 + content[at + 1]])
     packet = header + bytes([0x1A, 1, 0x88])
     content[at : at + len(packet)] = packet

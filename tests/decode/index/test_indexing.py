@@ -59,7 +59,7 @@ def test_the_index_is_what_ffmpeg_demuxes(clip: ClipMaker, kind: str) -> None:
     packets = demuxed(video.path)
     index = build_index(LocalSource(video.path))
 
-    assert index.positions.tolist() == [p[0] for p in packets]
+    assert index.byte_offsets.tolist() == [p[0] for p in packets]
     assert index.sizes.tolist() == [p[1] for p in packets]
     assert index.pts.tolist() == sorted(p[2] for p in packets if p[4])
     np.testing.assert_allclose(index.times_s(), video.times_s, rtol=0, atol=1e-9)
@@ -189,7 +189,7 @@ def test_a_mixed_up_table_is_read_as_ffmpeg_reads_it(tmp_path: Path) -> None:
     track = read_video_track(LocalSource(path))
 
     assert track is not None
-    assert track.positions.tolist() == [p[0] for p in demuxed(path)]
+    assert track.byte_offsets.tolist() == [p[0] for p in demuxed(path)]
     assert track.is_key.all()
 
 

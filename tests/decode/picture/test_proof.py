@@ -90,7 +90,7 @@ def test_a_proven_library_draws(kind: str) -> None:
 def test_a_library_that_draws_otherwise_is_refused(
     ffmpeg: Callable[[], Ffmpeg], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is not used, the pictures are right all the same, and the log says so once."""
+    """FFmpeg is not called then, the pictures are still right, and the log says so once."""
     caplog.set_level(logging.INFO, logger="robostream.decode.picture.proof")
     library = ffmpeg()
     frame = noise(64, 48, "yuv420p", 0)
@@ -105,7 +105,7 @@ def test_a_library_that_draws_otherwise_is_refused(
 
 
 def test_a_colour_space_pyav_refuses_is_not_proven() -> None:
-    """There is nothing to compare with."""
+    """If PyAV cannot convert a format either, FFmpeg is not called for it."""
     ffmpeg = load_ffmpeg()
     assert ffmpeg is not None
 
@@ -115,7 +115,7 @@ def test_a_colour_space_pyav_refuses_is_not_proven() -> None:
 def test_a_library_without_the_functions_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A function that is gone is found out when the library is looked for, and logged."""
+    """If a function is missing in the library, that is noticed at once and logged."""
     caplog.set_level(logging.INFO, logger="robostream.decode.picture.native")
     monkeypatch.setattr(native, "_find_library", lambda *_: ctypes.CDLL(None))
 

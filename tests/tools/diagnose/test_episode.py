@@ -183,7 +183,7 @@ def test_what_is_odd_but_works_is_noted(tmp_path: Path) -> None:
     assert found.decodes
     assert "first picture is black" in notes
     assert "has 30 frames" in notes
-    assert "'v3.0' was not looked at" in notes
+    assert "'v3.0' was ignored" in notes
 
 
 @pytest.mark.parametrize("name", [NAME, "images"])
@@ -284,4 +284,4 @@ def test_the_cause_of_a_failed_import_is_found() -> None:
 
     assert explain_import(trace).startswith("OSError: libavutil.so.59")
     assert explain_import("RuntimeError: no") == "RuntimeError: no"
-    assert explain_import("") == "importing it ends the process"
+    assert explain_import("") == "importing it crashes the process"

@@ -2,8 +2,8 @@
 """From frame numbers to decoded frames: which packets, their bytes, and what decodes them.
 
 runs.py                which packets a set of frames needs
-packets.py             their bytes, and what units lie in them
+packets.py             the bytes of packets, and which units of the codec they hold
 backend.py             the interface of a decoder
 pyav_backend.py        bare codec contexts of PyAV, the default
-torchcodec_backend.py  torchcodec, where it is installed
+torchcodec_backend.py  torchcodec, if it is installed
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What decodes: one small interface, so that a decoder can be swapped without touching the rest."""
+"""The interface of a decoder, so that one can be exchanged for another without other changes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Backend(Protocol):
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place in `file_runs`, number, frame) for their frames, in no promised order.
 
-        Every shown frame of a run's packets from `run.first_frame` on is yielded once. What else
-        had to be decoded is yielded too, as number -1, so that it is counted. A frame stays valid
-        after the iterator has moved on. Damage is a VideoFileError.
+        Every shown frame of a run's packets from `run.first_frame` on is yielded once. Other frames
+        that had to be decoded are yielded with the number -1, so that they can be counted. A frame
+        stays valid after the iterator has moved on. A damaged file is a VideoFileError.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packets of a run: their bytes, and what units lie in them."""
+"""The packets of a run: their bytes, and which units of the codec they hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from robostream.decode.codec.runs import Run, plan_runs
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, Int64s
 from robostream.storage import ByteRange, ByteSource, coalesce
 
-# Other tracks' packets (sound, say) may lie between; below this, one read over them is cheaper.
+# Packets of other tracks, such as sound, may lie in between. Up to so many bytes of them, one read
+# that includes them costs less than two reads.
 _MAX_GAP_BYTES = 64 * 1024
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
@@ -23,19 +24,19 @@ _AV1_HAS_SIZE = 2
 
 
 def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memoryview]:
-    """Return the bytes of each packet of a run, in decode order, with as few reads as sensible."""
+    """Return the bytes of each packet of a run, in decode order; near packets share a read."""
     first, stop = run.first_packet, run.stop_packet
-    positions: list[int] = index.positions[first:stop].tolist()
+    offsets: list[int] = index.byte_offsets[first:stop].tolist()
     sizes: list[int] = index.sizes[first:stop].tolist()
-    begin, end = min(positions), max(map(int.__add__, positions, sizes))
+    begin, end = min(offsets), max(map(int.__add__, offsets, sizes))
     if end - begin <= sum(sizes) + _MAX_GAP_BYTES:
         content = memoryview(source.read(begin, end))
-        return [content[p - begin : p - begin + n] for p, n in zip(positions, sizes, strict=True)]
-    wanted = [ByteRange(p, p + n) for p, n in zip(positions, sizes, strict=True) if n]
+        return [content[p - begin : p - begin + n] for p, n in zip(offsets, sizes, strict=True)]
+    wanted = [ByteRange(p, p + n) for p, n in zip(offsets, sizes, strict=True) if n]
     packets = [memoryview(b"")] * len(sizes)
     for read in coalesce(wanted, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES):
         content = memoryview(source.read(read.start, read.stop))
-        for place, (p, n) in enumerate(zip(positions, sizes, strict=True)):
+        for place, (p, n) in enumerate(zip(offsets, sizes, strict=True)):
             if n and read.start <= p and p + n <= read.stop:
                 packets[place] = content[p - read.start : p - read.start + n]
     return packets
@@ -45,16 +46,16 @@ def packet_span(index: FrameIndex, frames: Int64s) -> tuple[int, int]:
     """Return the bytes [start, stop) that hold all packets some frames (ascending) need. Pure."""
     runs = plan_runs(index, frames)
     first, stop = min(run.first_packet for run in runs), max(run.stop_packet for run in runs)
-    positions, sizes = index.positions[first:stop], index.sizes[first:stop]
+    positions, sizes = index.byte_offsets[first:stop], index.sizes[first:stop]
     return int(positions.min()), int((positions.astype(np.int64) + sizes).max())
 
 
 def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
     """Return whether nothing shown after a key packet refers to what came before it. Pure.
 
-    That holds for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
-    point (of an open GOP or an intra refresh); only an IDR picture will do. Looking into the packet
-    also finds most packets that a table calls a key by mistake.
+    This is so for the key pictures of HEVC, AV1 and VP9. An H.264 key packet may also be a recovery
+    point (of an open GOP or an intra refresh), for which it is not so; only an IDR picture counts.
+    Looking into the packet also finds most packets that a table calls a key packet by mistake.
     """
     if config.decoder == "h264":
         return _H264_IDR in _unit_types(packet, config)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,19 +14,20 @@ from robostream.decode.codec.packets import begins_afresh, carries_parameters, r
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
 from robostream.errors import VideoFileError
+from robostream.storage import Recent
 
-# There are as many set-ups as cameras with encoders of their own.
+# Contexts that are kept for the next run. Each camera may have an encoder set-up of its own.
 _IDLE_CONTEXTS = 8
 
 
 class PyavBackend:
     """Feeds packets to codec contexts, one per codec set-up, reused across files. For one thread.
 
-    A run that is decoded only in part keeps its context until its iterator is closed.
+    A run whose frames were not all taken keeps its context until its iterator is closed.
     """
 
     def __init__(self) -> None:
-        self._idle: OrderedDict[CodecConfig, av.VideoCodecContext] = OrderedDict()
+        self._idle: Recent[CodecConfig, av.VideoCodecContext] = Recent(_IDLE_CONTEXTS)
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
         """Yield (place, number, frame) for the frames of several runs, one after the other."""
@@ -50,20 +50,20 @@ class PyavBackend:
                 f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be "
                 f"decoded ({error.strerror}). The file is damaged; download or copy it again."
             ) from error
-        # Parameter sets that came with the packets outlive a flush and would spoil the next run.
+        # Parameter sets that came with the packets stay in the context also after a flush, and the
+        # next run would be decoded with them. Such a context is not used again.
         if not any(carries_parameters(packet, config) for packet in packets):
             self._give_back(config, context)
 
     def _take(self, config: CodecConfig) -> av.VideoCodecContext:
-        # Taken out while in use: a run that fails or is abandoned leaves its context behind.
-        context = self._idle.pop(config, None)
+        # A context in use is not in the list, so one whose run fails is not used again.
+        context = self._idle.get(config)
+        self._idle.forget(config)
         return _open(config) if context is None else context
 
     def _give_back(self, config: CodecConfig, context: av.VideoCodecContext) -> None:
         context.flush_buffers()
-        self._idle[config] = context
-        if len(self._idle) > _IDLE_CONTEXTS:
-            self._idle.popitem(last=False)
+        self._idle.put(config, context)
 
 
 def _open(config: CodecConfig) -> av.VideoCodecContext:
@@ -72,7 +72,7 @@ def _open(config: CodecConfig) -> av.VideoCodecContext:
     context.extradata = config.extradata or None
     context.width = config.width
     context.height = config.height
-    # Processes decode different runs; threads inside a decoder would only compete with them.
+    # Several processes decode at a time; threads inside a decoder would only compete with them.
     context.thread_count = 1
     return context
 
@@ -80,15 +80,15 @@ def _open(config: CodecConfig) -> av.VideoCodecContext:
 def _feed(
     context: av.VideoCodecContext, packets: list[memoryview], numbers: list[int]
 ) -> Iterator[tuple[int | None, av.VideoFrame]]:
-    """Decode packet by packet; a frame's number rides through the decoder as its time stamp."""
-    # The last packet is none at all: it makes the decoder give what it has held back.
+    """Decode packet by packet; the decoder hands a frame's number on as its time stamp."""
+    # None after the last packet makes the decoder give the frames that it has held back.
     for packet in itertools.chain(map(_packet, packets, numbers), (None,)):
         for frame in context.decode(packet):
             yield frame.pts, frame
 
 
 def _packet(content: memoryview, number: int) -> av.Packet[Any]:
-    # Of its own memory: decoders read past the end, where FFmpeg wants zeros.
+    # av.Packet copies the bytes and adds zeros, because decoders read past the end of a packet.
     packet = av.Packet(content)  # type: ignore[arg-type]  # any buffer will do
     packet.pts = number
     return packet
@@ -106,7 +106,7 @@ def _check(
         if frame.is_corrupt or number in shown:
             raise VideoFileError(
                 f"{file_run.source.name}: frame {number} is damaged; the decoder "
-                f"{'could only guess it' if frame.is_corrupt else 'showed it twice'}. "
+                f"{'reports it as corrupt' if frame.is_corrupt else 'gave it twice'}. "
                 "Download or copy the file again."
             )
         shown.add(number)

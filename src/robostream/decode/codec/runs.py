@@ -17,8 +17,7 @@ _TRUE = np.ones(1, bool)
 class Run(NamedTuple):
     """Packets [first_packet, stop_packet) of one file, decoded in one go.
 
-    Only frames from `first_frame` on are exact: what a decoder gives before them depends on packets
-    before the run.
+    Only frames from `first_frame` on are exact: frames before it depend on packets before the run.
     """
 
     first_packet: int
@@ -36,8 +35,8 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
         return []
     in_order = index.packets is None and len(index.configs) == 1
     if len(frames) == 1 or (in_order and frames[-1] - frames[0] < len(frames)):
-        # One frame, or frames without a gap in the order of packets: most of what is asked for, and
-        # numpy is slow with single numbers.
+        # One frame, or frames without a gap, stored in order: by far the most frequent case. It is
+        # done without numpy, which is slow with single numbers.
         return [_run_through(index, int(frames[0]), int(frames[-1]))]
     frames = np.asarray(frames, np.int64)
     gops = index.gops_of(frames)
@@ -54,7 +53,7 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
 
 
 def start_earlier(index: FrameIndex, run: Run) -> Run | None:
-    """Return the run begun one start earlier, or None if there is none of this set-up. Pure."""
+    """Return the run with the GOP before it added, or None if that has another set-up. Pure."""
     gop = int(np.searchsorted(index.starts, run.first_packet)) - 1
     if gop < 0 or index.start_configs[gop] != run.config:
         return None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoding through torchcodec, where it and the system's FFmpeg are installed.
+"""Decoding through torchcodec, if it and the system's FFmpeg are installed.
 
-It opens a container per file and seeks in it, and gives 8-bit RGB, so kept frames take
-twice the room and depth videos are not for it. Its frames are checked against the index by time.
+It opens a container per file and seeks in it. It gives 8-bit RGB, so kept frames take twice the
+memory, and depth videos cannot be decoded with it. Its frames are checked against the index by
+their times.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from robostream.errors import MissingExtraError, VideoFileError
 from robostream.storage import ByteSource, Recent, SourceFile
 
 _OPEN_DECODERS = 16
-# A long GOP is fetched in pieces, so that its RGB does not lie in memory all at once.
+# So many frames are asked for at a time, so that the RGB of a long GOP is not in memory at once.
 _FRAMES_PER_CALL = 32
 
 
@@ -89,7 +90,7 @@ class TorchcodecBackend:
 
 
 def _frame_mappings(index: FrameIndex) -> bytes:
-    """Return what saves torchcodec a scan of the whole file. Pure."""
+    """Return the frame table that torchcodec would otherwise scan the whole file for. Pure."""
     starts = set(index.start_frames.tolist())
     pts = index.pts.tolist()
     steps = np.diff(index.pts).tolist() or [1]

@@ -19,7 +19,7 @@ _LISTED_MISSES = 5
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """What opens a decoder: FFmpeg's name for it, its header bytes and the picture size."""
+    """What is needed to open a decoder: FFmpeg's name of it, header bytes and picture size."""
 
     decoder: str
     extradata: bytes
@@ -42,9 +42,9 @@ class FrameIndex:
         file_bytes: The file's size when it was indexed.
         time_base: Seconds per tick of `pts`.
         pts: Presentation time of each frame in ticks, ascending.
-        packets: The packet of each frame; None where frames and packets have one order.
-        frames: The frame of each packet, -1 for one never shown; None where `packets` is.
-        positions: Byte position of each packet.
+        packets: The packet of each frame; None if frames and packets are in the same order.
+        frames: The frame of each packet, -1 for one never shown; None if `packets` is.
+        byte_offsets: Where each packet begins in the file.
         sizes: Bytes of each packet.
         configs: Decoder set-ups; most files have one.
         start_configs: Which of `configs` holds from each start on.
@@ -56,7 +56,7 @@ class FrameIndex:
     pts: npt.NDArray[np.integer[Any]]
     packets: npt.NDArray[np.integer[Any]] | None
     frames: npt.NDArray[np.integer[Any]] | None
-    positions: npt.NDArray[np.integer[Any]]
+    byte_offsets: npt.NDArray[np.integer[Any]]
     sizes: npt.NDArray[np.integer[Any]]
     starts: npt.NDArray[np.integer[Any]]
     start_frames: npt.NDArray[np.integer[Any]]
@@ -71,7 +71,7 @@ class FrameIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of memory the index takes."""
-        arrays = (self.pts, self.positions, self.sizes, self.starts, self.start_frames)
+        arrays = (self.pts, self.byte_offsets, self.sizes, self.starts, self.start_frames)
         orders = [array for array in (self.packets, self.frames) if array is not None]
         return sum(array.nbytes for array in (*arrays, *orders))
 
@@ -99,7 +99,7 @@ class FrameIndex:
         right = np.minimum(right, len(have) - 1)
         left = np.maximum(right - 1, 0)
         nearest = np.where(np.abs(wanted - have[left]) <= np.abs(have[right] - wanted), left, right)
-        # Written so that a time that is no number fails too.
+        # Written with "not", so that a time that is NaN counts as missed too.
         missed = ~(np.abs(wanted - have[nearest]) <= tolerance_s)
         if np.any(missed):
             raise FrameTimestampError(
@@ -157,7 +157,7 @@ class FrameIndex:
 
     def gops_of(self, frames: Int64s) -> Int64s:
         """Return which start each frame decodes from, as a place in `starts`."""
-        # In the array's own type: otherwise numpy would copy the whole array for every look-up.
+        # With keys of another type, numpy would convert the whole array for every look-up.
         keys = frames.astype(self.start_frames.dtype)
         return np.maximum(self.start_frames.searchsorted(keys, "right") - 1, 0)
 

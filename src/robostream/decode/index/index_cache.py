@@ -27,9 +27,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def load_index(folder: Path, name: str, version: str, file_bytes: int) -> FrameIndex | None:
-    """Return the index saved for a file; None if there is none, or of another version, or damaged.
+    """Return the index saved for a file.
 
-    It is then made anew and saved over what was there.
+    Returns None if none was saved, if it was saved for a file of another version or size, or if it
+    is damaged.
+    The caller then makes the index and saves it again.
     """
     try:
         content = _path(folder, name).read_bytes()
@@ -78,12 +80,12 @@ def _pack(index: FrameIndex) -> tuple[dict[str, Any], Arrays]:
         "configs": [[c.decoder, c.extradata.hex(), c.width, c.height] for c in index.configs],
         "in_order": index.packets is None,
     }
-    ends = np.append(0, (index.positions.astype(np.int64) + index.sizes)[:-1])
+    ends = np.append(0, (index.byte_offsets.astype(np.int64) + index.sizes)[:-1])
     numbers = np.arange(index.num_frames)
     order = numbers if index.packets is None else index.packets
     arrays = {
         "sizes": index.sizes,
-        "gaps": index.positions - ends,
+        "gaps": index.byte_offsets - ends,
         "steps": np.diff(index.pts.astype(np.int64), prepend=0),
         "moves": compact(order - numbers),
         "starts": compact(np.diff(index.starts, prepend=0)),
@@ -108,7 +110,7 @@ def _unpack(head: dict[str, Any], arrays: Arrays) -> FrameIndex:
         pts=compact(pts),
         packets=None if packets is None else compact(packets),
         frames=None if frames is None else compact(frames),
-        positions=compact(np.cumsum(arrays["gaps"]) + np.cumsum(sizes) - sizes),
+        byte_offsets=compact(np.cumsum(arrays["gaps"]) + np.cumsum(sizes) - sizes),
         sizes=compact(sizes),
         starts=compact(np.cumsum(arrays["starts"])),
         start_frames=compact(np.cumsum(arrays["start_frames"])),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building the frame index of a file: from its moov box, or through FFmpeg where that is unusual.
+"""Builds the frame index of a file: from its moov box, or through FFmpeg if that is unusual.
 
-The moov box is enough when the packets are listed in one table and the edit list, if any, only
-shifts the time axis. Everything else (fragmented files, trimmed edits, codecs not known here) is
-demuxed by FFmpeg once, from the first byte to the last: slow, rare, and right.
+The moov box is enough if the packets are listed in one table and the edit list, if there is one,
+only shifts the time axis. All other files (fragmented ones, trimmed ones, codecs not known here)
+are demuxed by FFmpeg once, from the first byte to the last, which is slow but always right.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DECODERS = {
     "vp09": "vp9",
 }
 _DEMUX_BUFFER_BYTES = 1 << 20
-# A title in an unknown alphabet is no reason to refuse the pictures; to PyAV 19 it never is.
+# A title that is no valid text is no reason to refuse the video. PyAV 19 never does.
 _ANY_ALPHABET: dict[str, Any] = (
     {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 )
@@ -58,7 +58,7 @@ def _from_track(source: ByteSource, track: VideoTrack) -> FrameIndex | None:
         time_base=Fraction(1, track.ticks_per_s),
         times=track.presentation_times + shift,
         is_shown=np.ones(len(track.sizes), bool),
-        track=(track.positions, track.sizes, track.is_key, track.entry_of),
+        track=(track.byte_offsets, track.sizes, track.is_key, track.entry_of),
         configs=tuple(_config(entry) for entry in track.entries),
     )
 
@@ -130,7 +130,7 @@ def _video_stream(container: InputContainer, source: ByteSource) -> av.VideoStre
 
 
 def _new_extradata(packet: VideoPacket) -> bytes:
-    """Return the codec set-up a packet brings, if it does. PyAV 15 does not tell."""
+    """Return the new codec set-up that a packet carries, if it does. PyAV 15 does not say."""
     has = getattr(packet, "has_sidedata", None)
     return bytes(packet.get_sidedata("new_extradata")) if has and has("new_extradata") else b""
 
@@ -166,7 +166,7 @@ def _assemble(
     track: tuple[Int64s, Int64s, npt.NDArray[np.bool_], Int64s],
     configs: tuple[CodecConfig, ...],
 ) -> FrameIndex:
-    positions, sizes, is_key, config_of = track
+    byte_offsets, sizes, is_key, config_of = track
     shown = np.flatnonzero(is_shown)
     packets = shown[np.argsort(times[shown], kind="stable")]
     frame_of = np.full(len(times), -1, np.int64)
@@ -180,7 +180,7 @@ def _assemble(
         pts=compact(times[packets]),
         packets=None if in_order else compact(packets),
         frames=None if in_order else compact(frame_of),
-        positions=compact(positions),
+        byte_offsets=compact(byte_offsets),
         sizes=compact(sizes),
         starts=compact(starts),
         start_frames=compact(np.maximum(frame_of[starts], 0)),
@@ -194,8 +194,8 @@ def _starts(
 ) -> Int64s:
     """Return the key packets that are shown after everything that precedes them in decode order.
 
-    Only at such a packet does "what follows is shown later" hold; any other key packet is decoded
-    from the start before it. The first packet always counts: sequential decoding begins there.
+    Decoding may begin at such a packet: every frame that is shown from it on is stored from it on.
+    Any other key packet is decoded from the start before it. The first packet is always a start.
     """
     if not len(frame_of):
         return np.zeros(0, np.int64)

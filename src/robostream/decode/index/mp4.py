@@ -17,7 +17,7 @@ from robostream.storage import ByteSource
 
 Int64s = npt.NDArray[np.int64]
 
-# One read of each end of the file holds the moov box of a recording of about an hour.
+# So much of each end of the file is read at first. It holds the moov box of a recording of an hour.
 _END_BYTES = 32 * 1024
 _LFS_POINTER = b"version https://git-lfs"
 _CODEC_BOXES = (b"avcC", b"hvcC", b"av1C")
@@ -48,7 +48,7 @@ class Edit:
 class VideoTrack:
     """The packets of a video track in decode order, with times in ticks of the track's clock."""
 
-    positions: Int64s
+    byte_offsets: Int64s
     sizes: Int64s
     presentation_times: Int64s
     is_key: npt.NDArray[np.bool_]
@@ -128,7 +128,7 @@ def _box_header(content: bytes | memoryview, at: int, available: int) -> tuple[b
         header = 16
     elif size == 0:
         size = available
-    # A size too small would never end the walk: it is damage, and so is what follows.
+    # A damaged box may give a size smaller than its header. The walk over boxes must still go on.
     return kind, header, max(size, header)
 
 
@@ -162,18 +162,18 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     if is_fragmented or b"stsz" not in table:
         return None
     sizes = _sizes(table, source.size())
-    positions, entry_of = _places(table, sizes)
+    byte_offsets, entry_of = _places(table, sizes)
     entries = tuple(_entries(table[b"stsd"]))
     if np.any((entry_of < 0) | (entry_of >= len(entries))):
         raise ValueError("a sample refers to a sample entry that is not there")
-    if len(sizes) and int((positions + sizes).max()) > source.size():
+    if len(sizes) and int((byte_offsets + sizes).max()) > source.size():
         raise VideoFileError(
             f"{source.name}: the index lists pictures up to byte "
-            f"{int((positions + sizes).max())}, the file ends at byte {source.size()}. It is "
+            f"{int((byte_offsets + sizes).max())}, the file ends at byte {source.size()}. It is "
             "truncated; download or copy it again."
         )
     return VideoTrack(
-        positions=positions,
+        byte_offsets=byte_offsets,
         sizes=sizes,
         presentation_times=_presentation_times(table, len(sizes)),
         is_key=_key_flags(table, len(sizes)),
@@ -201,7 +201,7 @@ def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
 
 
 def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return each sample's byte position and sample entry."""
+    """Return where each sample begins in the file, and its sample entry."""
     if b"co64" in table:
         chunks = _words(table[b"co64"], ">u8", struct.unpack_from(">I", table[b"co64"], 4)[0], 8)
     else:
@@ -218,10 +218,10 @@ def _places(table: dict[bytes, memoryview], sizes: Int64s) -> tuple[Int64s, Int6
         )
     before = np.cumsum(sizes) - sizes
     first_in_chunk = np.cumsum(per_chunk) - per_chunk
-    # An empty last chunk would look one past the end.
+    # An empty last chunk begins after the last sample.
     at_chunk = np.append(before, 0)[first_in_chunk]
-    positions = before + np.repeat(chunks - at_chunk, per_chunk)
-    return positions, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
+    byte_offsets = before + np.repeat(chunks - at_chunk, per_chunk)
+    return byte_offsets, np.repeat(np.repeat(rows[:, 2] - 1, spans), per_chunk)
 
 
 def _presentation_times(table: dict[bytes, memoryview], count: int) -> Int64s:

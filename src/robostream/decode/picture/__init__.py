@@ -3,8 +3,8 @@
 
 layout.py      how a kept frame lies in its bytes
 arena.py       memory of a fixed size, handed out in slots
-conversion.py  colours through PyAV, the same with every version of it
-native.py      colours and copies through FFmpeg's own functions, which is quicker
-proof.py       whether these give the very same pictures
+conversion.py  colour conversion through PyAV, with the same result in every version of it
+native.py      colour conversion and copies by calling FFmpeg directly, which is faster
+proof.py       checks that FFmpeg called directly gives the same pictures as PyAV
 render.py      Renderer: frames into batches, frames into kept bytes, kept bytes into batches
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of a fixed size, handed out in slots and reused: fresh pages cost more than copies."""
+"""Memory of a fixed size, handed out in slots. Slots are reused, because fresh pages are slow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import numpy.typing as npt
 _BLOCK_BYTES = 4 << 20
 # FFmpeg's vector code may read a little past the end of a picture.
 _MARGIN_BYTES = 256
-# Where vector instructions like pictures to begin.
+# Vector instructions are fastest with pictures that begin at a multiple of this.
 _ALIGN_BYTES = 64
-# Linux's value; the module names it from Python 3.13 on only.
+# The value on Linux; the module mmap has a name for it only from Python 3.13 on.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class SlotMemory(NamedTuple):
-    """The bytes of a slot, and where they begin, worked out once: every picture asks for it."""
+    """The bytes of a slot, and their address, which is kept because every picture needs it."""
 
     content: npt.NDArray[np.uint8]
     address: int
@@ -51,7 +51,7 @@ class _Block:
 class Arena:
     """At most `budget_bytes` of slots in RAM.
 
-    For one thread at a time. A slot is a number; memory is touched when a slot is first used.
+    For one thread at a time. A slot is a number; it takes memory once it is written to.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -73,7 +73,7 @@ class Arena:
         return self._places[slot].slot_bytes
 
     def take(self, nbytes: int) -> int | None:
-        """Return a slot of `nbytes`, the one freed last if there is one, or None."""
+        """Return a free slot of `nbytes`, the one freed last first; None if there is no room."""
         free = self._free.get(nbytes)
         if not free:
             length = min(max(_BLOCK_BYTES, nbytes), len(self._memory) - self._cut_bytes)
@@ -87,7 +87,7 @@ class Arena:
         return slot
 
     def give(self, slot: int) -> None:
-        """Take a slot back."""
+        """Give a slot back."""
         block = self._places[slot]
         block.used -= 1
         self._free[block.slot_bytes].append(slot)
@@ -97,7 +97,7 @@ class Arena:
         return self._slots[slot]
 
     def slots_in_the_way(self, nbytes: int) -> Sequence[int]:
-        """Return the block of slots of another size that could be cut anew for this one.
+        """Return the slots of a block of another size that could be cut into slots of this size.
 
         Empty if slots of this size exist already or no block is long enough.
         """
@@ -109,7 +109,7 @@ class Arena:
     def recut(self, slots: Sequence[int], nbytes: int) -> None:
         """Cut the block of `slots`, all of them given back, into slots of another size.
 
-        Their numbers are used again, so that there are never more than slots at a time.
+        The numbers of the old slots are used for the new ones.
         """
         block = self._places[slots[0]]
         self._blocks[block.slot_bytes].remove(block)
@@ -130,16 +130,16 @@ class Arena:
             self._slots[number] = SlotMemory(content, address + place * nbytes)
             block.slots.append(number)
         self._blocks.setdefault(nbytes, []).append(block)
-        # Fresh memory is taken last.
+        # Slots that were never written to are taken last.
         self._free.setdefault(nbytes, [])[:0] = reversed(block.slots)
 
 
 def _map(budget_bytes: int) -> npt.NDArray[np.uint8]:
     if not budget_bytes:
         return np.empty(0, np.uint8)
-    # Not reserved: only touched pages count, also when a process with a large budget forks.
+    # The system reserves nothing: only pages that were written to count, also after a fork.
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
-    # Fewer, larger page faults: touching fresh memory is what a cold store spends its time on.
+    # With large pages there are fewer page faults, which cost most while the memory fills up.
     memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8, budget_bytes)

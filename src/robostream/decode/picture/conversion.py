@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyAV's colour converter understands differs between its versions; the pictures must not.
+"""Colour conversion through PyAV, with the same result in every version of it.
 
-From 17 on it reads a frame's colour tags. Before, it took every frame for BT.601, and for full
-range only what is called yuvj, so a BT.709 video came out up to 55 levels off.
+From version 17 on, PyAV's converter reads the colour tags of a frame. Earlier versions take every
+frame for BT.601, and for full range only formats called yuvj, so the colours of a BT.709 video are
+up to 55 levels off. To these versions the tags are given as options.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 
 
 def convert(reformatter: VideoReformatter, frame: av.VideoFrame, name: str) -> av.VideoFrame:
-    """Return a frame in another format, its colours read as it is tagged, on this thread alone."""
+    """Return a frame in another format, by its colour tags, without using other threads."""
     options = one_thread() or _tags_of(frame)
     return reformatter.reformat(frame, format=name, **options)
 
@@ -31,8 +32,8 @@ def convert(reformatter: VideoReformatter, frame: av.VideoFrame, name: str) -> a
 def one_thread() -> dict[str, Any]:
     """Return the option that keeps a conversion on the thread that asks for it.
 
-    Other threads want the other cores. PyAV before 17 converts on one thread anyway and does not
-    know it.
+    The other cores are busy with other work. PyAV before 17 always converts on one thread and does
+    not know this option.
     """
     probe = av.VideoFrame(16, 16, "rgb24")
     try:
@@ -48,7 +49,7 @@ def is_full_range(name: str, color_range: int) -> bool:
 
 
 def _tags_of(frame: av.VideoFrame) -> dict[str, int]:
-    """Return the options that tell a PyAV before 17 what later ones see for themselves."""
+    """Return the colour tags of a frame as options, for PyAV before 17."""
     if frame.format.is_rgb:
         return {}
     if frame.colorspace not in _COLORSPACES:
@@ -56,7 +57,7 @@ def _tags_of(frame: av.VideoFrame) -> dict[str, int]:
     is_full = is_full_range(frame.format.name, frame.color_range)
     return {
         "src_colorspace": frame.colorspace,
-        # RGB has no such matrix, but what comes in is only looked at if it differs from this.
+        # RGB has no such matrix. But PyAV uses the source's only if the two options differ.
         "dst_colorspace": _BT601 if frame.colorspace == _BT709 else _BT709,
         "src_color_range": _FULL_RANGE if is_full else _LIMITED_RANGE,
         "dst_color_range": _FULL_RANGE,

@@ -20,8 +20,8 @@ _COLOUR_TYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 class PictureLayout:
     """How a kept frame lies in its bytes: as decoded (4:2:0), or as the finished picture.
 
-    `shape` and `dtypes` are those of the slots of a batch it can be written into. There is one
-    object per layout (see `layout_of`), so that comparing and looking up is quick.
+    `shape` and `dtypes` are those of the arrays that it can be drawn into. Equal layouts are one
+    object (see `layout_of`), so that comparing them and looking them up is fast.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class PictureLayout:
     def __post_init__(self) -> None:
         content = sum(width * height for width, height in self.plane_sizes)
         depth = self.kind == "depth"
-        # A multiple of 64, so that every frame begins where vector instructions like it.
+        # A multiple of 64, so that every frame begins where vector instructions are fastest.
         object.__setattr__(self, "nbytes", -(-content // 64) * 64)
         object.__setattr__(self, "shape", (1 if depth else 3, self.height, self.width))
         object.__setattr__(self, "dtypes", _DEPTH_TYPES if depth else _COLOUR_TYPES)
@@ -72,10 +72,10 @@ def kept_layout(
 
 def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> PictureLayout:
     if name in PLANAR_8BIT and height % 2 == 0:
-        # Half the bytes of RGB, and as quick to turn into a picture as RGB is to copy.
+        # 4:2:0 takes half the bytes of RGB, and converting it takes no longer than copying RGB.
         return kept_layout(name, width, height, colorspace, color_range)
     return kept_layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
 
 
-# By what a frame says of itself: every picture is looked up.
+# By format, size and colour tags: the layout of every decoded picture is looked up here.
 _LAYOUTS_BY_FORMAT: dict[tuple[str, int, int, int, int], PictureLayout] = {}

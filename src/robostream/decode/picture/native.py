@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two functions of the FFmpeg libraries PyAV has loaded, called without PyAV in between.
+"""Two functions of the FFmpeg libraries that PyAV has loaded, called directly.
 
-PyAV converts a frame into memory of its own, from which numpy copies plane by plane. FFmpeg can as
-well write straight into a batch, and copy a frame in one go: 18 against 46 us to draw a picture of
-256x256, 12 against 16 us to keep it.
+PyAV converts a frame into memory of its own, from which numpy then copies plane by plane. FFmpeg
+can write straight into a batch, and copy a frame in one call: 18 instead of 46 us to draw a picture
+of 256x256, 12 instead of 16 us to keep it.
 
-Where the libraries or a function cannot be found, `load_ffmpeg` returns None, and numpy does the
-copying. What has been found is used for what it has proven to do as PyAV does (see `proof.py`).
+If the libraries or a function cannot be found, `load_ffmpeg` returns None, and PyAV and numpy do
+the work. If they are found, they are used only for formats in which they have been shown to give
+the same pictures as PyAV (see `proof.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _Byte = ctypes.c_char
 
 
 class Ffmpeg:
-    """The functions, with the types of their arguments."""
+    """FFmpeg's functions, with the types of their arguments."""
 
     def __init__(self, swscale: ctypes.CDLL, avutil: ctypes.CDLL) -> None:
         self.pix_fmt = avutil.av_get_pix_fmt
@@ -67,12 +68,19 @@ def load_ffmpeg() -> Ffmpeg | None:
         swscale, avutil = (_find_library(name, mapped) for name in _LIBRARIES)
         return Ffmpeg(swscale, avutil)
     except (OSError, AttributeError) as error:
-        logger.info("FFmpeg cannot be called directly (%s); PyAV draws, which is slower.", error)
+        logger.info(
+            "FFmpeg cannot be called directly (%s); pictures are drawn through PyAV, which is "
+            "slower.",
+            error,
+        )
         return None
 
 
 def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL:
-    """Return PyAV's own copy: OpenCV, torchcodec and others bring FFmpegs of other versions."""
+    """Return PyAV's own copy of a library.
+
+    OpenCV, torchcodec and other packages may have loaded other versions of FFmpeg.
+    """
     wanted = av.library_versions[f"lib{name}"]
     for path in sorted(word for word in mapped if f"/lib{name}" in word):
         library = ctypes.CDLL(path)
@@ -129,7 +137,7 @@ class PlaneReader:
 
     def _convert(self, lines: ctypes.Array[ctypes.c_int], to: int) -> None:
         _, height = self._size
-        # FFmpeg's planar RGB comes as green, blue, red.
+        # FFmpeg's planes are in the order green, blue, red.
         self._to[0], self._to[1], self._to[2] = to + self._pixels, to + 2 * self._pixels, to
         done = self._ffmpeg.convert(
             self._context, self._from, lines, 0, height, self._to, self._to_lines
@@ -153,5 +161,5 @@ class PlaneReader:
 
 
 def _address(array: npt.NDArray[Any]) -> int:
-    # Several times quicker than asking numpy, and only contiguous memory gets through.
+    # Several times faster than asking numpy, and it raises an error if memory is not contiguous.
     return ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether FFmpeg, called without PyAV in between, draws the very pictures that PyAV does.
+"""Checks that FFmpeg, called directly, gives the same pictures as PyAV.
 
-What a call gives depends on the FFmpeg that was loaded, on how it was built and on the processor.
-So no version is trusted: noise is drawn both ways first, and where a single value differs PyAV
-goes on drawing.
+What FFmpeg gives depends on its version, on how it was built and on the processor. So before it is
+used for a format, a picture of noise is drawn both ways. If a single value differs, pictures of
+that format are drawn through PyAV.
 
-FFmpeg converts line by line, and each pixel from its own values; which of its functions does it,
-and how a line ends, hangs on the format, the width and whether the height is even. Kept and drawn
-like this are even heights only. So noise as wide as the pictures stands for those of any height.
+One picture is enough for all heights: FFmpeg converts line by line, and each pixel from its own
+values. Which of its functions does so, and how it treats the end of a line, depends on the format,
+on the width and on whether the height is even; odd heights are never drawn in this way.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from robostream.decode.picture.native import Ffmpeg, PlaneReader
 
 logger = logging.getLogger(__name__)
 
-# Enough for a rule that rounds otherwise to show, and still done in about a millisecond.
+# So many pixels show any difference in rounding, and are drawn in about a millisecond.
 _PIXELS = 1 << 16
 
 
 @lru_cache(maxsize=1024)
 def is_proven(ffmpeg: Ffmpeg, name: str, width: int, colours: tuple[int, int]) -> bool:
-    """Return whether frames so wide, of this format and colour coding, are drawn as PyAV does."""
+    """Return whether FFmpeg gives PyAV's pictures for this format, width and colour coding."""
     try:
         is_same = _draws_the_same(ffmpeg, name, width, colours)
     except (av.FFmpegError, RuntimeError, MemoryError):
         is_same = False
     if not is_same:
         logger.info(
-            "FFmpeg %s, called directly, does not draw %s of width %d, colour space %d, range %d "
-            "as PyAV does; PyAV draws them, which is slower.",
+            "FFmpeg %s, called directly, gives other pictures than PyAV for %s of width %d, colour "
+            "space %d, range %d; they are drawn through PyAV, which is slower.",
             av.ffmpeg_version_info,
             name,
             width,

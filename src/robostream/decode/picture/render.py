@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From decoded frames to pictures in a batch, and to and from the bytes kept in between.
 
-Colours are what FFmpeg's conversion to rgb24 gives, bit for bit. Converting 8-bit 4:2:0 straight to
-planes (gbrp) gives the same values several times faster than rgb24 and a transpose, with two
-exceptions found by measuring: FFmpeg before 9 leaves up to 8 columns at the right edge unwritten
-when the width is no multiple of 16, so such frames are widened first; and odd heights take another
-rounding, so they go through rgb24.
+Colours are exactly those of FFmpeg's conversion to rgb24. For 8-bit 4:2:0, converting straight to
+planes (gbrp) gives the same values, several times faster than rgb24 and a transpose. There are two
+exceptions, found by comparing. If the width is no multiple of 16, FFmpeg before 9 leaves up to 8
+columns at the right edge unwritten, so such frames are made wider first. If the height is odd, the
+values are rounded in another way, so such frames are converted to rgb24.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _WHITE = np.float32(255)
 
 
 class Renderer:
-    """Turns frames into pictures. For one thread: it reuses its scratch memory.
+    """Turns frames into pictures. For one thread, because it reuses its scratch memory.
 
-    With `ffmpeg` None, numpy does the copying; the pictures are the same.
+    If `ffmpeg` is None, everything goes through PyAV and numpy; the pictures are the same.
     """
 
     def __init__(self, ffmpeg: Ffmpeg | None) -> None:
@@ -134,7 +134,7 @@ class Renderer:
 
 
 class _WideFrame:
-    """A frame of FFmpeg's, wide enough for its fast conversion, to copy others into."""
+    """A frame wide enough for FFmpeg's fast conversion; others are copied into it."""
 
     def __init__(self, layout: PictureLayout) -> None:
         width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
@@ -147,7 +147,7 @@ class _WideFrame:
         ]
 
     def fill(self, frame: av.VideoFrame | SlotMemory) -> None:
-        """Copy a frame, or a kept one, to the left."""
+        """Copy a frame, or a kept one, into the left part."""
         if isinstance(frame, av.VideoFrame):
             for mine, plane in zip(self._planes, frame.planes, strict=True):
                 mine[:] = _plane(plane, np.uint8)[:, : mine.shape[1]]
@@ -202,5 +202,5 @@ def _check_slot(layout: PictureLayout, out: Picture, file: str) -> None:
             f"of {layout.width}x{layout.height}, which fill slots of shape {layout.shape} and type "
             f"{' or '.join(d.name for d in layout.dtypes)}; asked for {out.shape} of "
             f"{out.dtype.name}. All pictures of a sample must have one size, and a camera is depth "
-            "or colour as meta/info.json says."
+            "or colour, whichever meta/info.json says."
         )

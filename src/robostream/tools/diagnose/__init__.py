@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an episode does not decode, or that it does.
+"""Finds out whether an episode can be decoded, and if not, why.
 
-file.py      what a file really is: size, first bytes, boxes, and what is wrong
+file.py      what a file is by its size, first bytes and boxes, and what is wrong with it
 gpu.py       what the machine has for decoding on an NVIDIA GPU
 software.py  versions, FFmpeg's libraries and decoders
-records.py   what is found out about a camera, as records
+records.py   the records of what is found out about a camera
 dataset.py   whether the dataset can be opened and the episode has rows
-stream.py    what a video file's index tells about its stream
-probe.py     one frame straight out of a decoder, on the CPU or the GPU
+stream.py    what the index of a video file says about its video stream
+probe.py     decodes one frame, on the CPU or the GPU, without the rest of robostream
 video.py     a camera stored as MP4: all of the above
 pictures.py  a camera stored as pictures inside Parquet
 episode.py   diagnose_episode: all cameras of an episode

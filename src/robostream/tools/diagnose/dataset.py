@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a dataset can be opened, where its files are read, and whether an episode has rows."""
+"""Whether a dataset can be opened, where its files lie, and whether an episode's rows are there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def explain_opening(address: Address, error: Exception) -> Problem:
 def check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
     """Return what the dataset is, and whether the episode's rows can be read."""
     meta = dataset.meta
-    # The Hub's cache names a folder after the commit it holds.
+    # In the Hub's cache, the folder of a commit has the commit's name.
     is_pinned = meta.meta_location.url.endswith(f"/{meta.revision}")
     return DatasetCheck(
         meta_url=meta.meta_location.url,

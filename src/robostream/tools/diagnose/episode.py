@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why an episode does not decode, or that it does: software, dataset, files, streams, pictures."""
+"""Finds out whether an episode can be decoded: software, dataset, files, streams, pictures."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _OPEN_FILES = 16
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All that was found out; problems and notes come with the place they concern.
+    """Everything that was found out. `dataset` is None if the dataset could not be opened.
 
-    `dataset` is None if the dataset could not be opened.
+    Each problem and each note comes with what it is about: "dataset", "rows" or a camera's name.
     """
 
     software: Software
@@ -50,13 +50,13 @@ class Diagnosis:
 def diagnose_episode(
     address: Address, *, episode: int, cameras: Sequence[str] | None, device: str
 ) -> Diagnosis:
-    """Return why an episode of a dataset does not decode, or that it does.
+    """Return whether an episode of a dataset can be decoded, and if not, why.
 
     Args:
         address: Where the dataset is.
         episode: The episode to decode, the whole of it.
         cameras: The cameras to look at; None for all.
-        device: "cpu", or "cuda" to count it as a problem if the GPU cannot decode a video.
+        device: "cpu", or "cuda"; with "cuda" a video that the GPU cannot decode is a problem.
 
     Raises:
         SelectionError: There is no such episode or camera.
@@ -106,7 +106,7 @@ def _check_cameras(
     if dataset.table.problem is None:
         tolerance_s = TOLERANCE_S if opened.meta.video_keys else None
         reader = RowReader(opened, door, [], tolerance_s=tolerance_s)
-    # No store: each picture is decoded when it is asked for, so the rate is the decoder's.
+    # Decoded pictures are not kept, so the rate that is measured is the decoder's.
     engine = FrameEngine(door.open, store_bytes=0, max_files=_OPEN_FILES)
     with engine:
         for key in cameras:
@@ -134,7 +134,7 @@ def _notes(
     address: Address, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
 ) -> Iterator[tuple[str, str]]:
     if address.revision is not None and dataset.revision is None:
-        where = f"Only the Hub has revisions; {dataset.url} was read as it is."
-        yield "dataset", f"The revision {address.revision!r} was not looked at. {where}"
+        note = f"The revision {address.revision!r} was ignored: {dataset.url} is not on the Hub."
+        yield "dataset", note
     for camera in cameras:
         yield from ((camera.key, note) for note in camera.notes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file of a dataset really is: its size, its first bytes, its boxes, and what is wrong."""
+"""What a file of a dataset is by its size, first bytes and boxes, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from robostream.errors import MissingFileError, StorageError, VideoFileError
 from robostream.storage import ByteSource, Location, list_files, open_source
 
 FIRST_BYTES = 32
-# Enough for a whole Git LFS pointer, which also tells the size of the file it stands for.
+# Enough for a whole Git LFS pointer, which says how large the real file is.
 _HEAD_BYTES = 512
-# Fragmented files have thousands of boxes; the first ones tell what there is to tell.
+# Fragmented files have thousands of boxes; the first ones are enough for a diagnosis.
 _MOST_BOXES = 64
 _BOX_KINDS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid")
 _OTHER_FORMATS = (
@@ -27,7 +27,7 @@ _OTHER_FORMATS = (
     (b"GIF8", "a GIF picture"),
 )
 _AGAIN = "Copy or download the file again."
-_HUB_CURE = "The Hub holds the file like this: read another revision, or tell the dataset's owner."
+_HUB_CURE = "The file on the Hub is like this: read another revision, or tell the dataset's owner."
 _CURES = {
     "lfs_pointer": "In the dataset's folder run: git lfs install && git lfs pull",
     "annex_pointer": "In the dataset's folder run: git annex get .",
@@ -42,7 +42,7 @@ _LFS_SIZE = re.compile(rb"^size (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why an episode does not decode.
+    """One reason why an episode cannot be decoded.
 
     Attributes:
         kind: One word for scripts, such as "lfs_pointer".
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file's first bytes say it is: a word for scripts and one for people."""
+    """What a file is by its first bytes: one word for scripts, and words for people."""
 
     kind: str
     words: str
@@ -65,7 +65,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A top-level box of an MP4, bytes [start, stop); one that is cut short ends after the file."""
+    """A top-level box of an MP4, bytes [start, stop); if it is cut short, stop is past the file."""
 
     kind: str
     start: int
@@ -74,13 +74,13 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """A file as it was found; `problem` is None if it looks like what it should be.
+    """What was found out about a file; `problem` is None if it looks like what it should be.
 
     Attributes:
         path: The full path or URL.
         size_bytes: None if the file cannot be reached.
         first_bytes: The first 32 bytes, as hexadecimal digits.
-        content: What they say.
+        content: What kind of file these bytes belong to.
         boxes: The top-level boxes of an MP4.
         index_place: Where the index (moov box) of an MP4 lies: "front", "back" or "nowhere".
         problem: What is wrong with the file, if anything.
@@ -96,7 +96,7 @@ class FileCheck:
 
 
 def check_file(location: Location, file: str, *, want: str) -> FileCheck:
-    """Return what lies at a file of a dataset, where a file of the kind `want` should be.
+    """Return what a file of a dataset is, and what is wrong if it is not of the kind `want`.
 
     Args:
         location: The dataset's root.
@@ -111,13 +111,13 @@ def check_file(location: Location, file: str, *, want: str) -> FileCheck:
     except StorageError as error:
         return replace(found, problem=unreadable(error))
     if found.problem is not None and location.url.startswith("hf://datasets/"):
-        # Nothing was copied that could be copied again.
+        # The file was read on the Hub itself, so a fresh copy would be no better.
         return replace(found, problem=replace(found.problem, cure=_HUB_CURE))
     return found
 
 
 def unreadable(error: StorageError | VideoFileError) -> Problem:
-    """Return the problem of a file that is there but gives no bytes. Pure."""
+    """Return the problem of a file that exists but cannot be read. Pure."""
     cure = "Check the access rights, the keys or token, and the network."
     return Problem("unreadable", str(error), cure)
 
@@ -140,7 +140,7 @@ def recognise(head: bytes, size_bytes: int) -> Content:
     if head.startswith(b"PAR1"):
         return Content("parquet", "a Parquet file")
     if not head.strip(b"\0"):
-        return Content("zeros", "zero bytes, as a download leaves that never finished")
+        return Content("zeros", "nothing but zero bytes, as an unfinished download leaves them")
     for magic, words in _OTHER_FORMATS:
         if head.startswith(magic):
             return Content("other_format", words)
@@ -159,7 +159,7 @@ def top_boxes(source: ByteSource) -> tuple[Box, ...]:
             (length,) = struct.unpack_from(">Q", header, 8)
         elif length == 0:
             length = size - at
-        # A size too small would never end the walk: it is damage, and the walk ends with it.
+        # A size smaller than the header is damage: the walk over boxes ends there.
         stop = at + length if length >= 8 else size
         boxes.append(Box(kind.decode("ascii", "backslashreplace"), at, stop))
         at = stop
@@ -203,7 +203,7 @@ def _missing(location: Location, file: str) -> Problem:
 
 
 def _not_the_file(found: FileCheck, head: bytes, want: str) -> Problem:
-    # A table in a video's place is a fine table, and still the wrong file.
+    # A whole Parquet file where a video should be, say, is the wrong file too.
     kind = "other_format" if found.content.kind in _WANTED else found.content.kind
     size = format_bytes(found.size_bytes or 0)
     what = f"{found.path}: want {_WANTED[want]}, found {found.content.words} ({size})."

@@ -37,7 +37,7 @@ class Gpu:
 
     @property
     def obstacle(self) -> str | None:
-        """Why no video can be decoded on a GPU here, or None if it is worth trying."""
+        """Why no video can be decoded on a GPU here; None if nothing is known to prevent it."""
         if not self.ffmpeg_has_cuda:
             return "the FFmpeg inside PyAV was built without CUDA; install PyAV from PyPI"
         if self.driver is None:
@@ -75,7 +75,7 @@ def _driver() -> str | None:
     if _DRIVER_VERSION.is_file():
         found = _VERSION.search(_DRIVER_VERSION.read_text())
         return found[0] if found else "of unknown version"
-    # Some containers hide /proc/driver but give the driver's library.
+    # In some containers /proc/driver is hidden, but the driver's library can be loaded.
     return "of unknown version" if _can_load("libcuda.so.1") else None
 
 

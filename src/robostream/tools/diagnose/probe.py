@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One frame straight out of a decoder, on the CPU or the GPU: its format, and whether it comes."""
+"""Decodes one frame, on the CPU or the GPU, without the rest of robostream."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from robostream.tools.diagnose.gpu import Gpu, GpuDecoding
 
 
 def open_context(config: CodecConfig, *, on_gpu: bool) -> av.VideoCodecContext:
-    """Return a decoder; with `on_gpu` one that uses NVDEC, unless FFmpeg has none of this codec."""
-    # FFmpeg's own decoder of a codec bears the codec's name, and it is the one NVDEC works with.
+    """Return a decoder; with `on_gpu` one that uses NVDEC, if FFmpeg has one for this codec."""
+    # NVDEC works with FFmpeg's own decoder of a codec, which has the codec's name.
     name = av.Codec(config.decoder, "r").canonical_name if on_gpu else config.decoder
     device = HWAccel("cuda", allow_software_fallback=False) if on_gpu else None
     context = av.CodecContext.create(name, "r", hwaccel=device)
@@ -28,12 +28,12 @@ def open_context(config: CodecConfig, *, on_gpu: bool) -> av.VideoCodecContext:
 def decode_one(
     context: av.VideoCodecContext, source: ByteSource, index: FrameIndex, frame: int
 ) -> av.VideoFrame | None:
-    """Return the last picture a fresh decoder gives for the packets up to a frame's, if any."""
+    """Return the last picture that a new decoder gives for the packets up to a frame's, if any."""
     gop = int(index.gops_of(np.array([frame]))[0])
     stop = int(index.packets_of(np.array([frame]))[0]) + 1
     pictures: list[av.VideoFrame] = []
     for packet in range(int(index.starts[gop]), stop):
-        at = int(index.positions[packet])
+        at = int(index.byte_offsets[packet])
         content = source.read(at, at + int(index.sizes[packet]))
         pictures = context.decode(av.Packet(content)) or pictures
     pictures = context.decode(None) or pictures
@@ -41,7 +41,7 @@ def decode_one(
 
 
 def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuDecoding:
-    """Return whether the GPU decodes a frame of this video, by trying it where that can work."""
+    """Return whether the GPU decodes a frame of this video; tried if nothing speaks against it."""
     if gpu.obstacle is not None:
         return GpuDecoding(False, gpu.obstacle)
     config = index.config_of(frame)
@@ -52,9 +52,9 @@ def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuD
             return GpuDecoding(False, f"FFmpeg has no NVIDIA decoder for {codec}")
         picture = decode_one(context, source, index, frame)
     except av.FFmpegError as error:
-        return GpuDecoding(False, f"the card refuses this {codec} video ({error.strerror})")
+        return GpuDecoding(False, f"the GPU cannot decode this {codec} video ({error.strerror})")
     except (StorageError, VideoFileError) as error:
         return GpuDecoding(False, f"not tried: {error}")
     if picture is None:
-        return GpuDecoding(False, f"the card gives no picture of this {codec} video")
-    return GpuDecoding(True, f"a frame of this {codec} video came out as {picture.format.name}")
+        return GpuDecoding(False, f"the GPU gives no picture of this {codec} video")
+    return GpuDecoding(True, f"a frame of this {codec} video was decoded to {picture.format.name}")

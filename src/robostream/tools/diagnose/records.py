@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is found out about a camera of an episode, as records."""
+"""The records of what is found out about a camera of an episode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from robostream.meta import image_shape
 from robostream.tools.diagnose.file import FileCheck, Problem
 from robostream.tools.diagnose.gpu import GpuDecoding
 
-# A picture with no value above this share of the range is black to the eye.
+# A picture looks black if no value is above this share of the range.
 _BLACK_SHARE = 0.02
 _COLOURS = ("red", "green", "blue")
 
@@ -23,7 +23,7 @@ class Gops:
     """How far apart the key frames of a video file are.
 
     Attributes:
-        count: How many places decoding can start at.
+        count: At how many frames decoding can start.
         min_frames: Frames of the shortest GOP.
         median_frames: Frames of the usual one.
         max_frames: Frames of the longest one.
@@ -63,10 +63,9 @@ class Span:
         last_frame: Number of its last one.
         start_s: When it starts in the file, by the table.
         stop_s: When it stops, by the table.
-        largest_error_s: The largest distance of a frame's time from where frames at a regular rate
-            would be.
-        tolerance_s: The largest distance from the table's times that is accepted.
-        matches: Whether every frame is within it.
+        largest_error_s: How far a frame's time is, at most, from its time at an even frame rate.
+        tolerance_s: How far a frame's time may be from the table's.
+        matches: Whether all frames are within `tolerance_s`.
         starts_at_key: Whether its first frame is a key frame.
     """
 
@@ -119,7 +118,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class CameraCheck:
-    """All that was found out about one camera; what could not be found out is None."""
+    """Everything that was found out about one camera; None for what could not be found out."""
 
     key: str
     storage: str
@@ -134,7 +133,7 @@ class CameraCheck:
 
 
 def note_size(picture: Picture, entry: dict[str, Any]) -> tuple[str, ...]:
-    """Return what is to be said of a picture that has not the size info.json declares. Pure."""
+    """Return a note if a picture does not have the size that info.json declares. Pure."""
     _, height, width = image_shape(entry)
     if (picture.width, picture.height) == (width, height):
         return ()
@@ -145,7 +144,7 @@ def note_size(picture: Picture, entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def summarise_picture(values: npt.NDArray[Any], *, depth_name: str | None) -> Picture:
-    """Return what a picture of shape (channels, height, width) shows. Pure.
+    """Return the size and the values of a picture of shape (channels, height, width). Pure.
 
     Args:
         values: The picture.

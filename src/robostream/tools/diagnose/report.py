@@ -30,7 +30,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> str:
 
 
 def diagnosis_text(diagnosis: Diagnosis) -> str:
-    """Return the diagnosis as a person reads it: what is there, then what is wrong."""
+    """Return the diagnosis as text for people: what was found, then what is wrong."""
     parts = [
         _section("software", _software_rows(diagnosis.software)),
         _section("GPU decoding", _gpu_rows(diagnosis)),
@@ -42,7 +42,7 @@ def diagnosis_text(diagnosis: Diagnosis) -> str:
         for camera in diagnosis.cameras
     ]
     if diagnosis.notes:
-        parts.append("\n".join(["to know", *_paragraphs(_grouped(diagnosis.notes))]))
+        parts.append("\n".join(["notes", *_paragraphs(_grouped(diagnosis.notes))]))
     parts.append(_verdict(diagnosis))
     return "\n\n".join(parts)
 
@@ -75,7 +75,7 @@ def _line(label: str, text: str) -> str:
 
 
 def _grouped(notes: Iterable[_Row]) -> list[_Row]:
-    """Return each note once, with all the places it holds for."""
+    """Return each note once, with everything it is about."""
     places: dict[str, list[str]] = {}
     for place, note in notes:
         places.setdefault(note, []).append(place)
@@ -114,7 +114,7 @@ def _software_rows(software: Software) -> Iterator[_Row]:
 
 def _gpu_rows(diagnosis: Diagnosis) -> Iterator[_Row]:
     gpu = diagnosis.gpu
-    yield "possible", f"no: {gpu.obstacle}" if gpu.obstacle else "tried with each video, see there"
+    yield "possible", f"no: {gpu.obstacle}" if gpu.obstacle else "tried with each video, see below"
     yield "FFmpeg", "built for NVIDIA" if gpu.ffmpeg_has_cuda else "built without NVIDIA"
     if gpu.driver is not None:
         library = "with" if gpu.has_video_library else "WITHOUT"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which software is at work: versions, FFmpeg's libraries, the decoders it brings."""
+"""Which software is installed: versions, FFmpeg's libraries and decoders."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PACKAGES = (
 # The codecs of LeRobot datasets, and the decoder that decodes each without a GPU.
 DECODERS = {"AV1": "libdav1d", "H.264": "h264", "HEVC": "hevc", "VP9": "vp9"}
 _NOT_INSTALLED = "not installed"
-# What a dynamic linker says; it is the cause, however many errors wrap it.
+# Messages of the dynamic linker. A line with one of them names the cause of a failed import.
 _LINKER_MARKS = ("cannot open shared object file", "undefined symbol")
 
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """The software at work.
+    """The software that is installed.
 
     Attributes:
         python: Its version.
         platform: Operating system and processor.
-        packages: Version by name, "not installed" for what is not there.
+        packages: Version by name; "not installed" for one that is missing.
         ffmpeg: The version of the FFmpeg inside PyAV.
         ffmpeg_libraries: Version by name.
         decoders: The decoder of each usual codec; None for one this FFmpeg lacks.
@@ -53,7 +53,7 @@ class Software:
 
 
 def check_software() -> Software:
-    """Return the software at work. Starts a process if torchcodec is installed."""
+    """Return the software that is installed. Starts a process if torchcodec is."""
     return Software(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
@@ -84,10 +84,10 @@ def _version(package: str) -> str:
 
 
 def _torchcodec() -> str:
-    """Return its version or why it cannot be used.
+    """Return the version of torchcodec, or why it cannot be used.
 
-    It is imported in a process of its own: its FFmpeg is another than PyAV's, and a build that does
-    not fit this torch may end the process.
+    It is imported in another process, because its FFmpeg is not PyAV's, and because a build that
+    does not fit this torch may crash the process.
     """
     if importlib.util.find_spec("torchcodec") is None:
         return _NOT_INSTALLED
@@ -105,7 +105,7 @@ def _torchcodec() -> str:
 
 def explain_import(message: str) -> str:
     """Return the line of a failed import's traceback that says what is missing. Pure."""
-    # Indented lines quote the code that raised.
+    # Indented lines are quoted code.
     lines = [line for line in message.splitlines() if line.strip() and not line[0].isspace()]
     causes = [line for line in lines if any(mark in line for mark in _LINKER_MARKS)]
-    return (causes or lines[-1:] or ["importing it ends the process"])[0]
+    return (causes or lines[-1:] or ["importing it crashes the process"])[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a video file's index tells about its stream: codec, rate, key frames."""
+"""What the index of a video file says about its video stream: codec, rate, key frames."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from robostream.storage import ByteSource
 from robostream.tools.diagnose.file import FileCheck
 from robostream.tools.diagnose.records import Gops, Stream
 
-# In an stsd box, the first entry's tag stands 16 bytes after the box's name begins.
+# In an stsd box, the tag of the first entry is 16 bytes after the beginning of the box's name.
 _TAG = re.compile(rb"vide.*?stsd.{12}(.{4})", re.DOTALL)
 
 
 def describe_stream(index: FrameIndex, pix_fmt: str | None) -> Stream:
-    """Return what an index tells about its stream. Pure."""
+    """Return what an index says about its stream. Pure."""
     config = index.configs[0]
     times_s = index.times_s()
     frames = index.num_frames
-    # The last frame lasts as long as the others do on average.
+    # The last frame is taken to last as long as the others do on average.
     duration_s = float(times_s[-1] - times_s[0]) * frames / max(frames - 1, 1)
     bits = 8 * float(index.sizes.sum(dtype=np.int64))
     return Stream(
@@ -39,7 +39,7 @@ def describe_stream(index: FrameIndex, pix_fmt: str | None) -> Stream:
 
 
 def describe_gops(index: FrameIndex) -> Gops:
-    """Return how far apart the places are that decoding can start at. Pure."""
+    """Return how far apart the frames are at which decoding can start. Pure."""
     lengths = np.diff(np.append(index.start_frames, index.num_frames))
     edges = [*index.starts.tolist(), len(index.sizes)]
     leading = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A camera stored as MP4: its file, its stream, the episode's place in it, and decoding it."""
+"""A camera stored as MP4: its file, its stream, where the episode lies in it, and decoding it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class VideoCase:
 
 
 def check_video(case: VideoCase) -> CameraCheck:
-    """Return all that can be found out about a camera stored as MP4; stops at what is broken."""
+    """Return all that can be found out about a camera stored as MP4, up to the first problem."""
     file = check_file(case.dataset.files, case.file, want="mp4")
     check = CameraCheck(case.key, "video", file)
     if file.problem is not None:
@@ -113,7 +113,7 @@ def _missing_decoder(case: VideoCase, file: FileCheck) -> Problem | None:
         with av.open(SourceFile(case.open_source()), "r") as container:
             known = all(s.codec_context is not None for s in container.streams.video)
     except av.FFmpegError:
-        return None  # damage, which indexing tells better
+        return None  # the file is damaged; building the index gives a better message
     return None if known else _no_decoder(file.path, f"the codec with the tag {tag!r}")
 
 
@@ -138,14 +138,14 @@ def _index(case: VideoCase) -> FrameIndex | Problem:
 
 
 def lacking_decoder(index: FrameIndex) -> Problem | None:
-    """Return the problem of a codec this FFmpeg knows but cannot decode."""
+    """Return the problem of a codec that this FFmpeg knows but has no decoder for."""
     lacking = [c.decoder for c in index.configs if not has_decoder(c.decoder)]
     return _no_decoder(index.file, f"{lacking[0]} video") if lacking else None
 
 
 def _damaged(error: VideoFileError) -> Problem:
     cure = (
-        "If a fresh copy is no better, the recording is damaged: train without the episode "
+        "If a fresh copy has the same problem, the recording is damaged: train without the episode "
         "(on_bad_episode='quarantine')."
     )
     return Problem("damaged", str(error), cure)
@@ -161,7 +161,10 @@ def _pix_fmt(case: VideoCase, index: FrameIndex, frame: int) -> str | None:
 
 
 def _span(case: VideoCase, index: FrameIndex) -> tuple[Int64s, Span, Problem | None]:
-    """Return the numbers of the episode's frames, nearest if none fits, and how well they fit."""
+    """Return the numbers of the episode's frames in the file, and how well their times match.
+
+    If some do not match, the numbers are those of the nearest frames.
+    """
     table, key = case.meta.episodes, case.key
     start_s = float(table[f"videos/{key}/from_timestamp"][case.episode])
     length = int(table["length"][case.episode])
@@ -212,7 +215,7 @@ def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Pictur
 
 
 def _rate(case: VideoCase, index: FrameIndex, numbers: Int64s, slot: npt.NDArray[np.uint8]) -> Rate:
-    # All rows are one slot: each picture is decoded, converted and overwritten by the next, so an
+    # All rows of `out` are the same memory: each picture overwrites the one before it, so an
     # episode of any length takes the memory of one picture.
     out = np.lib.stride_tricks.as_strided(slot, (len(numbers), *slot.shape), (0, *slot.strides))
     before = case.engine.statistics.summary()
@@ -249,7 +252,10 @@ def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
             "with a key frame every 2 frames."
         )
     if not check.span.starts_at_key:
-        notes.append("The episode does not start with a key frame, so reading it starts before it.")
+        notes.append(
+            "The episode does not start with a key frame, so decoding it starts at a frame of the "
+            "episode before it."
+        )
     if np.any(np.diff(numbers) != 1):
         notes.append("Frames of the file are left out or repeated within the episode.")
     return notes

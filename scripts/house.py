@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Print what the source tree is like. Usage: `python scripts/house.py [FOLDER]`.
+
+For each stage its files and lines, and which other stages it imports; for all functions how long
+they are, without their docstrings.
+
+FOLDER is another tree to look at, that of an earlier commit say; the two outputs then show what
+has changed:
+
+    git archive COMMIT src | tar -x -C /tmp/before
+    python scripts/house.py /tmp/before/src/robostream
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).resolve().parents[1] / "src" / "robostream"
+
+
+class Function(NamedTuple):
+    """A function and the number of lines it has."""
+
+    lines: int
+    name: str
+
+
+def main(root: Path) -> None:
+    """Print the tables of a source tree."""
+    files = sorted(root.rglob("*.py"))
+    if not files:
+        sys.exit(f"{root}: want a folder with Python files, found none in it")
+    trees = {path: ast.parse(path.read_text()) for path in files}
+    stages = sorted({stage_of(path, root) for path in files})
+    imports = {stage: Counter[str]() for stage in stages}
+    for path, tree in trees.items():
+        imports[stage_of(path, root)].update(imported_stages(tree, set(stages)))
+    print(f"{'stage':12}{'files':>6}{'lines':>7}{'longest':>9}  imports (number of files that do)")
+    for stage in stages:
+        lengths = [line_count(path) for path in files if stage_of(path, root) == stage]
+        others = sorted((name, n) for name, n in imports[stage].items() if name != stage)
+        listed = ", ".join(f"{name} {n}" for name, n in others)
+        print(f"{stage:12}{len(lengths):6}{sum(lengths):7}{max(lengths):9}  {listed or '-'}")
+    lengths = sorted(line_count(path) for path in files)
+    print(f"{'all':12}{len(files):6}{sum(lengths):7}{lengths[-1]:9}")
+    print(f"\nlines of a file      {describe(lengths)}")
+    functions = sorted(f for path, tree in trees.items() for f in functions_of(path, tree, root))
+    print(f"lines of a function  {describe([function.lines for function in functions])}")
+    print(f"longest              {functions[-1].name}")
+
+
+def stage_of(path: Path, root: Path) -> str:
+    """Return the folder below the root that a file lies in, or its name."""
+    return path.relative_to(root).with_suffix("").parts[0]
+
+
+def line_count(path: Path) -> int:
+    """Return the number of lines of a file."""
+    return len(path.read_text().splitlines())
+
+
+def imported_stages(tree: ast.Module, stages: set[str]) -> set[str]:
+    """Return the stages a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "robostream":
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update((node.module or "").split(".")[1:2])
+        elif isinstance(node, ast.Import):
+            found.update(part for a in node.names for part in a.name.split(".")[1:2])
+    return found & stages
+
+
+def functions_of(path: Path, tree: ast.Module, root: Path) -> list[Function]:
+    """Return the functions and methods of a file."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+            found.append(Function(lines, f"{node.name} in {path.relative_to(root)}"))
+    return found
+
+
+def describe(counts: list[int]) -> str:
+    """Return how many there are, and their median, 90th percentile and greatest."""
+    ordered = sorted(counts)
+    p90 = ordered[len(ordered) * 9 // 10]
+    middle = statistics.median(ordered)
+    return f"{len(ordered)}: median {middle:g}, p90 {p90}, longest {ordered[-1]}"
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
