@@ -112,6 +112,7 @@ def test_a_filesystem_that_is_not_installed(
 ) -> None:
     """The message names the package and a command that brings it."""
     monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.session", None)
     monkeypatch.delitem(_registry, url.split(":")[0], raising=False)
 
     with pytest.raises(MissingExtraError, match=f"{url} needs the package '{package}'.*{cure}$"):

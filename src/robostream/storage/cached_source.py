@@ -34,7 +34,7 @@ class CachedSource:
         file = self._opened()
         if file is None or stop > file.size_bytes:
             return self._source.read(start, stop)
-        self._source.traffic.add(bytes_needed=stop - start)
+        self._source.traffic.add(bytes_read=stop - start)
         return whole(file.read(start, stop, self._source.fetch), start, stop, self.name)
 
     def bring(self, start: int, stop: int) -> None:
