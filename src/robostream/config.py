@@ -57,6 +57,20 @@ PICTURES_PER_DECODER = 6
 REMOTE_RETRIES = 8
 REMOTE_TIMEOUT_S = 30.0
 
+# What a dataset from strangers may ask for before memory is taken: a JSON file of meta/, one value
+# of a feature, the index of a video, the rows of one row group.
+MOST_JSON_BYTES = 256 * 1024**2
+MOST_FEATURE_NUMBERS = 1 << 28
+MOST_VIDEO_INDEX_BYTES = 1024**3
+MOST_ROW_GROUP_BYTES = 16 * 1024**3
+
+# Requests a worker process has under way at once to fetch ahead of decoding.
+PREFETCH_REQUESTS = 4
+
+# The cache of remote bytes: its unit, and the share of a disk's free space it takes by default.
+CACHE_BLOCK_BYTES = 64 * 1024
+CACHE_SHARE_OF_DISK = 0.5
+
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
 VIDEO_PIX_FMT = "yuv420p"
@@ -176,6 +190,11 @@ def index_home() -> Path:
 def bench_home() -> Path:
     """Return the folder of datasets that benchmarks made, beside that of indices."""
     return _robostream_home() / "bench"
+
+
+def cache_home() -> Path:
+    """Return the folder of the cache of remote bytes, beside that of indices."""
+    return _robostream_home() / "data"
 
 
 def pace_home() -> Path:

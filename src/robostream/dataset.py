@@ -16,6 +16,7 @@ from robostream.assemble import (
     Choice,
     EpisodeFilter,
     ImageTransforms,
+    choose_cache,
     localise,
     open_dataset,
 )
@@ -56,7 +57,11 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         camera_keys: Cameras to decode; None for all, an empty list for none.
         row_cache_bytes: RAM for rows of recently used episodes, per process.
         frame_cache_bytes: RAM for recently decoded frames, per process.
-        storage_options: Passed to the fsspec filesystem of a URL.
+        storage_options: What the store of a URL is opened with: keys, tokens, its address.
+        cache_dir: Where bytes of a remote dataset are kept on a local disk, for all processes of
+            the machine and later runs; a folder of the user's cache unless given.
+        cache_limit: How much may be kept there, such as "200GB"; half of what the disk has left
+            unless given, 0 for nothing.
     """
 
     def __init__(
@@ -80,9 +85,12 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         row_cache_bytes: int | str = config.ROW_CACHE_BYTES,
         frame_cache_bytes: int | str = config.MAP_FRAME_CACHE_BYTES,
         storage_options: dict[str, Any] | None = None,
+        cache_dir: str | Path | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
+        access = token, storage_options, choose_cache(cache_dir, cache_limit)
         opened = open_dataset(
-            Address(repo_id, root, revision, None, force_cache_sync, token, storage_options),
+            Address(repo_id, root, revision, None, force_cache_sync, *access),
             Choice(
                 episodes=episodes,
                 episode_filter=episode_filter,

@@ -17,6 +17,7 @@ RobostreamError
 │   ├── AccessDeniedError               the store wants to know who asks
 │   ├── UnreachableError                the network, or the server, gave no answer
 │   └── NoListingError                  the store cannot say which files it has
+├── CacheError                          a folder that is no cache of this version
 ├── SelectionError                      episodes, keys or windows that cannot be served
 ├── FrameError                          a frame given to the writer is of the wrong shape
 ├── WriteError                          writing failed; what was saved before is intact
@@ -95,6 +96,10 @@ class UnreachableError(StorageError, ConnectionError):
 
 class NoListingError(StorageError):
     """The store cannot say which files it has; files that are known by name can be read."""
+
+
+class CacheError(RobostreamError, ValueError):
+    """A folder given for the cache is not one, or not of this version."""
 
 
 class SelectionError(RobostreamError, ValueError):

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from robostream import config
 from robostream.assemble import Address, Choice, open_dataset
 from robostream.assemble.columns import language_value
 from robostream.assemble.rows import RowReader
@@ -68,6 +69,14 @@ def test_an_episode_does_not_keep_its_file_in_memory(tmp_path: Path) -> None:
     rows = reader_of(root).read(1)
 
     assert rows.nbytes < (root / DATA).stat().st_size / 2
+
+
+def test_row_groups_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before memory is taken for what a stranger's file says it holds."""
+    monkeypatch.setattr(config, "MOST_ROW_GROUP_BYTES", 100)
+
+    with pytest.raises(DataFileError, match=r"file-000\.parquet: row group 0 says it has .* 100\."):
+        reader_of(FIXTURES / "images").read(0)
 
 
 @pytest.mark.parametrize("keep", [0, 40, -6])

@@ -18,9 +18,9 @@ download.py    the files of chosen episodes of a Hub dataset
 """
 
 from robostream.assemble.download import localise
-from robostream.assemble.episode import find_pictures, picture_numbers
+from robostream.assemble.episode import bring_pictures, find_pictures, picture_numbers
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
-from robostream.assemble.opened import Address, Choice, OpenedDataset, open_dataset
+from robostream.assemble.opened import Address, Choice, OpenedDataset, choose_cache, open_dataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.row_shelf import RowShelf
 from robostream.assemble.rows import EpisodeRows, RowReader
@@ -61,8 +61,10 @@ __all__ = [
     "RowShelf",
     "SampleLayout",
     "SampleSpec",
+    "bring_pictures",
     "check_times",
     "check_transforms",
+    "choose_cache",
     "draw_stored",
     "fill_row",
     "find_pictures",

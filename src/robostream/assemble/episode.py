@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble.opened import OpenedDataset
-from robostream.decode import FrameIndex, VideoFile, VideoFiles
+from robostream.assemble.windows import Offsets
+from robostream.decode import FrameIndex, VideoFile, VideoFiles, packet_span
 from robostream.meta import LeRobotDatasetMetadata, check_span
 
 _SAME_FRAMES = 0.1
@@ -23,6 +24,16 @@ def find_pictures(
     file = files.get(meta.get_video_file_path(episode, key).as_posix())
     tolerance_s = dataset.spec.tolerance_s
     return file, picture_numbers(meta, file.index, episode, key, tolerance_s=tolerance_s)
+
+
+def bring_pictures(
+    file: VideoFile, numbers: npt.NDArray[np.int64], first: int, stop: int, offsets: Offsets
+) -> None:
+    """Have the packets of an episode's frames [first, stop), and of their windows, close by."""
+    last = len(numbers) - 1
+    begin = min(max(first + int(offsets.min()), 0), last)
+    end = min(max(stop - 1 + int(offsets.max()), 0), last)
+    file.source.bring(*packet_span(file.index, numbers[begin : end + 1]))
 
 
 def picture_numbers(

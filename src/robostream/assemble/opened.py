@@ -17,7 +17,7 @@ from robostream import config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, SampleSpec, make_spec
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.storage import Door, Location, as_location
+from robostream.storage import CachePlace, Door, Location, as_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Address:
         force_cache_sync: Download metadata again.
         token: Hub token.
         storage_options: What the store of a URL is opened with.
+        cache: Where bytes of a URL's files are kept; None for nowhere.
     """
 
     repo_id: str
@@ -41,6 +42,7 @@ class Address:
     force_cache_sync: bool = False
     token: str | None = field(default=None, repr=False)
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
+    cache: CachePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,17 @@ class OpenedDataset:
 
         None for a local one, whose files' own tables are read within a millisecond.
         """
-        is_local = self.files.local_root is not None
-        return None if is_local else config.index_home() / self.meta.fingerprint
+        return config.index_home() / self.meta.fingerprint if self.files.is_far else None
+
+
+def choose_cache(folder: str | Path | None, limit: int | str | None) -> CachePlace | None:
+    """Return where bytes of remote files are kept: by default in a folder of the user's cache.
+
+    A limit of 0 is for keeping nothing.
+    """
+    if limit is not None and config.parse_bytes(limit) == 0:
+        return None
+    return CachePlace(Path(folder or config.cache_home()).expanduser().absolute(), limit)
 
 
 def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
@@ -96,6 +107,7 @@ def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
         address.force_cache_sync,
         token=address.token,
         storage_options=address.storage_options,
+        cache=address.cache,
     )
     meta.ensure_readable()
     meta.rescale_depth_stats(choice.depth_output_unit)
@@ -110,6 +122,6 @@ def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
     )
     files = meta.location
     if address.data_files_root is not None:
-        files = as_location(address.data_files_root, address.storage_options)
+        files = as_location(address.data_files_root, address.storage_options, address.cache)
     chosen = select_episodes(meta, choice.episodes, choice.episode_filter)
     return OpenedDataset(meta, files, FrameSelection(meta, chosen), spec)

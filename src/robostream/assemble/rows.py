@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from robostream import config
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.times import check_times
@@ -23,7 +24,7 @@ from robostream.meta import (
     open_parquet,
     readable_parquet,
 )
-from robostream.storage import Door, Recent
+from robostream.storage import ByteSource, Door, Recent
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
 
@@ -99,6 +100,13 @@ class RowReader:
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
         return rows
 
+    def find(self, episode: int) -> tuple[ByteSource, int, int]:
+        """Return the file of an episode's rows, and the bytes [start, stop) of their row groups."""
+        relative = self._meta.get_data_file_path(episode).as_posix()
+        file = self._open(relative, self._location.describe(relative))
+        begin, stop, _ = self._groups(file, episode, relative)
+        return self._door.open(relative), *_byte_span(file.metadata, begin, stop)
+
     def close(self) -> None:
         """Close all files."""
         self._files.clear()
@@ -106,6 +114,15 @@ class RowReader:
 
     def _table(self, episode: int, relative: str, where: str) -> pa.Table:
         file = self._open(relative, where)
+        begin, stop, offset = self._groups(file, episode, where)
+        table = self._read_groups(file, (relative, begin, stop), where)
+        length = int(self._meta.episodes["length"][episode])
+        if table.num_rows > length:
+            self._shared_group = ((relative, begin, stop), table)
+        return table.slice(offset, length)
+
+    def _groups(self, file: pq.ParquetFile, episode: int, where: str) -> tuple[int, int, int]:
+        """Return the row groups [begin, stop) of an episode, and where it begins in them."""
         first_row = int(self._first_rows[episode])
         length = int(self._meta.episodes["length"][episode])
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
@@ -118,17 +135,22 @@ class RowReader:
             )
         begin = int(np.searchsorted(ends, first_row, side="right"))
         stop = int(np.searchsorted(ends, first_row + length, side="left")) + 1
-        offset = first_row - (int(ends[begin - 1]) if begin else 0)
-        table = self._read_groups(file, (relative, begin, stop), where)
-        if table.num_rows > length:
-            self._shared_group = ((relative, begin, stop), table)
-        return table.slice(offset, length)
+        return begin, stop, first_row - (int(ends[begin - 1]) if begin else 0)
 
     def _read_groups(
         self, file: pq.ParquetFile, groups: tuple[str, int, int], where: str
     ) -> pa.Table:
         if self._shared_group is not None and self._shared_group[0] == groups:
             return self._shared_group[1]
+        for group in range(*groups[1:]):
+            size = file.metadata.row_group(group).total_byte_size
+            if size > config.MOST_ROW_GROUP_BYTES:
+                raise DataFileError(
+                    f"{where}: row group {group} says it has {size:,} bytes; want at most "
+                    f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
+                )
+        if self._location.is_far:
+            self._door.open(groups[0]).bring(*_byte_span(file.metadata, *groups[1:]))
         with readable_parquet(where):
             return file.read_row_groups(list(range(*groups[1:])), columns=self._keys)
 
@@ -137,10 +159,19 @@ class RowReader:
         if held is not None:
             return held
         # Far away, the columns of a row group are read together: fewer requests.
-        is_far = self._location.local_root is None
+        is_far = self._location.is_far
         file = open_parquet(self._door.open(relative), pre_buffer=is_far)
         _check_columns(file, self._keys, self._meta, where)
         return self._files.put(relative, file)
+
+
+def _byte_span(metadata: pq.FileMetaData, begin: int, stop: int) -> tuple[int, int]:
+    """Return the bytes [start, stop) that hold some row groups of a file. Pure."""
+    groups = [metadata.row_group(group) for group in range(begin, stop)]
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+    ends = [at + c.total_compressed_size for at, c in zip(starts, columns, strict=True)]
+    return min(starts), max(ends)
 
 
 def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:

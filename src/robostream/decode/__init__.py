@@ -14,6 +14,7 @@ statistics.py     the same as counters that add up over processes
 """
 
 from robostream.decode.codec.backend import Backend, FileRun
+from robostream.decode.codec.packets import packet_span
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
@@ -54,6 +55,7 @@ __all__ = [
     "layout_of",
     "load_ffmpeg",
     "one_thread",
+    "packet_span",
     "plan_runs",
     "summarise",
 ]

@@ -70,3 +70,7 @@ class MeteredSource:
         content = self._source.read(start, stop)
         self._meter.fetch_s += time.perf_counter() - began
         return content
+
+    def bring(self, start: int, stop: int) -> None:
+        """Have the bytes [start, stop) close by."""
+        self._source.bring(start, stop)

@@ -84,11 +84,11 @@ class VideoFiles:
         folder = self._index_folder
         if folder is None:
             return build_index(source)
-        index = load_index(folder, source.name, source.size())
+        index = load_index(folder, source.name, source.version(), source.size())
         if index is None:
             index = build_index(source)
             try:
-                save_index(folder, index)
+                save_index(folder, index, source.version())
             except OSError as error:
                 # Without it things go on as well, only slower the next time: said once.
                 if folder not in _unwritable:

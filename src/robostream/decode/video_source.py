@@ -32,6 +32,11 @@ class VideoSource:
         with as_video_error():
             return self._source.read(start, stop)
 
+    def bring(self, start: int, stop: int) -> None:
+        """Have the bytes [start, stop) close by."""
+        with as_video_error():
+            self._source.bring(start, stop)
+
 
 @contextmanager
 def as_video_error() -> Iterator[None]:

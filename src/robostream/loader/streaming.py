@@ -18,9 +18,9 @@ from robostream.assemble import (
     Address,
     Choice,
     EpisodeFilter,
-    FrameSelection,
     ImageTransforms,
     SampleLayout,
+    choose_cache,
     open_dataset,
 )
 from robostream.errors import StateError
@@ -84,7 +84,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         depth_output_unit: "mm" or "m".
         on_bad_episode: "raise", or "quarantine" to go on without it.
         token: Hub token.
-        storage_options: Passed to the fsspec filesystem of a URL.
+        storage_options: What the store of a URL is opened with: keys, tokens, its address.
+        cache_dir: Where bytes of a remote dataset are kept on a local disk, for all processes of
+            the machine and later runs; a folder of the user's cache unless given.
+        cache_limit: How much may be kept there, such as "200GB"; half of what the disk has left
+            unless given, 0 for nothing.
         buffer_size, max_num_shards, rng, prefetch_videos, video_prefetch_workers, decode_threads:
             Ignored, with a warning that says why; other loaders have them.
     """
@@ -130,6 +134,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         on_bad_episode: str = "raise",
         token: str | None = None,
         storage_options: dict[str, Any] | None = None,
+        cache_dir: str | Path | None = None,
+        cache_limit: int | str | None = None,
     ) -> None:
         warn_of_ignored(
             buffer_size=buffer_size,
@@ -140,11 +146,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             decode_threads=decode_threads,
         )
         check_options(streaming=streaming, video_decode_device=video_decode_device)
-        self.repo_id = repo_id
+        access = token, storage_options, choose_cache(cache_dir, cache_limit)
         self._dataset = open_dataset(
-            Address(
-                repo_id, root, revision, data_files_root, force_cache_sync, token, storage_options
-            ),
+            Address(repo_id, root, revision, data_files_root, force_cache_sync, *access),
             Choice(
                 episodes=episodes,
                 episode_filter=episode_filter,
@@ -156,7 +160,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
                 image_transforms=image_transforms,
             ),
         )
-        self.meta = self._dataset.meta
+        self.meta, self._selection = self._dataset.meta, self._dataset.selection
+        self.repo_id = self.meta.repo_id
         self.rank = discover_rank(rank, world_size)
         self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
@@ -168,10 +173,6 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self._read_by_loader = False
         self._bad_episodes = BadEpisodes(on_bad_episode)
         self._place = Place()
-
-    @property
-    def _selection(self) -> FrameSelection:
-        return self._dataset.selection
 
     @property
     def root(self) -> Path | str:

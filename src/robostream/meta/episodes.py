@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from robostream.errors import MetadataError
+from robostream import config
+from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
 from robostream.meta.parquet import open_parquet, readable_parquet
 from robostream.storage import Location, list_files, open_source
 
@@ -108,16 +110,37 @@ def empty_episodes() -> EpisodeTable:
 
 def load_episodes(location: Location, video_keys: Sequence[str]) -> EpisodeTable:
     """Read and check all files of meta/episodes; statistics columns are left out."""
-    files = sorted(list_files(location, _FOLDER, ".parquet"), key=_file_order)
-    if not files:
+    try:
+        files = sorted(list_files(location, _FOLDER, ".parquet"), key=_file_order)
+        pieces = [_read_file(location, file, video_keys) for file in files]
+    except NoListingError:
+        pieces = list(_walk(location, video_keys))
+    if not pieces:
         raise MetadataError(
             f"{location.describe(_FOLDER)}: no episode table found, though info.json counts "
             "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
         )
-    pieces = [_read_file(location, file, video_keys) for file in files]
     names = pieces[0].column_names
     table = pa.concat_tables([piece.select(names) for piece in pieces])
     return _checked(_to_columns(table), location)
+
+
+def _walk(location: Location, video_keys: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the files of the table by the names they usually have, chunk by chunk, until one lacks.
+
+    A web server does not say which files it has.
+    """
+    for chunk in itertools.count():
+        for number in itertools.count():
+            file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
+            try:
+                yield _read_file(location, file, video_keys)
+            except DataFileError as error:
+                if not isinstance(error.__cause__, MissingFileError):
+                    raise
+                if number == 0:
+                    return
+                break
 
 
 def _file_order(path: str) -> tuple[int, int, str]:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from robostream import config
 from robostream.errors import MetadataError
 
 Features = dict[str, dict[str, Any]]
@@ -102,6 +104,11 @@ def _check_entry(name: str, entry: Any, where: str) -> None:
     ):
         raise MetadataError(
             f"{where}: feature {name!r} has shape {shape!r}; want a list of whole numbers above 0"
+        )
+    if math.prod(shape) > config.MOST_FEATURE_NUMBERS:
+        raise MetadataError(
+            f"{where}: feature {name!r} has shape {shape!r}, which is {math.prod(shape):,} numbers "
+            f"for each frame; want at most {config.MOST_FEATURE_NUMBERS:,}"
         )
     if dtype in CAMERA_DTYPES and len(shape) != 3:
         raise MetadataError(

@@ -6,12 +6,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import re
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from robostream import config
-from robostream.errors import MetadataError
+from robostream.errors import MetadataError, StorageError
 from robostream.meta.features import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
@@ -21,6 +23,7 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.versions import CONVERTER, check_version
+from robostream.storage import confined
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +128,11 @@ def _check_template(name: str, template: Any, usual: str, where: str) -> None:
     """Raise MetadataError unless a path template can be filled in with what v3.0 knows."""
     places = {"chunk_index": 0, "file_index": 0}
     try:
-        template.format(**places, **({"video_key": "top"} if name == "video_path" else {}))
+        _check_fields(template)
+        made = template.format(**places, **({"video_key": "top"} if name == "video_path" else {}))
+        confined(made)
+    except StorageError as error:
+        raise MetadataError(f"{where}: {name} is {template[:200]!r}: {error}") from error
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         known = ", ".join(f"{{{key}}}" for key in ("video_key", *places) if key in usual)
         old = (
@@ -137,6 +144,14 @@ def _check_template(name: str, template: Any, usual: str, where: str) -> None:
             f"({type(error).__name__}: {error}). "
             f"{old + cure if 'episode_' in str(template) else cure[0].upper() + cure[1:]}"
         ) from error
+
+
+def _check_fields(template: str) -> None:
+    """Raise ValueError for fields that do more than write a number with some digits."""
+    for _, field_name, form, conversion in string.Formatter().parse(template):
+        is_plain = field_name is None or field_name.isidentifier()
+        if not is_plain or conversion or not re.fullmatch(r"(0?\d{1,2}d?)?", form or ""):
+            raise ValueError(f"a field {field_name!r} that is no plain number")
 
 
 def parse_info(text: str | bytes, where: str) -> DatasetInfo:

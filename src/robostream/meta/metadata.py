@@ -27,11 +27,13 @@ from robostream.meta.pinning import pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
 from robostream.storage import (
+    CachePlace,
     Location,
     as_location,
     open_source,
     parse_repo_url,
     read_whole,
+    redact,
     write_bytes_atomic,
 )
 
@@ -60,7 +62,8 @@ class LeRobotDatasetMetadata:
             holds that commit.
         force_cache_sync: Download again what the Hub cache already holds.
         token: Hub token; by default the one `hf auth login` stored.
-        storage_options: Passed to the fsspec filesystem of a URL.
+        storage_options: What the store of a URL is opened with: keys, tokens, its address.
+        cache: Where bytes of a URL's files are kept; None for nowhere.
     """
 
     def __init__(
@@ -72,11 +75,16 @@ class LeRobotDatasetMetadata:
         *,
         token: str | None = None,
         storage_options: dict[str, Any] | None = None,
+        cache: CachePlace | None = None,
     ) -> None:
-        self.repo_id = repo_id
+        self.repo_id = redact(repo_id)
         self.revision = revision
         self.meta_location, self.location = self._locate(
-            root, force=force_cache_sync, token=token, options=storage_options
+            root or (repo_id if "://" in repo_id else None),
+            force=force_cache_sync,
+            token=token,
+            options=storage_options,
+            cache=cache,
         )
         self.root: Path | str = self.meta_location.local_root or self.meta_location.url
         self.info = self._load_info()
@@ -292,28 +300,27 @@ class LeRobotDatasetMetadata:
         force: bool,
         token: str | None,
         options: dict[str, Any] | None,
+        cache: CachePlace | None,
     ) -> tuple[Location, Location]:
-        if root is None and "://" in self.repo_id:
-            root = self.repo_id
         repo = None if root is None else parse_repo_url(str(root))
         if root is None:
             local = config.lerobot_home() / self.repo_id
             if (local / config.INFO_PATH).is_file() and not _is_old_mirror(local):
                 root = local
         if root is not None and repo is None:
-            place = as_location(root, options)
+            place = as_location(root, options, cache)
             return place, place
         repo_id, revision = repo or (self.repo_id, None)
         folder, self.revision = pin_and_download(
             repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
         )
         access = {} if token is None else {"token": token}
-        remote = Location(f"hf://datasets/{repo_id}@{self.revision}", access | (options or {}))
-        return as_location(folder), remote
+        url = f"hf://datasets/{repo_id}@{self.revision}"
+        return as_location(folder), Location(url, access | (options or {}), cache)
 
     def _read(self, relative: str) -> bytes | None:
         try:
-            return read_whole(self.meta_location, relative)
+            return read_whole(self.meta_location, relative, most_bytes=config.MOST_JSON_BYTES)
         except MissingFileError:
             return None
         except StorageError as error:

@@ -1,17 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes, wherever they are: the one door through which metadata, rows and video are read.
 
-files/   files, where they lie and how they are named; those on a local disk
-remote/  asking servers for bytes: at their pace, again where it failed, never taking a part
-stores/  the kinds of servers
-door.py  from a location to its store; opening, reading and listing files
+files/            files, where they lie and how they are named; those on a local disk
+remote/           asking servers: at their pace, again where it failed, never taking a part
+stores/           the kinds of servers
+cache/            bytes of remote files kept on a local disk
+cached_source.py  the bytes of a remote file, seen through the cache
+door.py           from a location to its store; opening, reading and listing files
 """
 
+from robostream.storage.cache import Cache, CachedFile, CacheInfo, cache_limit, is_cache, warm
 from robostream.storage.door import Door, list_files, open_source, read_whole
 from robostream.storage.files.atomic import sync_folder, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce
 from robostream.storage.files.local_store import LocalSource
-from robostream.storage.files.location import Location, as_location, parse_repo_url, written_root
+from robostream.storage.files.location import (
+    CachePlace,
+    Location,
+    as_location,
+    parse_repo_url,
+    written_root,
+)
 from robostream.storage.files.names import confined, redact
 from robostream.storage.files.recent import Recent
 from robostream.storage.files.source_file import SourceFile
@@ -23,6 +32,10 @@ __all__ = [
     "TRAFFIC",
     "ByteRange",
     "ByteSource",
+    "Cache",
+    "CacheInfo",
+    "CachePlace",
+    "CachedFile",
     "Door",
     "LocalSource",
     "Location",
@@ -31,9 +44,11 @@ __all__ = [
     "Store",
     "Traffic",
     "as_location",
+    "cache_limit",
     "coalesce",
     "confined",
     "download",
+    "is_cache",
     "list_files",
     "list_refs",
     "open_source",
@@ -41,6 +56,7 @@ __all__ = [
     "read_whole",
     "redact",
     "sync_folder",
+    "warm",
     "write_bytes_atomic",
     "written_root",
 ]

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import threading
+
+from robostream.config import format_bytes
+from robostream.errors import StorageError
+from robostream.storage.cached_source import CachedSource, open_cache
 from robostream.storage.files.local_store import LocalStore
 from robostream.storage.files.location import Location
 from robostream.storage.files.names import confined
+from robostream.storage.files.recent import Recent
 from robostream.storage.files.store import ByteSource, Store
+from robostream.storage.remote.remote_source import RemoteSource
 from robostream.storage.remote.traffic import Traffic
+
+# Remote files whose size and version are remembered.
+_OPENED = 4096
 
 
 class Door:
@@ -20,10 +30,23 @@ class Door:
     def __init__(self, location: Location) -> None:
         self.traffic = Traffic()
         self._store = open_store(location, self.traffic)
+        is_kept = location.cache is not None and location.local_root is None
+        self._cache = open_cache(location.cache) if is_kept and location.cache else None
+        # A remote file that is opened again is the one that was opened before.
+        self._opened: Recent[str, ByteSource] = Recent(_OPENED)
+        self._lock = threading.Lock()
 
     def open(self, file: str) -> ByteSource:
         """Return the bytes of a file given relative to the location. Reads nothing yet."""
-        return self._store.open(confined(file))
+        with self._lock:
+            source = self._opened.get(file)
+            if source is None:
+                source = self._store.open(confined(file))
+                if isinstance(source, RemoteSource):
+                    if self._cache is not None:
+                        source = CachedSource(source, self._cache)
+                    self._opened.put(file, source)
+            return source
 
     def sizes(self, folder: str, suffix: str) -> dict[str, int]:
         """Return the size of each file below a folder that ends so, by relative path, sorted."""
@@ -59,10 +82,15 @@ def open_source(location: Location, file: str) -> ByteSource:
     return Door(location).open(file)
 
 
-def read_whole(location: Location, file: str) -> bytes:
-    """Return all bytes of a small file."""
+def read_whole(location: Location, file: str, *, most_bytes: int) -> bytes:
+    """Return all bytes of a small file; one of more than `most_bytes` is refused."""
     source = open_source(location, file)
-    return source.read(0, source.size())
+    size = source.size()
+    if size > most_bytes:
+        raise StorageError(
+            f"{source.name}: want at most {format_bytes(most_bytes)}, found {format_bytes(size)}."
+        )
+    return source.read(0, size)
 
 
 def list_files(location: Location, folder: str, suffix: str) -> dict[str, int]:

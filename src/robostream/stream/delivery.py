@@ -15,7 +15,8 @@ from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sam
 from robostream.errors import DatasetError
 from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
 from robostream.stream.augment import transform_pictures, write_transformed
-from robostream.stream.lane_work import LaneWork, Piece, Share
+from robostream.stream.lane_work import STEP_FRAMES, LaneWork, Piece, Share, margin_frames
+from robostream.stream.prefetch import Prefetcher
 from robostream.stream.reel import Clock, Reel, is_long
 from robostream.stream.worker import Worker
 
@@ -78,6 +79,7 @@ class Delivery:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._agenda = walk_agenda(tour, numbers)
+        self._prefetcher = self._prefetch() if worker.fetches_ahead else None
 
     def next_share(self) -> StepShare | None:
         """Return what is to be done for the next step, or None after the last."""
@@ -86,6 +88,8 @@ class Delivery:
     def fill(self, share: StepShare, arrays: Arrays) -> Texts:
         """Write this process's parts of a batch and return its texts; raises BadSampleError."""
         self._clock.step = share.step
+        if self._prefetcher is not None:
+            self._prefetcher.advance(share.step)
         texts: Texts = {}
         samples, wants, pieces, extras = [], [], [], []
         ahead: dict[Reel, list[int]] = {}
@@ -118,10 +122,22 @@ class Delivery:
 
     def close(self) -> None:
         """Let go of all pictures and decoders."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()
         for lane in self._lanes:
             for reel in lane.reels():
                 self._worker.projector.close(reel)
         self._lanes.clear()
+
+    def _prefetch(self) -> Prefetcher:
+        plan = self._tour.plan
+        return Prefetcher(
+            self,
+            [lane.coming() for lane in self._lanes],
+            self._worker.bring,
+            frames_per_step=self._tour.cut.step_size / plan.lanes,
+            margin=margin_frames(plan.window) + STEP_FRAMES,
+        )
 
     def _open_lane(self, number: int, at: int) -> LaneWork:
         """Return lane `number` of the plan, the at-th of the rank."""

@@ -16,7 +16,7 @@ whole lanes.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd, isqrt
 from typing import NamedTuple
@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from robostream.plan import Ints, head_of_lane, places_in_lane
 from robostream.stream.agenda import Tour, first_place
+from robostream.stream.prefetch import Coming
 from robostream.stream.reel import Reel, is_long
 
 # A lane is a conveyor if it is at least so many windows long; otherwise most of it is lead-in.
@@ -215,21 +216,47 @@ class LaneWork:
         return [reel for piece in self._pieces.values() for reel in piece.reels]
 
     def _open(self, slot: int, block: int) -> Piece:
-        lane, line = self._lane, self._tour.plan.line
+        line = self._tour.plan.line
         episode, origin = int(line.episodes[slot]), int(line.starts[slot]) - self._begin
-        first = max(0, origin, block * self._block)
-        stop = min(lane.length, int(line.starts[slot + 1]) - self._begin, (block + 1) * self._block)
-        positions = places_in_lane(lane, first, stop) * self._tour.plan.lanes + self._number
-        ours = self._is_delivered(positions)
+        first, stop, ours, steps = self._part(slot, block)
         videos = self._share_of(block).videos
         reels = []
-        if ours.any() and videos and episode not in self._tour.plan.quarantined:
+        if len(steps) and videos and episode not in self._tour.plan.quarantined:
             samples = np.arange(first - origin, stop - origin)[ours]
-            steps = (positions[ours] - self._tour.start) // self._tour.cut.step_size
             reels = [self._open_reel(camera, episode, samples, steps) for camera in videos]
             for reel in reels:
                 reel.is_behind = self._is_behind(stop)
         return Piece(episode, origin, first, stop, reels)
+
+    def coming(self) -> Iterator[Coming]:
+        """Yield what is ours along the lane, from what lies behind the entry on, once around.
+
+        Changes nothing, so that it goes on while pieces are opened and retired.
+        """
+        line, length = self._tour.plan.line, self._lane.length
+        begin = self._entry - (self._lane.window if self._tour.plan.shuffle else 0)
+        frame = begin
+        while frame < begin + length:
+            place = frame % length
+            slot = bisect_right(line.starts, self._begin + place) - 1
+            block = place // self._block
+            first, stop, _, steps = self._part(slot, block)
+            share, episode = self._share_of(block), int(line.episodes[slot])
+            if len(steps) and any(share) and episode not in self._tour.plan.quarantined:
+                origin = int(line.starts[slot]) - self._begin
+                rows, at = share.rows or bool(share.stored), frame - self._entry
+                ours = (episode, first - origin, stop - origin, rows, share.videos)
+                yield Coming(int(steps.min()), at, *ours)
+            frame += stop - place
+
+    def _part(self, slot: int, block: int) -> tuple[int, int, npt.NDArray[np.bool_], Ints]:
+        """Return the frames [first, stop) of a piece, which of them are ours, and their steps."""
+        lane, line = self._lane, self._tour.plan.line
+        first = max(0, int(line.starts[slot]) - self._begin, block * self._block)
+        stop = min(lane.length, int(line.starts[slot + 1]) - self._begin, (block + 1) * self._block)
+        positions = places_in_lane(lane, first, stop) * self._tour.plan.lanes + self._number
+        ours = self._is_delivered(positions)
+        return first, stop, ours, (positions[ours] - self._tour.start) // self._tour.cut.step_size
 
     def _is_behind(self, stop: int) -> bool:
         """Return whether a piece that ends before `stop` lies in the window behind the entry."""

@@ -32,8 +32,8 @@ def assert_equal(a: FrameIndex, b: FrameIndex) -> None:
 def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path: Path) -> None:
     """Saving and loading changes nothing."""
     index = build_index(LocalSource(clip(kind).path))
-    save_index(tmp_path, index)
-    loaded = load_index(tmp_path, index.file, index.file_bytes)
+    save_index(tmp_path, index, "v1")
+    loaded = load_index(tmp_path, index.file, "v1", index.file_bytes)
 
     assert loaded is not None
     assert_equal(loaded, index)
@@ -42,7 +42,7 @@ def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path:
 def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
     """An index with B-frames takes a few bytes of disk a frame beside its header."""
     index = build_index(LocalSource(clip("h264_g250").path))
-    save_index(tmp_path, index)
+    save_index(tmp_path, index, "v1")
     (path,) = tmp_path.iterdir()
 
     assert path.stat().st_size <= 4 * index.num_frames + 500
@@ -51,27 +51,28 @@ def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
 def test_an_index_of_another_size_or_name_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
     """A file that has changed is indexed anew."""
     index = build_index(LocalSource(clip("av1_g2").path))
-    save_index(tmp_path, index)
+    save_index(tmp_path, index, "v1")
 
-    assert load_index(tmp_path, index.file, index.file_bytes + 1) is None
-    assert load_index(tmp_path, "other.mp4", index.file_bytes) is None
+    assert load_index(tmp_path, index.file, "v1", index.file_bytes + 1) is None
+    assert load_index(tmp_path, "other.mp4", "v1", index.file_bytes) is None
+    assert load_index(tmp_path, index.file, "v2", index.file_bytes) is None
 
 
 def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
     """Cut short, overwritten or replaced by something else, a saved index counts as none."""
     index = build_index(LocalSource(clip("h264_bframes").path))
-    save_index(tmp_path, index)
+    save_index(tmp_path, index, "v1")
     (path,) = tmp_path.iterdir()
     content = path.read_bytes()
     rng = np.random.default_rng(0)
     for size in (0, 1, 100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
-        assert load_index(tmp_path, index.file, index.file_bytes) is None
+        assert load_index(tmp_path, index.file, "v1", index.file_bytes) is None
     for _ in range(30):
         damaged = bytearray(content)
         damaged[int(rng.integers(len(content)))] ^= 0xFF
         path.write_bytes(damaged)
-        assert load_index(tmp_path, index.file, index.file_bytes) is None
+        assert load_index(tmp_path, index.file, "v1", index.file_bytes) is None
 
 
 def test_the_engine_reads_a_saved_index(clip: ClipMaker, tmp_path: Path) -> None:

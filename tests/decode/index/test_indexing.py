@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 
+from robostream import config
 from robostream.decode import FrameIndex, build_index
 from robostream.decode.index.mp4 import read_video_track
 from robostream.errors import VideoFileError
@@ -205,3 +206,13 @@ def test_more_sample_entries_than_a_byte_can_count(clip: ClipMaker) -> None:
     index = build_index(LocalSource(clip("many_sample_entries").path))
 
     assert index.start_configs.tolist() == [0] * 4 + [256] * 4
+
+
+def test_an_index_that_is_too_large_is_refused(
+    clip: ClipMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before memory is taken for it: the file may come from a stranger."""
+    monkeypatch.setattr(config, "MOST_VIDEO_INDEX_BYTES", 100)
+
+    with pytest.raises(VideoFileError, match=r"the index of the video has .* want at most 100"):
+        read_video_track(LocalSource(clip("h264_g2").path))

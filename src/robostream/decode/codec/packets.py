@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from robostream.decode.codec.runs import Run
-from robostream.decode.index.frame_index import CodecConfig, FrameIndex
+import numpy as np
+
+from robostream.decode.codec.runs import Run, plan_runs
+from robostream.decode.index.frame_index import CodecConfig, FrameIndex, Int64s
 from robostream.storage import ByteRange, ByteSource, coalesce
 
 # Other tracks' packets (sound, say) may lie between; below this, one read over them is cheaper.
@@ -37,6 +39,14 @@ def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memory
             if n and read.start <= p and p + n <= read.stop:
                 packets[place] = content[p - read.start : p - read.start + n]
     return packets
+
+
+def packet_span(index: FrameIndex, frames: Int64s) -> tuple[int, int]:
+    """Return the bytes [start, stop) that hold all packets some frames (ascending) need. Pure."""
+    runs = plan_runs(index, frames)
+    first, stop = min(run.first_packet for run in runs), max(run.stop_packet for run in runs)
+    positions, sizes = index.positions[first:stop], index.sizes[first:stop]
+    return int(positions.min()), int((positions.astype(np.int64) + sizes).max())
 
 
 def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:

@@ -20,14 +20,14 @@ import numpy.typing as npt
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
 from robostream.storage import write_bytes_atomic
 
-_MAGIC = b"rsindex1"
+_MAGIC = b"rsindex2"
 _DIGEST_BYTES = 32
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def load_index(folder: Path, name: str, file_bytes: int) -> FrameIndex | None:
-    """Return the index saved for a file; None if there is none, or of another size, or damaged.
+def load_index(folder: Path, name: str, version: str, file_bytes: int) -> FrameIndex | None:
+    """Return the index saved for a file; None if there is none, or of another version, or damaged.
 
     It is then made anew and saved over what was there.
     """
@@ -39,14 +39,15 @@ def load_index(folder: Path, name: str, file_bytes: int) -> FrameIndex | None:
     if content[: -len(body) or None] != _MAGIC + hashlib.sha256(body).digest():
         return None
     head, arrays = _parse(zlib.decompress(body))
-    if (head["file"], head["bytes"]) != (name, file_bytes):
+    if (head["file"], head["version"], head["bytes"]) != (name, version, file_bytes):
         return None
     return _unpack(head, arrays)
 
 
-def save_index(folder: Path, index: FrameIndex) -> None:
-    """Save an index. Safe with several processes and after a crash."""
+def save_index(folder: Path, index: FrameIndex, version: str) -> None:
+    """Save the index of a version of a file. Safe with several processes and after a crash."""
     head, arrays = _pack(index)
+    head["version"] = version
     head["arrays"] = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
     parts = [json.dumps(head).encode(), b"\n", *(array.tobytes() for array in arrays.values())]
     body = zlib.compress(b"".join(parts))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.errors import VideoFileError
 from robostream.storage import ByteSource
 
@@ -107,6 +108,11 @@ def _moov_content(
         raise VideoFileError(
             f"{source.name}: the index of the video ends at byte {stop}, the file at byte "
             f"{source.size()}. It is truncated; download or copy it again."
+        )
+    if stop - first > config.MOST_VIDEO_INDEX_BYTES:
+        raise VideoFileError(
+            f"{source.name}: the index of the video has {stop - first:,} bytes; want at most "
+            f"{config.MOST_VIDEO_INDEX_BYTES:,}. Record shorter files."
         )
     held = window[first - start : stop - start]
     missing = stop - first - len(held)

@@ -64,6 +64,9 @@ class LocalSource:
             ) from error
         return whole(b"".join(parts), start, stop, self.name)
 
+    def bring(self, start: int, stop: int) -> None:
+        """Do nothing: the file is here."""
+
     def __getstate__(self) -> str:
         return self.name
 

@@ -15,6 +15,20 @@ _REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
 
 
 @dataclass(frozen=True, slots=True)
+class CachePlace:
+    """Where bytes of remote files are kept on a local disk.
+
+    Attributes:
+        folder: The folder.
+        limit: How much may be kept, as a number of bytes or a text such as "200GB"; None for half
+            of what the disk has left.
+    """
+
+    folder: Path
+    limit: int | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
     """A folder, local or remote.
 
@@ -22,10 +36,12 @@ class Location:
         url: Its path or URL.
         options: What the store of a URL is opened with: keys and tokens among them, so they are
             never printed.
+        cache: Where bytes of a URL's files are kept; None for nowhere.
     """
 
     url: str
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    cache: CachePlace | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") or "/")
@@ -34,6 +50,11 @@ class Location:
     def local_root(self) -> Path | None:
         """The folder as a path, or None if it is remote."""
         return None if "://" in self.url else Path(self.url)
+
+    @property
+    def is_far(self) -> bool:
+        """Whether files are on another machine."""
+        return self.local_root is None
 
     def describe(self, relative: str) -> str:
         """Return the full address of a file, for messages."""
@@ -46,7 +67,9 @@ def parse_repo_url(url: str) -> tuple[str, str | None] | None:
     return (match[1], unquote(match[2]) if match[2] else None) if match else None
 
 
-def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Location:
+def as_location(
+    root: str | Path, options: dict[str, Any] | None = None, cache: CachePlace | None = None
+) -> Location:
     """Return the location of a path or URL; a local path is made absolute."""
     text, options = str(root), dict(options or {})
     if text.startswith("file://"):
@@ -56,7 +79,7 @@ def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Loca
     if text.startswith(("http://", "https://")):
         # A password or a signature goes where it is never printed.
         text, options["user"], options["query"] = split_secrets(text)
-    return Location(text, options)
+    return Location(text, options, cache)
 
 
 def written_root(dataset: str) -> str | None:

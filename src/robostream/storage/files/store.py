@@ -27,6 +27,9 @@ class ByteSource(Protocol):
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
 
+    def bring(self, start: int, stop: int) -> None:
+        """Have the bytes [start, stop) close by, where there is a place for it. Blocks."""
+
 
 class Store(Protocol):
     """Files below one root, each known by its path relative to it, with slashes."""

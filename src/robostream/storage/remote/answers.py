@@ -25,11 +25,13 @@ class Part:
         content: The bytes; fewer than were asked for only at the end of the file.
         size: How large the file is; None if the server does not say.
         version: A text that changes when the file does; empty if the server has none.
+        tag: What the server that gave the bytes calls this version, where another named it.
     """
 
     content: bytes
     size: int | None
     version: str
+    tag: str = ""
 
 
 def read_part(answer: Answer, start: int, stop: int, *, name: str, login: str) -> Part:
@@ -56,13 +58,15 @@ def read_part(answer: Answer, start: int, stop: int, *, name: str, login: str) -
 def refusal(answer: Answer, *, name: str, login: str) -> Exception:
     """Return the error that an answer without content stands for."""
     status = answer.status
-    if status in _PASSING or status >= 500:
+    if is_passing(status):
         wait_s = retry_after_s(answer.headers.get("retry-after"), time.time())
         is_refusal = status == 429 or (status == 503 and wait_s is not None)
         return Passing(f"HTTP {status}", is_refusal=is_refusal, wait_s=wait_s)
     if status in (404, 410):
         what = answer.headers.get("x-error-message", "the server has no such file")
-        return MissingFileError(f"{name}: {redact(what)} (HTTP {status}). Check the address.")
+        return MissingFileError(
+            f"{name}: {redact(what)} (HTTP {status}). Check the address and the root."
+        )
     if status in (401, 403):
         return AccessDeniedError(f"{name}: the server does not let us in (HTTP {status}). {login}")
     region = answer.headers.get("x-amz-bucket-region")
@@ -71,6 +75,11 @@ def refusal(answer: Answer, *, name: str, login: str) -> Exception:
         return StorageError(f"{name}: the bucket lies in the region {region}: pass {cure}.")
     text = redact(answer.content[:200].decode("utf-8", "replace"))
     return StorageError(f"{name}: the server answered HTTP {status}: {text}")
+
+
+def is_passing(status: int) -> bool:
+    """Return whether a status stands for a failure that passes."""
+    return status in _PASSING or status >= 500
 
 
 def retry_after_s(value: str | None, now: float) -> float | None:
@@ -113,12 +122,10 @@ def _ranged(answer: Answer, start: int, stop: int, name: str) -> Part:
 def _unranged(answer: Answer, start: int, stop: int, name: str) -> Part:
     """Return a range out of a whole file, from a server that does not give ranges."""
     length = answer.headers.get("content-length", "")
-    if "content-encoding" in answer.headers or not (answer.is_whole or length.isdigit()):
-        raise StorageError(f"{name}: the server gives no byte ranges. Serve the file plainly.")
-    size = len(answer.content) if answer.is_whole else int(length)
-    if not answer.is_whole and stop > len(answer.content):
-        raise StorageError(
-            f"{name}: the server gives no byte ranges, only the whole file of {size} bytes. Copy "
-            "the dataset to a local disk, or to a server that does."
-        )
+    if "content-encoding" in answer.headers:
+        raise StorageError(f"{name}: the server packs files, so they have no ranges. Turn it off.")
+    size = int(length) if length.isdigit() else len(answer.content)
+    if not answer.is_whole and start > 0:
+        # Most servers that do this once do it because a part of them is broken.
+        raise Passing(f"wanted bytes {start} to {stop}, the server gave the whole file")
     return Part(answer.content[start:stop], size, version_of(answer))

@@ -52,8 +52,10 @@ class Connections:
         self._idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = {}
         self._lock = threading.Lock()
 
-    def get(self, url: str, headers: Mapping[str, str], *, most_bytes: int) -> Answer:
-        """Return the answer to a GET request, with at most `most_bytes` of its body; or raise.
+    def ask(
+        self, url: str, headers: Mapping[str, str], *, most_bytes: int, method: str = "GET"
+    ) -> Answer:
+        """Return the answer to a request, with at most `most_bytes` of its body; or raise.
 
         Redirects are returned, not followed. What may pass is raised as `Passing`.
         """
@@ -61,7 +63,7 @@ class Connections:
         if address.scheme not in ("http", "https"):
             raise UnreachableError(f"{redact(url)}: want an address of http:// or https://.")
         try:
-            return self._get(address, headers, most_bytes)
+            return self._ask(address, method, headers, most_bytes)
         except ssl.SSLCertVerificationError as error:
             raise UnreachableError(
                 f"{redact(url)}: the server's certificate is not trusted ({error.verify_message}). "
@@ -76,19 +78,22 @@ class Connections:
         except (OSError, http.client.HTTPException) as error:
             raise Passing(f"{type(error).__name__}: {error}") from None
 
-    def _get(self, address: SplitResult, headers: Mapping[str, str], most_bytes: int) -> Answer:
+    def _ask(
+        self, address: SplitResult, method: str, headers: Mapping[str, str], most_bytes: int
+    ) -> Answer:
         connection = self._take(address)
         if connection is not None:
             try:
-                return self._exchange(connection, address, headers, most_bytes)
+                return self._exchange(connection, address, method, headers, most_bytes)
             except _CLOSED:
                 pass  # it waited too long; a fresh one is no second attempt
-        return self._exchange(_connect(address), address, headers, most_bytes)
+        return self._exchange(_connect(address), address, method, headers, most_bytes)
 
     def _exchange(
         self,
         connection: http.client.HTTPConnection,
         address: SplitResult,
+        method: str,
         headers: Mapping[str, str],
         most_bytes: int,
     ) -> Answer:
@@ -97,7 +102,7 @@ class Connections:
             target = address._replace(scheme="", netloc="", fragment="").geturl() or "/"
             if address.scheme == "http" and _proxy_of(address) is not None:
                 target = address.geturl()
-            connection.request("GET", target, headers=dict(headers))
+            connection.request(method, target, headers=dict(headers))
             response = connection.getresponse()
             is_content = response.status in (200, 206)
             content = response.read(most_bytes if is_content else max(most_bytes, _MESSAGE_BYTES))
@@ -105,7 +110,8 @@ class Connections:
             is_whole = response.isclosed() or not response.read(1)
             is_reusable = is_whole and response.isclosed() and not response.will_close
             known = {name.lower(): value for name, value in response.getheaders()}
-            _check_length(known, len(content), is_whole=is_whole)
+            if method != "HEAD":
+                _check_length(known, len(content), is_whole=is_whole)
             return Answer(response.status, known, content, is_whole)
         finally:
             if is_reusable:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from robostream.errors import UnreachableError
 from robostream.storage.files.names import redact
-from robostream.storage.remote.answers import Part, read_part
+from robostream.storage.remote.answers import Part, read_part, refusal, version_of
 from robostream.storage.remote.connections import Answer, Connections
 
 _MOST_HOPS = 5
@@ -17,10 +17,12 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 # What a signed address says when it has expired.
 _EXPIRED = frozenset((400, 401, 403, 404, 410))
 
+# What servers say that know GET only.
+_NO_HEAD = frozenset((405, 501))
 _IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
 
-# What lets us in: the headers for a request to an address, which may hold a signature of it.
-Authorise = Callable[[str], Mapping[str, str]]
+# What lets us in: the headers for a request (its method and address), which may sign it.
+Authorise = Callable[[str, str], Mapping[str, str]]
 
 
 class HttpFile:
@@ -61,18 +63,39 @@ class HttpFile:
             answer = self._get(url, start, stop)
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return self._part(answer, start, stop, linked)
-            # Not all servers write spaces and other letters as they must be.
-            url = urljoin(url, quote(answer.headers["location"], safe=_IN_ADDRESSES))
+            url = self._follow(url, answer)
             linked = linked or answer.headers.get("x-linked-etag", "").strip('"')
             self._target = url, linked
         raise UnreachableError(f"{self.name}: more than {_MOST_HOPS} redirects, to {redact(url)}")
 
+    def look(self) -> Part:
+        """Return the size and version of the file, without its bytes; or raise."""
+        answer = self._connections.ask(
+            self._url, self._headers("HEAD", self._url), most_bytes=0, method="HEAD"
+        )
+        headers = answer.headers
+        size = headers.get("x-linked-size") or headers.get("content-length", "")
+        is_linked = answer.status in _REDIRECTS and "x-linked-size" in headers
+        if is_linked and "location" in headers:
+            self._target = self._follow(self._url, answer), version_of(answer)
+        if (answer.status == 200 or is_linked) and size.isdigit():
+            return Part(b"", int(size), version_of(answer))
+        if answer.status in _NO_HEAD or answer.status in _REDIRECTS or answer.status == 200:
+            return replace(self.ask(0, 1), content=b"")
+        raise refusal(answer, name=self.name, login=self._login)
+
     def _get(self, url: str, start: int, stop: int) -> Answer:
-        headers = {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
-        if urlsplit(url).netloc == self.server:
-            headers |= self._authorise(url)
-        return self._connections.get(url, headers, most_bytes=stop - start)
+        headers = self._headers("GET", url) | {"Range": f"bytes={start}-{stop - 1}"}
+        return self._connections.ask(url, headers, most_bytes=stop - start)
+
+    def _headers(self, method: str, url: str) -> dict[str, str]:
+        is_ours = urlsplit(url).netloc == self.server
+        return {"Accept-Encoding": "identity", **(self._authorise(method, url) if is_ours else {})}
+
+    def _follow(self, url: str, answer: Answer) -> str:
+        # Not all servers write spaces and other letters as they must be.
+        return urljoin(url, quote(answer.headers["location"], safe=_IN_ADDRESSES))
 
     def _part(self, answer: Answer, start: int, stop: int, linked: str) -> Part:
         part = read_part(answer, start, stop, name=self.name, login=self._login)
-        return replace(part, version=linked) if linked else part
+        return replace(part, version=linked, tag=part.version) if linked else part

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from robostream.errors import ChangedFileError, MissingFileError, StorageError
@@ -22,44 +24,59 @@ class RemoteFile(Protocol):
     def server(self) -> str:
         """The host, which may limit how often it is asked."""
 
+    def look(self) -> Part:
+        """Return the size and version of the file, without its bytes; or raise."""
+
     def ask(self, start: int, stop: int) -> Part:
-        """Return the bytes [start, stop), fewer only at the end of the file, or raise."""
+        """Return the bytes [start, stop), fewer only at the end of the file; or raise."""
 
 
 class RemoteSource:
-    """A byte source over a remote file. Thread-safe."""
+    """A byte source over a remote file. Thread-safe.
+
+    Attributes:
+        traffic: Counts what is read.
+    """
 
     def __init__(self, file: RemoteFile, asking: Asking) -> None:
         self.name = file.name
+        self.traffic = asking.traffic
         self._file = file
         self._asking = asking
-        self._known: tuple[int, str] | None = None
+        self._known: Part | None = None
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
-        return self._seen()[0]
+        return self._seen().size or 0
 
     def version(self) -> str:
         """Return a text that changes when the file does; empty where nothing tells."""
-        return self._seen()[1]
+        return self._seen().version
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
         if stop <= start:
             return b""
-        content = self._ask(start, stop).content
-        self._asking.traffic.add(bytes_needed=stop - start)
+        self._asking.traffic.add(bytes_read=stop - start)
+        return self.fetch(start, stop)
+
+    def bring(self, start: int, stop: int) -> None:
+        """Do nothing: there is no place to have bytes close by."""
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop) from the server, for somebody who keeps them."""
+        content = self._ask(lambda: self._file.ask(start, stop)).content
         return whole(content, start, stop, self.name)
 
-    def _seen(self) -> tuple[int, str]:
+    def _seen(self) -> Part:
         if self._known is None:
-            self._ask(0, 1)
+            self._ask(self._file.look)
         assert self._known is not None
         return self._known
 
-    def _ask(self, start: int, stop: int) -> Part:
+    def _ask(self, ask: Callable[[], Part]) -> Part:
         try:
-            part = self._asking.until_answered(lambda: self._file.ask(start, stop), self.name)
+            part = self._asking.until_answered(ask, self.name)
         except MissingFileError as error:
             if self._known is None:
                 raise
@@ -71,13 +88,18 @@ class RemoteSource:
     def _note(self, part: Part) -> None:
         if part.size is None:
             raise StorageError(f"{self.name}: the server does not say how large the file is.")
-        if self._known is None:
-            self._known = part.size, part.version
-        # Some answers, that of an empty range say, do not tell the version.
-        found = part.size, part.version or self._known[1]
-        if self._known != found:
+        known = self._known
+        if known is None:
+            self._known = replace(part, content=b"")
+        elif known.size != part.size or _differ(known.version, part.version, known.tag, part.tag):
             raise ChangedFileError(
-                f"{self.name}: the file was changed while it was read: it had {self._known[0]} "
-                f"bytes and version {self._known[1]!r}, now it has {found[0]} and {found[1]!r}. "
-                "Begin the run anew, or read a revision that stays as it is."
+                f"{self.name}: the file was changed while it was read: it had {known.size} bytes "
+                f"and version {known.tag or known.version!r}, now it has {part.size} and "
+                f"{part.tag or part.version!r}. Begin the run anew, or read a revision that stays "
+                "as it is."
             )
+
+
+def _differ(*pairs: str) -> bool:
+    """Return whether two texts of a pair differ; some answers, to an empty range say, lack them."""
+    return any(a and b and a != b for a, b in zip(pairs[::2], pairs[1::2], strict=True))

@@ -7,12 +7,22 @@ huggingface_hub is loaded when it is first needed: local datasets, and their wor
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from robostream.config import lerobot_home
+from robostream.config import hub_endpoint, lerobot_home
 from robostream.errors import MissingFileError, StorageError, UnreachableError
+from robostream.storage.remote.answers import is_passing, refusal
+from robostream.storage.remote.connections import Answer
+from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.traffic import Traffic
+from robostream.storage.stores.server import asking
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +34,14 @@ def list_refs(repo_id: str, token: str | None) -> list[str] | None:
     if constants.HF_HUB_OFFLINE:
         return None
     with _explained(repo_id, "any"):
+
+        def ask() -> Any:
+            with _passing():
+                return HfApi(token=token).list_repo_refs(repo_id, repo_type="dataset")
+
         try:
-            refs = HfApi(token=token).list_repo_refs(repo_id, repo_type="dataset")
-        except errors.HfHubHTTPError:
+            refs = _until_answered(ask, repo_id)
+        except (errors.HfHubHTTPError, StorageError):
             raise
         except (_http_error(), OSError) as error:
             # The download then looks in the cache, or says what is wrong.
@@ -46,19 +61,57 @@ def download(
     """
     from huggingface_hub import snapshot_download
 
+    def ask() -> str:
+        with _passing():
+            return snapshot_download(
+                repo_id,
+                repo_type="dataset",
+                revision=revision,
+                allow_patterns=list(patterns),
+                cache_dir=lerobot_home() / "hub",
+                token=token,
+                force_download=force,
+            )
+
     with _explained(repo_id, revision):
-        folder = snapshot_download(
-            repo_id,
-            repo_type="dataset",
-            revision=revision,
-            allow_patterns=list(patterns),
-            cache_dir=lerobot_home() / "hub",
-            token=token,
-            force_download=force,
-        )
+        folder = _until_answered(ask, f"{repo_id}@{revision}")
     # The cache names a snapshot's folder after its commit.
     path = Path(folder)
     return path, path.name
+
+
+def _until_answered(ask: Callable[[], T], name: str) -> T:
+    return asking(urlsplit(hub_endpoint()).netloc, Traffic()).until_answered(ask, name)
+
+
+@contextmanager
+def _passing() -> Iterator[None]:
+    """Raise Passing where the Hub, or the way to it, fails as it may for a moment."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.HfHubHTTPError as error:
+        response = getattr(error, "response", None)
+        if response is None or not is_passing(response.status_code):
+            raise
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        answer = Answer(response.status_code, headers, b"", is_whole=True)
+        raise refusal(answer, name="the Hub", login="") from None
+    except (_http_error(), OSError) as error:
+        # A connection that is refused is no hiccup: there is no network, or another address.
+        if not _is_hiccup(error):
+            raise
+        raise Passing(f"{type(error).__name__}: {error}") from None
+
+
+def _is_hiccup(error: BaseException | None) -> bool:
+    """Return whether a connection broke or fell silent; the libraries' names for that agree."""
+    while error is not None:
+        if re.search("Read|RemoteProtocol|Reset|Chunked|Incomplete", type(error).__name__):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _http_error() -> type[Exception]:

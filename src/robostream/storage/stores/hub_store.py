@@ -55,7 +55,7 @@ class HubStore:
             return {}  # an empty folder is no folder
         return sizes
 
-    def _authorise(self, _: str) -> Mapping[str, str]:
+    def _authorise(self, *_: str) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
 

@@ -38,8 +38,8 @@ class S3Keys:
         self.endpoint_url: str | None = options.get("endpoint_url") or config.s3_endpoint() or named
         self._credentials = None if self._is_anonymous else _credentials(session, options)
 
-    def sign(self, url: str) -> Mapping[str, str]:
-        """Return the headers that sign a GET request to an address."""
+    def sign(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that sign a request."""
         if self._is_anonymous:
             return {}
         if self._credentials is None:
@@ -51,7 +51,7 @@ class S3Keys:
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        request = AWSRequest("GET", url)
+        request = AWSRequest(method, url)
         S3SigV4Auth(self._credentials, "s3", self.region).add_auth(request)
         return dict(request.headers.items())
 

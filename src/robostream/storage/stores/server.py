@@ -52,19 +52,20 @@ class Server:
         """Return the answer at an address that is no file: a page of a listing, say."""
 
         def ask() -> Answer:
-            answer = connections().get(url, self._authorise(url), most_bytes=_MOST_MESSAGE_BYTES)
+            headers = self._authorise("GET", url)
+            answer = connections().ask(url, headers, most_bytes=_MOST_MESSAGE_BYTES)
             if answer.status != 200:
                 raise refusal(answer, name=name, login=self._login)
             if not answer.is_whole:
                 raise StorageError(f"{name}: the server's listing is too long to be one.")
             return answer
 
-        return _asking(urlsplit(url).netloc, self._traffic).until_answered(ask, name)
+        return asking(urlsplit(url).netloc, self._traffic).until_answered(ask, name)
 
 
 def remote_source(file: RemoteFile, traffic: Traffic) -> RemoteSource:
     """Return the bytes of a remote file."""
-    return RemoteSource(file, _asking(file.server, traffic))
+    return RemoteSource(file, asking(file.server, traffic))
 
 
 def read_json(answer: Answer, name: str) -> Any:
@@ -89,5 +90,6 @@ def _pace(server: str) -> Pace:
     return Pace(config.pace_home(), server)
 
 
-def _asking(server: str, traffic: Traffic) -> Asking:
+def asking(server: str, traffic: Traffic) -> Asking:
+    """Return how a server is asked."""
     return Asking(_pace(server), traffic, config.remote_retries())

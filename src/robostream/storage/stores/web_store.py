@@ -27,7 +27,7 @@ class WebStore:
         refuse_unknown(location.options, _OPTIONS, location.url)
         self._location = location
         self._headers = dict(location.options.get("headers") or {}) | _basic(location.options)
-        self._server = Server(traffic, authorise=lambda _: self._headers, login=_LOGIN)
+        self._server = Server(traffic, authorise=lambda *_: self._headers, login=_LOGIN)
 
     def open(self, file: str) -> RemoteSource:
         """Return the bytes of a file. Asks nothing yet."""

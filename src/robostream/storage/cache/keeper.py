@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of a cache share in one process, and the decision to do without the cache.
+
+A disk that is full or fails must not end a run: the first refusal is told, once, and from then on
+this process writes nothing more to the cache. What is there is still read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from robostream.config import format_bytes
+from robostream.storage.cache.block_file import BlockFile
+from robostream.storage.cache.folder import Folder
+from robostream.storage.cache.lease import Lease
+from robostream.storage.cache.room import Room, locked_room
+
+logger = logging.getLogger(__name__)
+
+_OPEN_FILES = 128  # block files kept open per process
+_CONSEQUENCE = "What it does not have is read from its store each time."
+
+
+class Keeper:
+    """One process's hold on a cache. Thread-safe; pickles without what it holds."""
+
+    def __init__(self, folder: Folder, limit_bytes: int) -> None:
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self.is_off = False
+        self._told: set[str] = set()
+        self._lease: Lease | None = None
+        self._open: deque[BlockFile] = deque(maxlen=_OPEN_FILES)
+
+    def write(self, action: Callable[[Room], object]) -> None:
+        """Run what writes blocks or deletes them, under the folder's lock."""
+
+        def locked() -> None:
+            with locked_room(self.folder, self.limit_bytes) as room:
+                action(room)
+
+        self.note(locked)
+
+    def note(self, action: Callable[[], None]) -> None:
+        """Run what writes to the cache, unless it was given up; give it up if the disk refuses."""
+        if self.is_off:
+            return
+        try:
+            action()
+        except OSError as error:
+            self.give_up(error)
+
+    def give_up(self, error: OSError) -> None:
+        """Write nothing more."""
+        self.is_off = True
+        self.tell(f"is not written any more, because the disk refused: {error}. {_CONSEQUENCE}")
+
+    def tell_full(self, nbytes: int) -> None:
+        """Say that something did not fit."""
+        limit, more = format_bytes(self.limit_bytes), format_bytes(nbytes)
+        self.tell(
+            f"has no room for {more}: its limit is {limit}, or the disk is full. {_CONSEQUENCE}"
+        )
+
+    def tell(self, what: str) -> None:
+        """Warn of something, but only of the first of its kind."""
+        kind = what[:20]
+        if kind not in self._told:
+            self._told.add(kind)
+            logger.warning("the cache in %s %s", self.folder.path, what)
+
+    def hold_open(self, file: BlockFile) -> BlockFile:
+        """Keep a file open until many others were opened after it."""
+        self._open.append(file)
+        return file
+
+    def lease_number(self) -> int:
+        """Return the number that marks this process's hints."""
+        if self._lease is None:
+            self._lease = Lease(self.folder)
+        return self._lease.number
+
+    def __reduce__(self) -> tuple[type[Keeper], tuple[Folder, int]]:
+        return Keeper, (self.folder, self.limit_bytes)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of a remote file, seen through the cache on a local disk."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from robostream.storage.cache import Cache, CachedFile, cache_limit
+from robostream.storage.files.location import CachePlace
+from robostream.storage.files.store import whole
+from robostream.storage.remote.remote_source import RemoteSource
+
+
+class CachedSource:
+    """A byte source that fetches what the cache does not have, and keeps it. Thread-safe."""
+
+    def __init__(self, source: RemoteSource, cache: Cache) -> None:
+        self.name = source.name
+        self._source = source
+        self._cache = cache
+        self._file: CachedFile | None = None
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return self._source.size()
+
+    def version(self) -> str:
+        """Return a text that changes when the file does; empty where nothing tells."""
+        return self._source.version()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        file = self._opened()
+        if file is None or stop > file.size_bytes:
+            return self._source.read(start, stop)
+        self._source.traffic.add(bytes_read=stop - start)
+        return whole(file.read(start, stop, self._source.fetch), start, stop, self.name)
+
+    def bring(self, start: int, stop: int) -> None:
+        """Fetch what the cache does not have of [start, stop), with one request for each gap."""
+        file = self._opened()
+        if file is None:
+            return
+        with file.claim(start, min(stop, file.size_bytes)) as missing:
+            for gap in missing:
+                file.fill(gap[0], self._source.fetch(*gap))
+
+    def _opened(self) -> CachedFile | None:
+        """Return the file in the cache; None if nothing tells its versions apart."""
+        version = self._source.version()
+        if self._file is None and version:
+            self._file = self._cache.open(self.name, version, self._source.size())
+        return self._file
+
+
+def open_cache(place: CachePlace) -> Cache:
+    """Return the cache of a place; the same for everybody in this process."""
+    return _cache(place.folder, cache_limit(place.folder, place.limit))
+
+
+@lru_cache(maxsize=16)
+def _cache(folder: Path, limit_bytes: int) -> Cache:
+    return Cache(folder, limit_bytes)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of coming episodes, fetched before the first of their frames is due.
+
+A few threads fetch what the lanes of a process come to next, the most urgent first. They bring it
+to the cache on the local disk; whoever decodes finds it there, and waits only where the link is too
+slow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from queue import PriorityQueue
+from typing import NamedTuple
+
+from robostream import config
+
+logger = logging.getLogger(__name__)
+
+# Pieces of each lane that are fetched beyond those that are being decoded.
+_PIECES_AHEAD = 2
+_STOP = -1
+
+
+class Coming(NamedTuple):
+    """A part of an episode that is ours to read.
+
+    Attributes:
+        step: The step at which its first frame is due.
+        at: How many frames of the lane it begins after the iterator's entry.
+        episode: The episode.
+        first: The first frame of the part.
+        stop: One past the last.
+        rows: Whether rows are needed, or pictures that are stored with them.
+        videos: The cameras whose videos are needed.
+    """
+
+    step: int
+    at: int
+    episode: int
+    first: int
+    stop: int
+    rows: bool
+    videos: list[int]
+
+
+class Prefetcher:
+    """Has what lanes come to next fetched by threads; ends with its owner.
+
+    Args:
+        owner: Whose death ends the threads.
+        lanes: For each lane, what it comes to, in the order of the line.
+        fetch: Brings the bytes of one part close by. Thread-safe.
+        frames_per_step: How many frames of a lane leave with each step.
+        margin: How many frames before they leave pictures are decoded.
+    """
+
+    def __init__(
+        self,
+        owner: object,
+        lanes: Sequence[Iterator[Coming]],
+        fetch: Callable[[Coming], None],
+        *,
+        frames_per_step: float,
+        margin: int,
+    ) -> None:
+        self._lanes = [_Lookahead(lane) for lane in lanes]
+        self._frames_per_step = frames_per_step
+        self._margin = margin
+        self._numbers = itertools.count()
+        self._queue: _Queue = PriorityQueue()
+        for _ in range(config.PREFETCH_REQUESTS):
+            threading.Thread(target=_work, args=(self._queue, fetch), daemon=True).start()
+        self._end = weakref.finalize(owner, _end, self._queue)
+        self.advance(0)
+
+    def advance(self, step: int) -> None:
+        """Have fetched what is soon due after a step."""
+        reached = int(step * self._frames_per_step) + self._margin
+        for lane in self._lanes:
+            for coming in lane.take(reached, _PIECES_AHEAD):
+                self._queue.put((coming.step, next(self._numbers), coming))
+
+    def close(self) -> None:
+        """Let the threads end; what they have begun they finish."""
+        self._end()
+
+
+class _Lookahead:
+    """What a lane comes to, taken as far as it is soon needed."""
+
+    def __init__(self, pieces: Iterator[Coming]) -> None:
+        self._pieces = pieces
+        self._beyond: list[int] = []
+
+    def take(self, reached: int, beyond: int) -> Iterator[Coming]:
+        """Yield what begins before `reached`, and so many pieces more; each once."""
+        self._beyond = [at for at in self._beyond if at > reached]
+        while len(self._beyond) < beyond:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            if piece.at > reached:
+                self._beyond.append(piece.at)
+            yield piece
+
+
+_Queue = PriorityQueue[tuple[int, int, Coming | None]]
+
+
+def _work(queue: _Queue, fetch: Callable[[Coming], None]) -> None:
+    while True:
+        _, _, coming = queue.get()
+        if coming is None:
+            return
+        try:
+            fetch(coming)
+        except Exception as error:
+            # Whoever needs these bytes meets the error again, and says whom it concerns.
+            logger.debug("episode %d is not fetched ahead: %s", coming.episode, error)
+
+
+def _end(queue: _Queue) -> None:
+    for number in range(config.PREFETCH_REQUESTS):
+        queue.put((_STOP, number, None))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file far away, played by bytes in memory that note who asks; and looking at a cache's disk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from robostream.storage import CachedFile
+
+BLOCK = 4096
+
+
+class Remote:
+    """Random bytes with a fetch that keeps count."""
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        self.content = random.Random(seed).randbytes(size)
+        self.fetched: list[tuple[int, int]] = []
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Return bytes, and note that they were asked for."""
+        self.fetched.append((start, stop))
+        return self.content[start:stop]
+
+    def check(self, file: CachedFile, start: int, stop: int) -> None:
+        """Read through a cache and compare."""
+        assert file.read(start, stop, self.fetch) == self.content[start:stop]
+
+
+def no_fetch(start: int, stop: int) -> bytes:
+    """Refuse: everything should be in the cache."""
+    raise AssertionError(f"bytes {start} to {stop} should be in the cache")
+
+
+def block_paths(folder: Path) -> list[Path]:
+    return sorted(folder.glob("blocks/*"))
+
+
+def disk_bytes(folder: Path) -> int:
+    """What the block files of a cache take on disk."""
+    total = 0
+    for path in block_paths(folder):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:  # deleted between the two lines
+            continue
+    return total

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A remote file seen through the cache, over a real server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from robostream import config
+from robostream.bench.network import Fault, Proxy, Script, serve_files, start_proxy
+from robostream.errors import ChangedFileError, DamagedFileError
+from robostream.storage import TRAFFIC, CachePlace, Door, as_location
+from tests.threads import at_once
+
+BLOCK = config.CACHE_BLOCK_BYTES
+CONTENT = os.urandom(5 * BLOCK + 100)
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[Proxy]:
+    """A server of one file, seen through a proxy that counts."""
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "file.bin").write_bytes(CONTENT)
+    with serve_files(tmp_path / "served") as url, start_proxy(url) as running:
+        yield running
+
+
+def open_door(proxy: Proxy, tmp_path: Path, limit: int | str | None = None) -> Door:
+    return Door(as_location(proxy.url, None, CachePlace(tmp_path / "cache", limit)))
+
+
+def fetched(proxy: Proxy) -> list[int]:
+    """The bytes of each answer that had any."""
+    return [exchange.sent_bytes for exchange in proxy.journal() if exchange.sent_bytes]
+
+
+def test_bytes_are_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
+    """A second reader of the same range, in whatever process, asks for nothing but the version."""
+    for _ in range(2):
+        source = open_door(proxy, tmp_path).open("file.bin")
+        assert source.read(10, BLOCK + 10) == CONTENT[10 : BLOCK + 10]
+
+    assert fetched(proxy) == [2 * BLOCK]
+
+
+def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
+    """Gaps are fetched with one request each, and reading asks for nothing more."""
+    door = open_door(proxy, tmp_path)
+    source = door.open("file.bin")
+    source.read(2 * BLOCK, 3 * BLOCK)
+    source.bring(0, len(CONTENT))
+
+    assert source.read(0, len(CONTENT)) == CONTENT
+    assert fetched(proxy) == [BLOCK, 2 * BLOCK, len(CONTENT) - 3 * BLOCK]
+    counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+    assert counts["bytes_fetched"] == len(CONTENT)
+    assert counts["bytes_read"] == BLOCK + len(CONTENT)
+
+
+def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:
+    """One fetches, the others wait for it."""
+    source = open_door(proxy, tmp_path).open("file.bin")
+
+    def bring(_: int) -> bytes:
+        source.bring(0, 3 * BLOCK)
+        return source.read(5, 3 * BLOCK)
+
+    assert at_once(4, bring) == [CONTENT[5 : 3 * BLOCK]] * 4
+    assert fetched(proxy) == [3 * BLOCK]
+
+
+def test_a_file_opened_again_is_known(proxy: Proxy, tmp_path: Path) -> None:
+    """Its size and version are not asked for twice through one door."""
+    door = open_door(proxy, tmp_path)
+    for _ in range(3):
+        assert door.open("file.bin").size() == len(CONTENT)
+
+    assert len(proxy.journal()) == 1
+
+
+def test_versions_are_not_mixed(proxy: Proxy, tmp_path: Path) -> None:
+    """Bytes of another version than the one that was opened are an error."""
+    source = open_door(proxy, tmp_path).open("file.bin")
+    source.read(0, 10)
+    proxy.play(Script((Fault("etag"),)))
+
+    assert source.read(5, 15) == CONTENT[5:15]
+    with pytest.raises(ChangedFileError, match=r"file\.bin"):
+        source.read(3 * BLOCK, 4 * BLOCK)
+
+
+def test_a_read_beyond_the_end_is_an_error(proxy: Proxy, tmp_path: Path) -> None:
+    """As without a cache."""
+    source = open_door(proxy, tmp_path).open("file.bin")
+
+    with pytest.raises(DamagedFileError, match="got 10 of 20"):
+        source.read(len(CONTENT) - 10, len(CONTENT) + 10)
+
+
+def test_a_cache_without_room_reads_from_the_server(
+    proxy: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reading goes on, with a warning, and each time from the server."""
+    source = open_door(proxy, tmp_path, limit=1000).open("file.bin")
+
+    assert [source.read(0, 100) for _ in range(2)] == [CONTENT[:100]] * 2
+    assert len(fetched(proxy)) == 2
+    assert "no room" in caplog.text

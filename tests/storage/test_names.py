@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream.errors import StorageError
+from robostream.storage import as_location, confined, redact
+
+PARTS = st.sampled_from(["a", "..", ".", "", "b c", "...", "~", "é", "\\", "C:", "x" * 300])
+
+
+@given(name=st.one_of(st.lists(PARTS, max_size=6).map("/".join), st.text(max_size=20)))
+def test_a_name_stays_below_its_root_or_is_refused(name: str) -> None:
+    """Joined to any root, what is taken is a path below it."""
+    try:
+        taken = confined(name)
+    except StorageError:
+        return
+
+    assert os.path.normpath(os.path.join("/srv/data", taken)).startswith("/srv/data/")
+    assert "\0" not in taken
+
+
+def test_usual_names_are_taken() -> None:
+    """Those of LeRobot, and with dots inside."""
+    for name in ("data/chunk-000/file-000.parquet", "videos/observation.images.top/a..mp4"):
+        assert confined(name) == name
+
+
+def test_addresses_are_told_without_secrets() -> None:
+    """Users, passwords and queries go, the rest stays readable."""
+    text = "GET https://ann:pw@a.b/c/d.mp4?X-Amz-Signature=f00&e=1 failed (see http://x.y/z?k=s)"
+
+    assert redact(text) == "GET https://a.b/c/d.mp4?... failed (see http://x.y/z?...)"
+
+
+def test_a_location_prints_no_secrets() -> None:
+    """Neither the options, nor what is in the address."""
+    place = as_location("https://ann:pw7@a.b/c/?sig=f00", {"headers": {"X-Key": "k9"}})
+
+    assert place.url == "https://a.b/c"
+    assert not [word for word in ("ann", "pw7", "f00", "k9") if word in repr(place)]
+    assert place.options["query"] == "sig=f00"
+    assert place.options["user"] == "ann:pw7"

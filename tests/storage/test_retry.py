@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robostream import config
+from robostream.errors import UnreachableError
+from robostream.storage import TRAFFIC, Traffic
+from robostream.storage.remote.pace import Pace
+from robostream.storage.remote.retry import Asking, Passing, backoff_s
+
+
+@pytest.fixture
+def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
+    """Three retries, and a clock that does not wait."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    return Asking(Pace(tmp_path, "server"), Traffic(), 3)
+
+
+def answers(*script: Passing | str) -> list[Passing | str]:
+    return list(reversed(script))
+
+
+def play(asking: Asking, script: list[Passing | str]) -> str:
+    def ask() -> str:
+        step = script.pop()
+        if isinstance(step, Passing):
+            raise step
+        return step
+
+    return asking.until_answered(ask, "the file")
+
+
+@given(failures=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True))
+def test_delays_grow_and_stay_below_ten_seconds(failures: int, draw: float) -> None:
+    """Full jitter under an exponential that is capped; what a server asks for is kept to."""
+    assert 0 <= backoff_s(failures, None, draw) <= min(0.5 * 2 ** max(failures - 1, 0), 10)
+    assert backoff_s(failures, 7.0, draw) >= 7.0
+
+
+def test_a_failure_that_passes_is_asked_again(asking: Asking) -> None:
+    """Three failures are three retries, then the answer comes."""
+    failures = [Passing("HTTP 500"), Passing("reset"), Passing("silence", is_stall=True)]
+
+    assert play(asking, answers(*failures, "bytes")) == "bytes"
+    counts = dict(zip(TRAFFIC, asking.traffic.take(), strict=True))
+    assert (counts["requests"], counts["retries"], counts["stalls"]) == (4, 3, 1)
+
+
+def test_giving_up_says_what_and_how_often(asking: Asking) -> None:
+    """One failure more than retries allow is the end, with the last cause, without its secrets."""
+    last = Passing("no route to https://a.b/c?signature=hidden")
+
+    with pytest.raises(
+        UnreachableError, match=r"the file: gave up after 4 attempts.*no route"
+    ) as e:
+        play(asking, answers(*[Passing("HTTP 503")] * 3, last, "too late"))
+    assert "hidden" not in str(e.value)
+
+
+def test_refusals_are_waited_out(asking: Asking) -> None:
+    """A server that asks for patience gets it: refusals are no failures."""
+    refused = [Passing("HTTP 429", is_refusal=True, wait_s=0.0) for _ in range(20)]
+
+    assert play(asking, answers(*refused, "bytes")) == "bytes"
+
+
+@pytest.mark.parametrize(
+    "name", ["ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "LEROBOT_REMOTE_IO_MAX_RETRIES"]
+)
+def test_the_environment_says_how_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours and LeRobot's variable are read; what is no number is an error."""
+    assert config.remote_retries() == config.REMOTE_RETRIES
+    monkeypatch.setenv(name, "3")
+    assert config.remote_retries() == 3
+    monkeypatch.setenv(name, "often")
+
+    with pytest.raises(ValueError, match=f"{name} must be a whole number"):
+        config.remote_retries()
