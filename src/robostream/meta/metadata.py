@@ -17,13 +17,12 @@ from robostream.errors import (
     MetadataError,
     MissingFileError,
     SelectionError,
-    StorageError,
 )
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.parquet import open_parquet
-from robostream.meta.pinning import pin_and_download
+from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
 from robostream.storage import (
@@ -86,11 +85,12 @@ class LeRobotDatasetMetadata:
             cache=cache,
         )
         self.root: Path | str = self.meta_location.local_root or self.meta_location.url
-        door = Door(self.meta_location)
-        self.info = self._load_info(door)
-        self.tasks = self._load_tasks(door)
-        self.episodes = self._load_episodes(door)
-        self.stats = self._load_stats(door)
+        with as_metadata_error():
+            door = Door(self.meta_location)
+            self.info = self._load_info(door)
+            self.tasks = self._load_tasks(door)
+            self.episodes = self._load_episodes(door)
+            self.stats = self._load_stats(door)
 
     def __bool__(self) -> bool:
         return True  # policies ask `if ds_meta:`; an empty dataset still has metadata
@@ -323,8 +323,6 @@ class LeRobotDatasetMetadata:
             return door.read_whole(relative, most_bytes=config.MOST_JSON_BYTES)
         except MissingFileError:
             return None
-        except StorageError as error:
-            raise MetadataError(str(error)) from error
 
     def _load_info(self, door: Door) -> DatasetInfo:
         where = self.meta_location.describe(config.INFO_PATH)
