@@ -16,6 +16,7 @@ import torch
 
 from robostream.bench.peers.contestants import CONTESTANTS, Contestant, Request
 from robostream.bench.peers.delivery import check_delivery
+from robostream.errors import RobostreamError
 from robostream.meta import LeRobotDatasetMetadata
 
 
@@ -33,7 +34,9 @@ def measure_speed(contestant: Contestant, request: Request, seconds: float) -> d
         samples += len(batch["index"])
         if now - first > seconds:
             break
-    rate = samples / (now - first) if samples else 0.0
+    if not samples:
+        raise RobostreamError("no batch came after the first one")
+    rate = samples / (now - first)
     return {
         "samples_per_s": rate,
         "images_per_s": rate * cameras * len(request.offsets),
