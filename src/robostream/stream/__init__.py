@@ -4,6 +4,7 @@
 duties.py        who does what: lanes, cameras and rows shared out to workers
 agenda.py        which frame of which lane goes where in each batch
 prefetch.py      bytes of coming episodes, fetched before they are due
+bringer.py       what the threads that fetch them have open
 lane_work.py     a lane as a conveyor: which pictures are decoded ahead of delivery
 reel.py          one camera's pictures of an episode, as far as one lane needs them
 frame_store.py   decoded pictures kept from decoding to their last delivery
