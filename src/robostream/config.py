@@ -56,6 +56,8 @@ PICTURES_PER_DECODER = 6
 # The cache of remote bytes: its unit, and the share of a disk's free space it takes by default.
 CACHE_BLOCK_BYTES = 64 * 1024
 CACHE_SHARE_OF_DISK = 0.5
+# How long a process waits for another that fetches, or decodes, the same.
+CACHE_PATIENCE_S = 30.0
 
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
@@ -181,6 +183,11 @@ def bench_home() -> Path:
 def cache_home() -> Path:
     """Return the folder of the cache of remote bytes, beside that of indices."""
     return _robostream_home() / "data"
+
+
+def cache_limit_setting() -> str | None:
+    """Return the limit of caches for which none is given (`ROBOSTREAM_CACHE_LIMIT`), if set."""
+    return os.environ.get("ROBOSTREAM_CACHE_LIMIT") or None
 
 
 def _robostream_home() -> Path:

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: rows, windows, pads and pictures put together. Imports no torch.
 
-spec.py        what a sample holds
-selection.py   which episodes and frames
-windows.py     which neighbouring frames a sample takes
-layout.py      how samples lie in a batch
-rows.py        rows of an episode, from Parquet
-columns.py     from Arrow columns to arrays
-pictures.py    pictures stored in Parquet
-episode.py     where an episode's pictures lie in the video files
-times.py       whether the times in a table are those of its frames
-sizes.py       how large a camera's pictures are
-sample.py      one sample written to its place
-download.py    the files of chosen episodes of a Hub dataset
+spec.py         what a sample holds
+selection.py    which episodes and frames
+windows.py      which neighbouring frames a sample takes
+layout.py       how samples lie in a batch
+rows.py         rows of an episode, from Parquet
+shared_rows.py  data files decoded once per machine, where episodes share a row group
+columns.py      from Arrow columns to arrays
+pictures.py     pictures stored in Parquet
+episode.py      where an episode's pictures lie in the video files
+times.py        whether the times in a table are those of its frames
+sizes.py        how large a camera's pictures are
+sample.py       one sample written to its place
+download.py     the files of chosen episodes of a Hub dataset
 """
 
 from robostream.assemble.download import localise

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
+from robostream.assemble.shared_rows import SharedRows
 from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
@@ -25,6 +26,8 @@ from robostream.meta import (
 )
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
+# Row groups this many times as long as the episode are decoded once for the whole machine.
+_WORTH_SHARING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class RowReader:
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
         self._first_rows = _first_rows(meta)
         self._files: OrderedDict[str, pq.ParquetFile] = OrderedDict()
+        self._shared = SharedRows(meta, self._keys)
         # A file whose row groups are not episodes is read group by group; neighbours share one.
         self._shared_group: tuple[tuple[str, int, int], pa.Table] | None = None
 
@@ -96,6 +100,7 @@ class RowReader:
         for file in self._files.values():
             file.close()
         self._files.clear()
+        self._shared.close()
         self._shared_group = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,6 +121,11 @@ class RowReader:
         begin = int(np.searchsorted(ends, first_row, side="right"))
         stop = int(np.searchsorted(ends, first_row + length, side="left")) + 1
         offset = first_row - (int(ends[begin - 1]) if begin else 0)
+        if sum(counts[begin:stop]) > _WORTH_SHARING * length:
+            with readable_parquet(where):
+                shared = self._shared.table(relative)
+            if shared is not None:
+                return shared.slice(first_row, length)
         table = self._read_groups(file, (relative, begin, stop), where)
         if table.num_rows > length:
             self._shared_group = ((relative, begin, stop), table)

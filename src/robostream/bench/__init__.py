@@ -17,6 +17,8 @@ meta_folder.py   the meta/ folder of an imagined dataset
 meta_load.py     the process it starts for each measurement
 plan.py          `bench plan`: start-up, memory, positions and seeks
 resume.py        how long a resume takes, at the start and near the end of an epoch
+rows.py          `bench rows`: rows whose groups are not episodes
+rows_run.py      the process it starts for each measurement
 shuffle.py       `bench shuffle`: shuffle quality by pool size
 """
 
@@ -28,7 +30,7 @@ from robostream.bench.table import format_table, machine
 
 __all__ = ["CASES", "decode_floor", "format_table", "load_case", "machine"]
 
-CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "node", "decode", "loader")
+CASES: tuple[str, ...] = ("meta", "plan", "shuffle", "node", "rows", "decode", "loader")
 
 
 def load_case(name: str) -> Any:

@@ -63,7 +63,7 @@ def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _, folder=folder: Cache(folder, 10**6), range(4)))
         names = sorted(path.name for path in folder.iterdir())
-        assert names == ["blocks", "leases", "robostream-cache.json"]
+        assert names == ["blocks", "files", "leases", "robostream-cache.json"]
 
 
 def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None:
