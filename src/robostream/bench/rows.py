@@ -22,10 +22,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from robostream.bench.table import format_table, machine
+from robostream.config import format_bytes
 from robostream.write import create_writer
 
 TITLE = "rows: samples per second, by how the rows are grouped"
-_NUMBERS = 128  # of a state and of an action; random, so that 27,000 rows are 28 MB
+_NUMBERS = 128  # of a state and of an action, random: a row is about 1 KB
 _EPISODE_FRAMES = 300
 _FILE_MB = 28
 # Name, folder of the dataset, limit of the cache.
@@ -40,6 +41,8 @@ def run(quick: bool) -> dict[str, Any]:
     """Measure all cases, print the table and return the figures."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         make_folders(Path(folder), files=2 if quick else 5)
+        sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
+        print(f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all", flush=True)
         rates: dict[str, list[list[float]]] = {name: [] for name, *_ in _CASES}
         for _ in range(1 if quick else 3):
             for name, root, limit in _CASES:

@@ -117,8 +117,10 @@ def test_a_folder_that_cannot_be_made_does_not_end_a_run(
     assert len(caplog.records) == 1
 
 
-def test_the_default_limit_is_half_of_what_is_free(tmp_path: Path) -> None:
-    """It counts what the cache has already as free, and takes human sizes."""
+def test_the_default_limit_is_half_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that is given wins, then $ROBOSTREAM_CACHE_LIMIT; both take human sizes."""
     disk = os.statvfs(tmp_path)
     free = disk.f_bavail * disk.f_frsize
 
@@ -126,6 +128,9 @@ def test_the_default_limit_is_half_of_what_is_free(tmp_path: Path) -> None:
     assert cache_limit(tmp_path, "200GB") == 200 * 10**9
     with pytest.raises(ValueError, match="want a size such as"):
         cache_limit(tmp_path, "much")
+    monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "3GiB")
+    assert cache_limit(tmp_path, None) == 3 * 1024**3
+    assert cache_limit(tmp_path, 5) == 5
 
 
 def test_warming_fetches_what_is_missing_once(tmp_path: Path) -> None:
