@@ -89,6 +89,28 @@ def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None
     assert [kept.kept_bytes for kept in cache.info().files] == [SIZE]
 
 
+@pytest.mark.parametrize("is_head_lost", [False, True])
+def test_a_restart_of_the_machine_keeps_what_is_whole(tmp_path: Path, is_head_lost: bool) -> None:
+    """What is in use is counted anew; only a file whose head did not reach the disk goes."""
+    remote = Remote(SIZE)
+    cache = Cache(tmp_path, 10**6, BLOCK)
+    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    (path,) = block_paths(tmp_path)
+    remote.check(cache.open("b", "1", SIZE), 0, BLOCK)
+    used = cache.info().used_bytes
+    if is_head_lost:
+        with open(path, "r+b") as file:
+            file.write(b"\0" * 4096)
+    (tmp_path / "lock").write_bytes(b"as of another start of the machine")
+    again = Cache(tmp_path, 10**6, BLOCK)
+    remote.check(again.open("b", "1", SIZE), BLOCK, 2 * BLOCK)
+
+    assert path.exists() != is_head_lost
+    if not is_head_lost:
+        assert again.open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
+        assert again.info().used_bytes == used + BLOCK
+
+
 def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,7 +170,12 @@ def block_files(folder: Folder) -> Iterator[tuple[Path, BlockFile]]:
 def _broken_files(folder: Folder) -> Iterator[Path]:
     """Yield block files whose head a power cut took; a file that others put there is none."""
     for path in folder.blocks.iterdir():
-        if _BLOCK_FILE_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+        if (
+            _BLOCK_FILE_NAME.fullmatch(path.name)
+            and path.is_file()
+            and not path.is_symlink()
+            and open_block_file(path) is None
+        ):
             with open(path, "rb") as file:
                 if file.read(len(MAGIC)).strip(b"\0") in (b"", MAGIC):
                     yield path
