@@ -73,6 +73,8 @@ PREFETCH_REQUESTS = 4
 # The cache of remote bytes: its unit, and the share of a disk's free space it takes by default.
 CACHE_BLOCK_BYTES = 64 * 1024
 CACHE_SHARE_OF_DISK = 0.5
+# How long a process waits for another that fetches, or decodes, the same.
+CACHE_PATIENCE_S = 30.0
 
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
@@ -244,6 +246,11 @@ def s3_endpoint() -> str | None:
 def certificates() -> str | None:
     """Return the file of certificates to trust; None for the system's (and `SSL_CERT_FILE`)."""
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+
+
+def cache_limit_setting() -> str | None:
+    """Return the limit of caches for which none is given (`ROBOSTREAM_CACHE_LIMIT`), if set."""
+    return os.environ.get("ROBOSTREAM_CACHE_LIMIT") or None
 
 
 def _robostream_home() -> Path:

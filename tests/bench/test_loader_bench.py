@@ -13,8 +13,8 @@ import pytest
 
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.node import simulate
-from robostream.bench.peers.plain import PlainDataset
-from robostream.bench.peers.plain_pyav import PyavReader
+from robostream.bench.plain.dataset import PlainDataset
+from robostream.bench.plain.pyav_reader import PyavReader
 from robostream.bench.resume import measure_resume
 from robostream.dataset import LeRobotDataset
 from tests.fixture_datasets import FIXTURES

@@ -7,6 +7,7 @@ selection.py   which episodes and frames
 windows.py     which neighbouring frames a sample takes
 layout.py      how samples lie in a batch
 rows.py        rows of an episode, from Parquet
+shared_rows.py data files decoded once per machine, where episodes share a row group
 row_shelf.py   rows of the episodes at hand
 columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet

@@ -93,6 +93,7 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CachePla
 
     A limit of 0 is for keeping nothing.
     """
+    limit = config.cache_limit_setting() if limit is None else limit
     if limit is not None and config.parse_bytes(limit) == 0:
         return None
     return CachePlace(Path(folder or config.cache_home()).expanduser().absolute(), limit)

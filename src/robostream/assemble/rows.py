@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
 from robostream.assemble.opened import OpenedDataset
+from robostream.assemble.shared_rows import SharedRows
 from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
@@ -27,6 +28,8 @@ from robostream.meta import (
 from robostream.storage import ByteSource, Door, Recent
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
+# Row groups this many times as long as the episode are decoded once for the whole machine.
+_WORTH_SHARING = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ class RowReader:
         self._files: Recent[str, pq.ParquetFile] = Recent(
             _OPEN_FILES, drop=lambda file: file.close()
         )
+        self._shared = SharedRows(dataset, door, self._keys)
         # A file whose row groups are not episodes is read group by group; neighbours share one.
         self._shared_group: tuple[tuple[str, int, int], pa.Table] | None = None
 
@@ -110,13 +114,21 @@ class RowReader:
     def close(self) -> None:
         """Close all files."""
         self._files.clear()
+        self._shared.close()
         self._shared_group = None
 
     def _table(self, episode: int, relative: str, where: str) -> pa.Table:
         file = self._open(relative, where)
         begin, stop, offset = self._groups(file, episode, where)
-        table = self._read_groups(file, (relative, begin, stop), where)
         length = int(self._meta.episodes["length"][episode])
+        rows = sum(file.metadata.row_group(group).num_rows for group in range(begin, stop))
+        if rows > _WORTH_SHARING * length:
+            _check_sizes(file, range(file.num_row_groups), where)
+            with readable_parquet(where):
+                shared = self._shared.table(relative)
+            if shared is not None:
+                return shared.slice(int(self._first_rows[episode]), length)
+        table = self._read_groups(file, (relative, begin, stop), where)
         if table.num_rows > length:
             self._shared_group = ((relative, begin, stop), table)
         return table.slice(offset, length)
@@ -142,13 +154,7 @@ class RowReader:
     ) -> pa.Table:
         if self._shared_group is not None and self._shared_group[0] == groups:
             return self._shared_group[1]
-        for group in range(*groups[1:]):
-            size = file.metadata.row_group(group).total_byte_size
-            if size > config.MOST_ROW_GROUP_BYTES:
-                raise DataFileError(
-                    f"{where}: row group {group} says it has {size:,} bytes; want at most "
-                    f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
-                )
+        _check_sizes(file, range(*groups[1:]), where)
         if self._location.is_far:
             self._door.open(groups[0]).bring(*_byte_span(file.metadata, *groups[1:]))
         with readable_parquet(where):
@@ -163,6 +169,16 @@ class RowReader:
         file = open_parquet(self._door.open(relative), pre_buffer=is_far)
         _check_columns(file, self._keys, self._meta, where)
         return self._files.put(relative, file)
+
+
+def _check_sizes(file: pq.ParquetFile, groups: range, where: str) -> None:
+    for group in groups:
+        size = file.metadata.row_group(group).total_byte_size
+        if size > config.MOST_ROW_GROUP_BYTES:
+            raise DataFileError(
+                f"{where}: row group {group} says it has {size:,} bytes; want at most "
+                f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
+            )
 
 
 def _byte_span(metadata: pq.FileMetaData, begin: int, stop: int) -> tuple[int, int]:

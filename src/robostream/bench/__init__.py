@@ -22,9 +22,12 @@ meta_folder.py   the meta/ folder of an imagined dataset
 meta_load.py     the process it starts for each measurement
 plan.py          `bench plan`: start-up, memory, positions and seeks
 resume.py        how long a resume takes, at the start and near the end of an epoch
+rows.py          `bench rows`: rows whose groups are not episodes
+rows_run.py      the process it starts for each measurement
 shuffle.py       `bench shuffle`: shuffle quality by pool size
 stream/          `bench stream`: one setting of the loader, from a folder, the Hub or a bucket
 report/          `bench report`: its results as a table, a CSV and a page
+plain/           a map-style dataset as most are written, to compare with
 peers/           `bench peers`: other loaders on the same files
 suite/           `bench suite`: everything small, and the README's figures from it
 """
@@ -53,6 +56,7 @@ CASES = {
     "plan": "the order of an epoch as arithmetic",
     "shuffle": "how well an order mixes episodes (made-up episodes, batch 64)",
     "node": "the share of their time that the workers of a full node use, simulated",
+    "rows": "samples/s of rows alone, by how the rows are grouped",
     "decode": "images/s of random access on one thread, against decoding alone",
     "loader": "images/s of the loader, against decoding alone and a plain map-style loader",
     "remote": "first batch, rate, bytes, requests and waiting behind 20 ms and 200 Mbit/s",

@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from robostream.bench.memory import tree_bytes
-from robostream.bench.peers.plain import PlainDataset
-from robostream.bench.peers.plain_pyav import PyavReader
+from robostream.bench.plain.dataset import PlainDataset
+from robostream.bench.plain.pyav_reader import PyavReader
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
 

@@ -59,7 +59,8 @@ def _as_text(info: CacheInfo) -> str:
             ("folder", str(info.folder)),
             ("in use", format_bytes(info.used_bytes)),
             ("limit if none is given", format_bytes(info.limit_bytes)),
-            ("files", f"{len(info.files):,}"),
+            ("remote files", f"{len(info.files):,}"),
+            ("files of decoded rows", f"{info.whole_files:,}"),
         ],
     )
     rows = [

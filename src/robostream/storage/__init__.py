@@ -9,7 +9,16 @@ cached_source.py  the bytes of a remote file, seen through the cache
 door.py           from a location to its store; opening, reading and listing files
 """
 
-from robostream.storage.cache import Cache, CachedFile, CacheInfo, cache_limit, is_cache, warm
+from robostream.storage.cache import (
+    Cache,
+    CachedFile,
+    CacheInfo,
+    WholeFile,
+    cache_limit,
+    is_cache,
+    warm,
+)
+from robostream.storage.cached_source import open_cache
 from robostream.storage.door import Door, list_files, open_source
 from robostream.storage.files.atomic import sync_folder, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce
@@ -43,6 +52,7 @@ __all__ = [
     "SourceFile",
     "Store",
     "Traffic",
+    "WholeFile",
     "as_location",
     "cache_limit",
     "coalesce",
@@ -51,6 +61,7 @@ __all__ = [
     "is_cache",
     "list_files",
     "list_refs",
+    "open_cache",
     "open_source",
     "parse_repo_url",
     "redact",

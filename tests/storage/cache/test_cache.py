@@ -63,7 +63,7 @@ def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _, folder=folder: Cache(folder, 10**6), range(4)))
         names = sorted(path.name for path in folder.iterdir())
-        assert names == ["blocks", "leases", "robostream-cache.json"]
+        assert names == ["blocks", "files", "leases", "robostream-cache.json"]
 
 
 def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None:
@@ -87,6 +87,28 @@ def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None
     remote.check(file, 0, SIZE)
     assert remote.fetched == [(0, SIZE)]
     assert [kept.kept_bytes for kept in cache.info().files] == [SIZE]
+
+
+@pytest.mark.parametrize("is_head_lost", [False, True])
+def test_a_restart_of_the_machine_keeps_what_is_whole(tmp_path: Path, is_head_lost: bool) -> None:
+    """What is in use is counted anew; only a file whose head did not reach the disk goes."""
+    remote = Remote(SIZE)
+    cache = Cache(tmp_path, 10**6, BLOCK)
+    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    (path,) = block_paths(tmp_path)
+    remote.check(cache.open("b", "1", SIZE), 0, BLOCK)
+    used = cache.info().used_bytes
+    if is_head_lost:
+        with open(path, "r+b") as file:
+            file.write(b"\0" * 4096)
+    (tmp_path / "lock").write_bytes(b"as of another start of the machine")
+    again = Cache(tmp_path, 10**6, BLOCK)
+    remote.check(again.open("b", "1", SIZE), BLOCK, 2 * BLOCK)
+
+    assert path.exists() != is_head_lost
+    if not is_head_lost:
+        assert again.open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
+        assert again.info().used_bytes == used + BLOCK
 
 
 def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
@@ -117,8 +139,10 @@ def test_a_folder_that_cannot_be_made_does_not_end_a_run(
     assert len(caplog.records) == 1
 
 
-def test_the_default_limit_is_half_of_what_is_free(tmp_path: Path) -> None:
-    """It counts what the cache has already as free, and takes human sizes."""
+def test_the_default_limit_is_half_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that is given wins, then $ROBOSTREAM_CACHE_LIMIT; both take human sizes."""
     disk = os.statvfs(tmp_path)
     free = disk.f_bavail * disk.f_frsize
 
@@ -126,6 +150,9 @@ def test_the_default_limit_is_half_of_what_is_free(tmp_path: Path) -> None:
     assert cache_limit(tmp_path, "200GB") == 200 * 10**9
     with pytest.raises(ValueError, match="want a size such as"):
         cache_limit(tmp_path, "much")
+    monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "3GiB")
+    assert cache_limit(tmp_path, None) == 3 * 1024**3
+    assert cache_limit(tmp_path, 5) == 5
 
 
 def test_warming_fetches_what_is_missing_once(tmp_path: Path) -> None:

@@ -141,11 +141,13 @@ class CacheMachine(RuleBasedStateMachine):
         """Nothing takes space beyond the limit, nor without being counted."""
         if not self.folder.exists():
             return
-        with locked_room(open_folder(self.folder, BLOCK), self.limit) as room:
+        folder = open_folder(self.folder, BLOCK)
+        with locked_room(folder, self.limit) as room:
             counted = room.used()
+        marked = sum(file.nbytes for _, file in block_files(folder))
 
-        assert disk_bytes(self.folder) <= counted
-        assert disk_bytes(self.folder) <= max(self.limit, 0)
+        assert disk_bytes(self.folder) <= marked <= counted
+        assert disk_bytes(self.folder) <= self.limit
 
     @invariant()
     def marked_blocks_are_right(self) -> None:

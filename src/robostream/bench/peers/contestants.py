@@ -11,9 +11,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from robostream.bench.peers.hf_datasets import BUFFER_SIZE, open_rows
-from robostream.bench.peers.plain import PlainDataset
-from robostream.bench.peers.plain_pyav import PyavReader
-from robostream.bench.peers.plain_torchcodec import TorchcodecReader
+from robostream.bench.plain.dataset import PlainDataset
+from robostream.bench.plain.pyav_reader import PyavReader
+from robostream.bench.plain.torchcodec_reader import TorchcodecReader
 from robostream.dataset import LeRobotDataset
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata

@@ -7,6 +7,7 @@ locks.py        locks that end with their process
 folder.py       the folder: its mark, its parts, refusing what is not a cache
 lease.py        which processes live, so that their hints count
 block_file.py   one open block file: marks, blocks, times of use
+whole_file.py   files made here that processes map
 victims.py      which blocks go when room is needed (pure)
 room.py         the bytes in use, and making room
 keeper.py       what a process shares among files; giving up on a disk that refuses
@@ -19,6 +20,7 @@ from robostream.storage.cache.cache import Cache, CacheInfo, KeptFile, cache_lim
 from robostream.storage.cache.cached_file import CachedFile, Fetch
 from robostream.storage.cache.folder import is_cache
 from robostream.storage.cache.warm import warm
+from robostream.storage.cache.whole_file import WholeFile
 
 __all__ = [
     "Cache",
@@ -26,6 +28,7 @@ __all__ = [
     "CachedFile",
     "Fetch",
     "KeptFile",
+    "WholeFile",
     "cache_limit",
     "is_cache",
     "warm",

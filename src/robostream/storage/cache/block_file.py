@@ -107,11 +107,13 @@ class BlockFile:
 
     def drop_all(self) -> None:
         """Give the space of all blocks back."""
-        everything = range(self.layout.num_blocks)
-        self._write_marks(everything, unclean_marks(len(everything)))
+        held = runs(self.held())
+        for blocks in held:
+            self._write_marks(blocks, unclean_marks(len(blocks)))
         os.ftruncate(self.fd, self.layout.data_at)
         os.ftruncate(self.fd, self.layout.file_bytes)
-        self._write_marks(everything, np.zeros(len(everything), MARK))
+        for blocks in held:
+            self._write_marks(blocks, np.zeros(len(blocks), MARK))
 
     def clean(self, *, after_restart: bool) -> None:
         """Drop what fills and evictions that were cut short left behind.

@@ -5,15 +5,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from robostream import config
 from robostream.storage.cache.cached_file import CachedFile
 from robostream.storage.cache.folder import Folder, open_folder
 from robostream.storage.cache.keeper import Keeper
 from robostream.storage.cache.layout import Layout, redacted
-from robostream.storage.cache.room import block_files, locked_room
+from robostream.storage.cache.locks import claimed
+from robostream.storage.cache.room import Room, block_files, locked_room
+from robostream.storage.cache.whole_file import (
+    WholeFile,
+    begin_whole,
+    find_whole,
+    whole_files,
+    write_whole,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +43,7 @@ class CacheInfo:
     limit_bytes: int
     used_bytes: int
     files: tuple[KeptFile, ...]
+    whole_files: int
 
 
 class Cache:
@@ -64,15 +75,59 @@ class Cache:
             version: Its ETag or commit. Another version is another file.
             size: Its length in bytes.
         """
-        key = hashlib.sha256("\0".join((name, version, str(size))).encode()).hexdigest()
         layout = Layout(size, self._keeper.folder.block_bytes)
-        return CachedFile(self._keeper, self._keeper.folder.blocks / key, layout, redacted(name))
+        path = self._keeper.folder.blocks / _key(name, version, str(size))
+        return CachedFile(self._keeper, path, layout, redacted(name))
+
+    def whole(
+        self, name: str, version: str, make: Callable[[], tuple[int, Callable[[BinaryIO], None]]]
+    ) -> WholeFile | None:
+        """Return a file made by one process for all, leased; None if it cannot be kept.
+
+        Args:
+            name: What it is made of.
+            version: Of which version; another one makes another file.
+            make: Called if it is not there. Returns how large it will be, and what writes it; an
+                error of the first is the caller's.
+        """
+        path = self._keeper.folder.files / _key(name, version)
+        number = int(path.name[:12], 16)
+        file = self._find(path)
+        if file is None and not self._keeper.is_off:
+            lock = self._keeper.folder.lock
+            with claimed(lock, number, number + 1, patience_s=config.CACHE_PATIENCE_S):
+                file = self._find(path)
+                if file is None:
+                    file = self._made(path, *make())
+        return file
+
+    def _find(self, path: Path) -> WholeFile | None:
+        found: list[WholeFile | None] = [None]
+        self._keeper.write(lambda _: found.append(find_whole(path)))
+        return found[-1]
+
+    def _made(self, path: Path, nbytes: int, write: Callable[[BinaryIO], None]) -> WholeFile | None:
+        begun: list[tuple[Path, int]] = []
+
+        def begin(room: Room) -> None:
+            if room.make(nbytes):
+                begun.append(begin_whole(path, nbytes))
+            else:
+                self._keeper.tell_full(nbytes)
+
+        self._keeper.write(begin)
+        try:
+            return write_whole(*begun[0], path, write) if begun else None
+        except OSError as error:
+            self._keeper.give_up(error)
+            return None
 
     def info(self) -> CacheInfo:
         """Return what the cache has, counted now."""
         folder = self._keeper.folder
         with locked_room(folder, self._keeper.limit_bytes):
             files = [(file.shown_name, file.layout, file.nbytes) for _, file in block_files(folder)]
+            sizes = [state.st_size for _, state, _ in whole_files(folder)]
         kept = sorted(
             (
                 KeptFile(name, layout.size_bytes, min(nbytes - layout.data_at, layout.size_bytes))
@@ -80,8 +135,8 @@ class Cache:
             ),
             key=lambda file: file.name,
         )
-        used = sum(nbytes for *_, nbytes in files)
-        return CacheInfo(folder.path, self._keeper.limit_bytes, used, tuple(kept))
+        used = sum(nbytes for *_, nbytes in files) + sum(sizes)
+        return CacheInfo(folder.path, self._keeper.limit_bytes, used, tuple(kept), len(sizes))
 
     def clear(self) -> int:
         """Delete what the cache fetched, and nothing else; returns the bytes that are free now.
@@ -95,18 +150,24 @@ class Cache:
         return Cache, self._arguments
 
 
-def cache_limit(folder: Path, limit: float | str | None) -> int:
-    """Return a limit in bytes: what was given, such as "200GB", or half of what the disk has left.
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
-    What the cache holds already counts as left, so that the limit stays the same as it fills.
+
+def cache_limit(folder: Path, limit: float | str | None) -> int:
+    """Return a limit in bytes, of a number or a text such as "200GB".
+
+    Without one, `ROBOSTREAM_CACHE_LIMIT` holds, and else half of what the disk has left. What the
+    cache has already counts as left, so that the limit stays the same as it fills.
     """
+    limit = config.cache_limit_setting() if limit is None else limit
     if limit is not None:
         return config.parse_bytes(limit)
     there = folder.absolute()
     while not there.exists():
         there = there.parent
     disk = os.statvfs(there)
-    left = disk.f_bavail * disk.f_frsize + sum(map(_space_of, folder.glob("blocks/*")))
+    left = disk.f_bavail * disk.f_frsize + sum(map(_space_of, folder.glob("[bf]*/*")))
     return int(left * config.CACHE_SHARE_OF_DISK)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from robostream import config
 from robostream.storage.cache.block_file import BlockFile, create_block_file, open_block_file
 from robostream.storage.cache.keeper import Keeper
 from robostream.storage.cache.layout import MARK, Layout, Marks, Ranges, are_good, runs
@@ -32,8 +33,6 @@ Fetch = Callable[[int, int], bytes]
 _PIECE_BYTES = 16 * 1024**2
 # A time of last use this old is good enough.
 _SAME_USE_S = 60
-# How long to wait for another process that fetches the same bytes.
-_PATIENCE_S = 30.0
 
 
 class CachedFile:
@@ -228,7 +227,7 @@ class CachedFile:
     def _claimed(self, start: int, stop: int) -> Iterator[None]:
         blocks = self._layout.touched(*self._check(start, stop))
         self._existing()
-        with claimed(self._path, blocks.start, blocks.stop, patience_s=_PATIENCE_S):
+        with claimed(self._path, blocks.start, blocks.stop, patience_s=config.CACHE_PATIENCE_S):
             yield
 
     def _existing(self) -> BlockFile | None:

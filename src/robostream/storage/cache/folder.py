@@ -4,6 +4,7 @@
 robostream-cache.json   the mark: format, version, bytes of a block
 lock                    whoever writes, counts or deletes holds it; inside, the bytes in use
 blocks/                 one file for each remote file and version (layout.py)
+files/                  whole files that processes map, such as decoded rows (whole_file.py)
 leases/                 one locked file for each process that said what it will read (lease.py)
 """
 
@@ -40,6 +41,11 @@ class Folder:
         return self.path / "blocks"
 
     @property
+    def files(self) -> Path:
+        """The folder of whole files."""
+        return self.path / "files"
+
+    @property
     def leases(self) -> Path:
         """The folder of leases."""
         return self.path / "leases"
@@ -56,7 +62,7 @@ def open_folder(path: Path, block_bytes: int) -> Folder:
         _refuse_strangers(path)
         _write_mark(path, block_bytes)
     folder = Folder(path, _read_mark(path))
-    for part in (folder.blocks, folder.leases):
+    for part in (folder.blocks, folder.files, folder.leases):
         part.mkdir(exist_ok=True)
     return folder
 

@@ -24,7 +24,8 @@ from robostream.storage.cache.folder import Folder
 from robostream.storage.cache.layout import MAGIC, Flags
 from robostream.storage.cache.lease import living_leases
 from robostream.storage.cache.locks import alone
-from robostream.storage.cache.victims import Extents, blocks_of, choose_victims, weigh
+from robostream.storage.cache.victims import Extents, blocks_of, choose_victims, one_extent, weigh
+from robostream.storage.cache.whole_file import whole_files
 
 # Free space that is left to others: this share of the disk, or this much if that is less.
 _LEFT_SHARE, _LEFT_BYTES = 0.05, 5 * 1024**3
@@ -56,15 +57,16 @@ class Room:
         for _, file in block_files(self._folder):
             file.clean(after_restart=True)
             used += file.nbytes
+        used += sum(state.st_size for _, state, _ in self._named_files())
         self._set_used(used)
         return used
 
-    def make(self, nbytes: int, *, kept: Path) -> bool:
+    def make(self, nbytes: int, *, kept: Path | None = None) -> bool:
         """Set space aside, dropping blocks if need be; False if there cannot be so much.
 
         Args:
             nbytes: How much will be written.
-            kept: The block file it is for, which stays even if all its blocks go.
+            kept: The block file it is for, if any, which stays even if all its blocks go.
         """
         used = self.used()
         allowed = self._allowed(used)
@@ -79,7 +81,7 @@ class Room:
         return True
 
     def clear(self) -> int:
-        """Drop everything the cache has, and nothing else; returns the bytes that are free now."""
+        """Drop all that the cache has and nobody has mapped; returns the bytes it freed."""
         freed = 0
         for path, file in block_files(self._folder):
             freed += file.nbytes
@@ -87,8 +89,15 @@ class Room:
             path.unlink()
         for path in _broken_files(self._folder):
             path.unlink()
+        left = 0
+        for path, state, is_leased in self._named_files():
+            if is_leased:
+                left += state.st_size
+            else:
+                path.unlink()
+                freed += state.st_size
         living_leases(self._folder)
-        self._set_used(0)
+        self._set_used(left)
         return freed
 
     def _allowed(self, used: int) -> int:
@@ -97,7 +106,15 @@ class Room:
         left = min(disk.f_blocks * disk.f_frsize * _LEFT_SHARE, _LEFT_BYTES)
         return min(self._limit_bytes, used + disk.f_bavail * disk.f_frsize - int(left))
 
-    def _shrink_to(self, target: int, kept: Path) -> int:
+    def _named_files(self) -> Iterator[tuple[Path, os.stat_result, bool]]:
+        """Yield whole files; what those who died while they wrote left behind goes."""
+        for path, state, is_leased in whole_files(self._folder):
+            if path.suffix == ".part" and not is_leased:
+                path.unlink()
+            else:
+                yield path, state, is_leased
+
+    def _shrink_to(self, target: int, kept: Path | None) -> int:
         """Drop blocks until at most `target` bytes are in use; returns how many are."""
         living = living_leases(self._folder)
         paths, extents, used = [], [], 0
@@ -106,12 +123,22 @@ class Room:
             paths.append(path)
             extents.append(_weigh(file, living))
             used += file.nbytes
+        blocks = len(paths)
+        for path, state, is_leased in self._named_files():
+            used += state.st_size
+            if not is_leased:
+                paths.append(path)
+                extents.append(one_extent(state.st_size, state.st_mtime))
         for number, chosen in choose_victims(extents, used - target):
+            if number >= blocks:
+                used -= paths[number].stat().st_size
+                paths[number].unlink()
+                continue
             file = _reopened(paths[number])
             used -= file.nbytes
             file.drop(blocks_of(chosen, file.held()))
             used += file.nbytes
-        for path in paths:
+        for path in paths[:blocks]:
             file = _reopened(path)
             if path != kept and not file.held().any() and not _is_wanted(file, living).any():
                 # Whoever has it open sees that it is deleted, and makes a new one.
@@ -143,7 +170,12 @@ def block_files(folder: Folder) -> Iterator[tuple[Path, BlockFile]]:
 def _broken_files(folder: Folder) -> Iterator[Path]:
     """Yield block files whose head a power cut took; a file that others put there is none."""
     for path in folder.blocks.iterdir():
-        if _BLOCK_FILE_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+        if (
+            _BLOCK_FILE_NAME.fullmatch(path.name)
+            and path.is_file()
+            and not path.is_symlink()
+            and open_block_file(path) is None
+        ):
             with open(path, "rb") as file:
                 if file.read(len(MAGIC)).strip(b"\0") in (b"", MAGIC):
                     yield path

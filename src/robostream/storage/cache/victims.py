@@ -61,6 +61,11 @@ def weigh(
     return Extents(np.add.reduceat(held_bytes, begins), is_wanted, worths)
 
 
+def one_extent(nbytes: int, last_use_s: float) -> Extents:
+    """Return a file that stays or goes as a whole."""
+    return Extents(np.array([nbytes]), np.zeros(1, bool), np.array([last_use_s]))
+
+
 def choose_victims(files: Sequence[Extents], needed_bytes: int) -> list[tuple[int, Flags]]:
     """Return (number of the file, which of its extents) to drop for `needed_bytes` to be free."""
     if not files or needed_bytes <= 0:

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of files whose groups are not episodes, decoded once for all processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from robostream import config
+from robostream.assemble import Address, Choice, RowReader, choose_cache, open_dataset
+from robostream.storage import open_cache
+from tests.fixture_datasets import FIXTURES, copy_of
+
+DATA = "data/chunk-000/file-000.parquet"
+KEYS = ["observation.state", "action"]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of the test's own."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path / "home"))
+    open_cache.cache_clear()
+    yield config.cache_home()
+    open_cache.cache_clear()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A dataset with one row group per data file."""
+    copy = copy_of("images", tmp_path)
+    pq.write_table(pq.read_table(copy / DATA), copy / DATA)
+    return copy
+
+
+def reader_of(root: Path, *more: str) -> RowReader:
+    address = Address("some/name", root, cache=choose_cache(None, None))
+    dataset = open_dataset(address, Choice())
+    return RowReader(dataset, dataset.open_door(), [*KEYS, *more])
+
+
+def check_rows(reader: RowReader) -> None:
+    """All episodes are as in the dataset with a row group per episode."""
+    wanted = reader_of(FIXTURES / "images")
+    for episode in (2, 0, 1):
+        found = reader.read(episode).numbers
+        for key, values in wanted.read(episode).numbers.items():
+            np.testing.assert_array_equal(found[key], values, key)
+
+
+def kept(cache: Path) -> list[Path]:
+    return sorted(cache.glob("files/*"))
+
+
+def test_a_file_is_decoded_once_for_all_readers(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second reader, and a second process, only map what the first has decoded."""
+    check_rows(reader_of(root))
+    assert len(kept(cache)) == 1
+    second = reader_of(root)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: pytest.fail("decoded again"))
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", lambda *_, **__: pytest.fail("read"))
+    assert second.read(1).length > 0
+    before = kept(cache)[0].stat().st_ino
+    code = (
+        "import sys; from tests.assemble.test_shared_rows import *; "
+        "check_rows(reader_of(Path(sys.argv[1])))"
+    )
+    subprocess.run([sys.executable, "-c", code, str(root)], check=True)
+
+    assert [path.stat().st_ino for path in kept(cache)] == [before]
+
+
+def test_a_changed_file_is_decoded_anew(root: Path, cache: Path) -> None:
+    """Size and time of the file, and the columns, are what it is known by."""
+    check_rows(reader_of(root))
+    table = pq.read_table(root / DATA)
+    place, key = table.schema.get_field_index("action"), "action"
+    zeros = pa.array(np.zeros_like(np.array(table[key].to_pylist())).tolist(), table[key].type)
+    pq.write_table(table.set_column(place, table.schema.field(place), zeros), root / DATA)
+
+    assert not reader_of(root).read(0).numbers[key].any()
+    assert len(kept(cache)) == 2
+
+
+def test_pictures_are_not_shared(root: Path, cache: Path) -> None:
+    """A reader of encoded pictures reads row groups, however they are cut."""
+    rows = reader_of(root, "observation.images.top").read(1)
+
+    assert "observation.images.top" in rows.objects
+    assert kept(cache) == []
+
+
+def test_groups_that_are_episodes_are_not_shared(cache: Path) -> None:
+    """Where each episode has its group there is nothing to gain."""
+    check_rows(reader_of(FIXTURES / "images"))
+
+    assert kept(cache) == []
+
+
+@pytest.mark.parametrize("trouble", ["no room", "no folder", "foreign folder", "full", "damaged"])
+def test_without_a_cache_rows_are_read_as_ever(
+    root: Path,
+    cache: Path,
+    trouble: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whatever is wrong with the cache costs speed, and one warning, but no row."""
+    if trouble == "no room":
+        monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "100")
+    elif trouble == "no folder":
+        cache.parent.write_text("a file")
+    elif trouble == "foreign folder":
+        cache.mkdir(parents=True)
+        (cache / "notes.txt").write_text("mine")
+    elif trouble == "full":
+        monkeypatch.setattr(os, "posix_fallocate", _refuse)
+    else:
+        check_rows(reader_of(root))
+        kept(cache)[0].write_bytes(b"not Arrow")
+    check_rows(reader_of(root))
+
+    assert len(caplog.records) == 1
+
+
+def _refuse(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_limit_of_nothing_turns_sharing_off(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ROBOSTREAM_CACHE_LIMIT=0 is a wish and no trouble."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "0")
+    check_rows(reader_of(root))
+
+    assert caplog.records == []
+    assert not cache.exists()
+
+
+def test_rows_stay_readable_after_their_file_went(root: Path, cache: Path) -> None:
+    """Who has mapped a file that is deleted by hand keeps its bytes."""
+    reader = reader_of(root)
+    rows = reader.read(1).numbers["action"]
+    before = rows.copy()
+    shutil.rmtree(cache)
+
+    np.testing.assert_array_equal(rows, before)
+    check_rows(reader)
