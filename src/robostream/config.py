@@ -53,6 +53,9 @@ LIVE_ITERATORS = 4
 DECODER_BYTES = 1024**3
 PICTURES_PER_DECODER = 6
 
+# The most pixels a side of a resized picture may have: more is a mistake.
+MAX_PICTURE_PX = 8192
+
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
 VIDEO_PIX_FMT = "yuv420p"

@@ -15,6 +15,7 @@ from robostream.assemble import (
     EpisodeFilter,
     FrameSelection,
     ImageTransforms,
+    Resize,
     localise,
     make_spec,
     select_episodes,
@@ -54,6 +55,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         depth_output_unit: "mm" or "m".
         token: Hub token.
         camera_keys: Cameras to decode; None for all, an empty list for none.
+        resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
         row_cache_bytes: RAM for rows of recently used episodes, per process.
         frame_cache_bytes: RAM for recently decoded frames, per process.
         storage_options: Passed to the fsspec filesystem of a URL.
@@ -77,6 +79,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         *,
         token: str | None = None,
         camera_keys: Sequence[str] | None = None,
+        resize: Resize | None = None,
         row_cache_bytes: int | str = config.ROW_CACHE_BYTES,
         frame_cache_bytes: int | str = config.MAP_FRAME_CACHE_BYTES,
         storage_options: dict[str, Any] | None = None,
@@ -95,7 +98,9 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             return_uint8=return_uint8,
             depth_output_unit=depth_output_unit,
             image_transforms=image_transforms,
+            resize=resize,
         )
+        meta.resize_cameras(spec.resize)
         meta.location = localise(
             meta,
             chosen,

@@ -33,6 +33,7 @@ class Stage:
             PrivateStore(how["budget"]),
             self.meter,
             max_decodings=how["max_decodings"],
+            sizes=[None],
         )
         files = [open_file(clip) for clip in clips]
         self.reels = [

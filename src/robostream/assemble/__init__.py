@@ -36,7 +36,13 @@ from robostream.assemble.selection import (
     select_episodes,
 )
 from robostream.assemble.sizes import find_shapes, note_shape, video_shape
-from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms, make_spec
+from robostream.assemble.spec import (
+    ImageTransforms,
+    Resize,
+    SampleSpec,
+    check_transforms,
+    make_spec,
+)
 from robostream.assemble.times import check_times
 from robostream.assemble.windows import Offsets, window_targets
 
@@ -50,6 +56,7 @@ __all__ = [
     "FrameSelection",
     "ImageTransforms",
     "Offsets",
+    "Resize",
     "RowReader",
     "SampleLayout",
     "SampleSpec",

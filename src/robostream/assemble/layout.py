@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from robostream.assemble.spec import SampleSpec
 from robostream.assemble.windows import Offsets
+from robostream.decode import Size
 from robostream.meta import (
     DepthCoding,
     LeRobotDatasetMetadata,
@@ -37,7 +38,9 @@ class CameraLayout:
         coding: How a depth video's codes become distances; None for all else.
         is_transformed: Whether the user's transform applies: to all cameras but depth.
         recorded_unit: The unit of a depth picture in Parquet; None for all else.
+        resize: What its pictures are scaled to when they are decoded; None for their own size.
         decoded_bytes: Bytes of one picture, as decoders leave it.
+        kept_bytes: Bytes of one picture, as it is kept.
     """
 
     key: str
@@ -47,7 +50,9 @@ class CameraLayout:
     coding: DepthCoding | None
     is_transformed: bool
     recorded_unit: str | None
+    resize: Size | None
     decoded_bytes: int
+    kept_bytes: int
 
     def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
         """Return the camera with pictures of another (channels, height, width)."""
@@ -61,7 +66,8 @@ class SampleLayout:
     Args:
         meta: The dataset.
         spec: What a sample holds.
-        pictures: (channels, height, width) by camera, where it is not as info.json declares.
+        pictures: (channels, height, width) by camera, where it is not as info.json declares;
+            before they are scaled.
         transformed: What the user's transform makes of a camera: shape and dtype by key.
     """
 
@@ -81,7 +87,7 @@ class SampleLayout:
     @cached_property
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
-        features, spec = self.meta.features, self.spec
+        features, spec = self.meta.info.features, self.spec
         shapes = {key: image_shape(features[key]) for key in spec.cameras} | self._pictures
         return [_camera_layout(key, features[key], spec, shapes[key]) for key in spec.cameras]
 
@@ -133,13 +139,16 @@ class SampleLayout:
 
 
 def _camera_layout(
-    key: str, entry: Mapping[str, Any], spec: SampleSpec, picture: tuple[int, int, int]
+    key: str, entry: Mapping[str, Any], spec: SampleSpec, source: tuple[int, int, int]
 ) -> CameraLayout:
     """Return the layout of a camera, before any transform.
 
     A window of one frame keeps its axis for pictures in Parquet and loses it for videos.
     """
     depth, video = is_depth(entry), key in spec.videos
+    channels, *own = source
+    resize = spec.resize.get(key)
+    picture = (channels, *(resize or own))
     info = entry.get("info") or {}
     steps = len(spec.windows.get(key, ()))
     is_bare = steps == 0 or (steps == 1 and video)
@@ -151,5 +160,7 @@ def _camera_layout(
         coding=DepthCoding.from_info(info) if depth and video else None,
         is_transformed=spec.image_transforms is not None and not depth,
         recorded_unit=info.get("depth_unit") if depth else None,
-        decoded_bytes=decoded_bytes(entry, picture),
+        resize=resize,
+        decoded_bytes=decoded_bytes(entry, source),
+        kept_bytes=decoded_bytes(entry, picture),
     )

@@ -28,7 +28,7 @@ _said: set[tuple[str, str]] = set()
 def find_shapes(
     meta: LeRobotDatasetMetadata, spec: SampleSpec, episodes: Iterable[int]
 ) -> dict[str, Shape]:
-    """Return (channels, height, width) of each camera's pictures.
+    """Return (channels, height, width) of each camera's pictures, before they are resized.
 
     They are looked up in the first of the episodes. What cannot be read there is taken as declared:
     whoever needs it will say what is wrong.
@@ -49,7 +49,8 @@ def find_shapes(
             except (DatasetError, OSError) as error:
                 logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
     for key, shape in shapes.items():
-        note_shape(meta, key, shape)
+        if key not in spec.resize:
+            note_shape(meta, key, shape)
     return shapes
 
 
@@ -70,7 +71,7 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
 
 def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     """Say that a camera's pictures are not of the declared size; once for each camera."""
-    _, height, width = image_shape(meta.features[key])
+    _, height, width = image_shape(meta.info.features[key])
     place = meta.meta_location.url, key
     if shape[1:] == (height, width) or place in _said:
         return
@@ -87,7 +88,7 @@ def _video_shape(
 ) -> Shape:
     file = files.get(meta.get_video_file_path(episode, key).as_posix())
     numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
-    return video_shape(file, int(numbers[0]), meta.features[key])
+    return video_shape(file, int(numbers[0]), meta.info.features[key])
 
 
 def _stored_shape(meta: LeRobotDatasetMetadata, episode: int, key: str) -> Shape:
@@ -96,7 +97,7 @@ def _stored_shape(meta: LeRobotDatasetMetadata, episode: int, key: str) -> Shape
         encoded = reader.read(episode).object_at(key, 0)
     finally:
         reader.close()
-    channels, _, _ = image_shape(meta.features[key])
+    channels, _, _ = image_shape(meta.info.features[key])
     where = f"{meta.location.url}: {key}, episode {episode}, frame 0"
     _, height, width = read_picture(encoded, where=where, channels=channels).shape
     return channels, height, width

@@ -25,6 +25,7 @@ from robostream.decode.picture.conversion import one_thread
 from robostream.decode.picture.layout import PictureLayout, kept_layout, layout_of
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
+from robostream.decode.picture.scale import FrameScaler, Size, scale_picture
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles
 
@@ -36,12 +37,14 @@ __all__ = [
     "DecodeStatistics",
     "FrameEngine",
     "FrameIndex",
+    "FrameScaler",
     "Meter",
     "MeteredSource",
     "PictureLayout",
     "FileRun",
     "PyavBackend",
     "Renderer",
+    "Size",
     "SlotMemory",
     "TorchcodecBackend",
     "VideoFile",
@@ -52,5 +55,6 @@ __all__ = [
     "load_ffmpeg",
     "one_thread",
     "plan_runs",
+    "scale_picture",
     "summarise",
 ]

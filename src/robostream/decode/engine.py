@@ -21,6 +21,7 @@ from robostream.decode.metering import Meter, MeteredSource
 from robostream.decode.picture.layout import layout_of
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
+from robostream.decode.picture.scale import FrameScaler, Size
 from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.statistics import DecodeStatistics
@@ -55,6 +56,7 @@ class FrameEngine:
         self.files = VideoFiles(open_source, max_files=max_files, index_folder=index_folder)
         self._backend = backend or PyavBackend()
         self._renderer = Renderer(load_ffmpeg())
+        self._scaler = FrameScaler(self._renderer)
         self._recent = RecentFrames(store_bytes)
         self._order = ReadingOrder()
         self._meter = Meter()
@@ -87,6 +89,7 @@ class FrameEngine:
         out: npt.NDArray[Any],
         *,
         within: tuple[int, int] | None = None,
+        resize: bool = False,
     ) -> None:
         """Write frames of one file, in the order given; they may repeat.
 
@@ -96,6 +99,7 @@ class FrameEngine:
             out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
                 uint16 codes. Each picture must be contiguous.
             within: Frames [first, stop) anybody may want, an episode's say; the whole file if None.
+            resize: Scale pictures to the size of `out`, which must be the same in every call.
         """
         numbers: list[int] = np.asarray(frames, np.int64).tolist()
         held = self.files.get(file)
@@ -106,7 +110,9 @@ class FrameEngine:
         try:
             missing = self._draw_kept(held, rows, out)
             if missing:
-                self._decode(held, missing, out, within or (0, held.index.num_frames))
+                self._decode(
+                    held, missing, out, within or (0, held.index.num_frames), resize=resize
+                )
             for row, number in enumerate(numbers):
                 if rows[number] != row:
                     out[row] = out[rows[number]]
@@ -133,7 +139,13 @@ class FrameEngine:
         return missing
 
     def _decode(
-        self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any], within: tuple[int, int]
+        self,
+        held: VideoFile,
+        rows: dict[int, int],
+        out: npt.NDArray[Any],
+        within: tuple[int, int],
+        *,
+        resize: bool,
     ) -> None:
         """Decode missing frames with what is worth decoding beside them; keep all of it."""
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
@@ -141,12 +153,17 @@ class FrameEngine:
         source = MeteredSource(held.source, self._meter)
         file_runs = [FileRun(source, held.index, run) for run in plan_runs(held.index, chosen)]
         left, kept = dict(rows), []
+        size = (out.shape[2], out.shape[3]) if resize else None
         try:
             for _, number, picture in self._backend.decode(file_runs):
                 self._meter.images_decoded += 1
+                is_new = number >= 0 and (held.name, number) not in self._recent
+                if number not in left and not (is_new and self._recent.budget_bytes):
+                    continue
+                picture = self._scale(held, picture, size)
                 if number in left:
                     self._draw(held, picture, out[left.pop(number)])
-                if number >= 0 and (held.name, number) not in self._recent:
+                if is_new:
                     kept.append(number)
                     self._keep(held, number, picture)
             _check_complete(held, left)
@@ -158,6 +175,12 @@ class FrameEngine:
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
             self._meter.decode_s += time.perf_counter() - began - elsewhere
+
+    def _scale(self, held: VideoFile, picture: av.VideoFrame, size: Size | None) -> av.VideoFrame:
+        began = time.perf_counter()
+        scaled = self._scaler.scale(picture, size, file=held.name)
+        self._meter.convert_s += time.perf_counter() - began
+        return scaled
 
     def _draw(self, held: VideoFile, picture: av.VideoFrame, out: npt.NDArray[Any]) -> None:
         began = time.perf_counter()

@@ -107,17 +107,20 @@ class MapReader:
         if camera.key not in self.spec.videos:
             stored = read_stored(self._layout, camera, rows, frames.tolist())
             _, channels, height, width = stored.shape
-            note_shape(self.meta, camera.key, (channels, height, width))
+            if camera.resize is None:
+                note_shape(self.meta, camera.key, (channels, height, width))
             return stored.reshape(camera.of_size((channels, height, width)).shape)
         span = self._span(rows.episode, camera.key)
-        camera = camera.of_size(span.shape)
+        if span.shape is not None:
+            camera = camera.of_size(span.shape)
         stack = np.empty(camera.stack, camera.dtype)
+        resize = camera.resize is not None
         numbers, within = span.numbers[frames], (int(span.numbers[0]), int(span.numbers[-1]) + 1)
         if camera.coding is None:
-            self.engine.read(span.file, numbers, stack, within=within)
+            self.engine.read(span.file, numbers, stack, within=within, resize=resize)
         else:
             codes = np.empty(camera.stack, np.uint16)
-            self.engine.read(span.file, numbers, codes, within=within)
+            self.engine.read(span.file, numbers, codes, within=within, resize=resize)
             finish_depth(self._layout, camera, codes, stack)
         return stack.reshape(camera.shape)
 
@@ -175,9 +178,11 @@ class MapReader:
             index = self.engine.index(file)
             tolerance_s = self.spec.tolerance_s
             numbers = picture_numbers(self.meta, index, episode, key, tolerance_s=tolerance_s)
-            held = self.engine.files.get(file)
-            shape = video_shape(held, int(numbers[0]), self.meta.features[key])
-            note_shape(self.meta, key, shape)
+            shape = None
+            if key not in self.spec.resize:
+                held = self.engine.files.get(file)
+                shape = video_shape(held, int(numbers[0]), self.meta.features[key])
+                note_shape(self.meta, key, shape)
             spans[episode, key] = _Span(file, numbers, shape)
         return spans[episode, key]
 
@@ -218,11 +223,14 @@ def _open_backend(name: str) -> Backend | None:
 
 
 class _Span(NamedTuple):
-    """The file of a camera's pictures of an episode, each frame's number in it, their shape."""
+    """The file of a camera's pictures of an episode, each frame's number in it, their own shape.
+
+    None if they are resized.
+    """
 
     file: str
     numbers: npt.NDArray[np.int64]
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int] | None
 
 
 @dataclass(slots=True)

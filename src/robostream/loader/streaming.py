@@ -18,6 +18,7 @@ from robostream.assemble import (
     EpisodeFilter,
     FrameSelection,
     ImageTransforms,
+    Resize,
     SampleLayout,
     make_spec,
     select_episodes,
@@ -25,11 +26,7 @@ from robostream.assemble import (
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.options import (
-    check_options,
-    choose_lanes,
-    warn_of_ignored,
-)
+from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.place import Place
 from robostream.loader.plain import PlainProgress, plain_progress
@@ -79,11 +76,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         video_decode_device: "cpu".
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
+        resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
         lanes: Into how many lanes the order is cut; world sizes that divide it read least.
         frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
-        frame_cache_dir: A folder on a fast disk that keeps the decoded pictures of the selection,
-            for all ranks of the machine and for later runs until it restarts.
+        frame_cache_dir: A folder on a fast disk that keeps all decoded pictures for all ranks.
         depth_output_unit: "mm" or "m".
         on_bad_episode: "raise", or "quarantine" to go on without it.
         token: Hub token.
@@ -125,6 +122,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         *,
         episode_filter: EpisodeFilter | None = None,
         camera_keys: Sequence[str] | None = None,
+        resize: Resize | None = None,
         lanes: int | None = None,
         decode_threads: int | None = None,
         frame_cache_bytes: int | str = "auto",
@@ -161,7 +159,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             return_uint8=return_uint8,
             depth_output_unit=depth_output_unit,
             image_transforms=image_transforms,
+            resize=resize,
         )
+        self.meta.resize_cameras(self._spec.resize)
         self.rank = discover_rank(rank, world_size)
         self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
@@ -169,10 +169,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
-        self._agreement = EpochAgreement()
+        self._agreement, self._place = EpochAgreement(), Place()
         self._read_by_loader = False
         self._bad_episodes = BadEpisodes(on_bad_episode)
-        self._place = Place()
 
     @property
     def root(self) -> Path | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import av
@@ -15,10 +15,12 @@ from robostream.assemble import size_mismatch
 from robostream.decode import (
     Backend,
     FileRun,
+    FrameScaler,
     Meter,
     MeteredSource,
     PictureLayout,
     Renderer,
+    Size,
     layout_of,
     load_ffmpeg,
     plan_runs,
@@ -39,16 +41,25 @@ class Projector:
         store: Where decoded pictures wait for their delivery.
         meter: What was done, and how long it took.
         max_decodings: How many decoders may wait in the middle of a GOP.
+        sizes: What each camera's pictures are scaled to; None for their own size.
     """
 
     def __init__(
-        self, backend: Backend, store: FrameStore, meter: Meter, *, max_decodings: int
+        self,
+        backend: Backend,
+        store: FrameStore,
+        meter: Meter,
+        *,
+        max_decodings: int,
+        sizes: Sequence[Size | None],
     ) -> None:
         self._backend = backend
         self._store = store
         self._meter = meter
         self._max_decodings = max_decodings
         self._renderer = Renderer(load_ffmpeg())
+        self._scaler = FrameScaler(self._renderer)
+        self._sizes = sizes
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
         # Pictures of the batch being built that are not kept: used up at once, or without a slot.
         self._loose: dict[tuple[Reel, int], av.VideoFrame] = {}
@@ -129,12 +140,20 @@ class Projector:
         if picture < 0 or reel.slots[picture] >= 0:
             return
         now = reel.now.get(picture, 0)
-        slot = None
         # What this batch uses up need not be copied.
-        if now < reel.left[picture] or self._store.keeps_used:
-            slot = self._put_away(reel, picture, frame)
+        is_kept = now < reel.left[picture] or self._store.keeps_used
+        if not (now or is_kept):
+            return
+        frame = self._scale(reel, frame)
+        slot = self._put_away(reel, picture, frame) if is_kept else None
         if now and slot is None:
             self._loose[reel, picture] = frame
+
+    def _scale(self, reel: Reel, frame: av.VideoFrame) -> av.VideoFrame:
+        began = time.perf_counter()
+        scaled = self._scaler.scale(frame, self._sizes[reel.camera], file=reel.file.name)
+        self._meter.convert_s += time.perf_counter() - began
+        return scaled
 
     def _put_away(self, reel: Reel, picture: int, frame: av.VideoFrame) -> int | None:
         began = time.perf_counter()

@@ -80,7 +80,11 @@ class Worker:
             index_folder=index_folder(meta),
         )
         self.projector = Projector(
-            PyavBackend(), self.store, self._meter, max_decodings=budgets.max_decodings
+            PyavBackend(),
+            self.store,
+            self._meter,
+            max_decodings=budgets.max_decodings,
+            sizes=[camera.resize for camera in layout.cameras],
         )
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]

@@ -7,4 +7,5 @@ conversion.py  colours through PyAV, the same with every version of it
 native.py      colours and copies through FFmpeg's own functions, which is quicker
 proof.py       whether these give the very same pictures
 render.py      Renderer: frames into batches, frames into kept bytes, kept bytes into batches
+scale.py       pictures at another size
 """

@@ -53,14 +53,14 @@ class Renderer:
         """
         _check_slot(layout, out, file)
         if layout.kind == "depth":
-            out[0] = _plane(frame.planes[0], np.uint16)[:, : layout.width]
+            out[0] = plane_rows(frame.planes[0], np.uint16)[:, : layout.width]
         elif layout.kind in PLANAR_8BIT:
             self._draw_420(frame, layout, out, file)
         elif frame.format.name == "gbrp":
             _write_planes(frame, out)
         else:
             (plane,) = self._reformat(frame, "rgb24", file).planes
-            rows = _plane(plane, np.uint8)[:, : 3 * layout.width]
+            rows = plane_rows(plane, np.uint8)[:, : 3 * layout.width]
             _write_colours(rows.reshape(layout.height, -1, 3).transpose(2, 0, 1), out)
 
     def pack(
@@ -74,7 +74,7 @@ class Renderer:
             at = 0
             for plane, (width, height) in zip(frame.planes, layout.plane_sizes, strict=True):
                 kept = slot.content[at : at + width * height].reshape(height, width)
-                kept[:] = _plane(plane, np.uint8)[:, :width]
+                kept[:] = plane_rows(plane, np.uint8)[:, :width]
                 at += width * height
         else:
             self.draw(frame, layout, _as_picture(slot.content, layout), file=file)
@@ -142,7 +142,7 @@ class _WideFrame:
         self.frame.colorspace = layout.colorspace
         self.frame.color_range = layout.color_range
         self._planes = [
-            _plane(plane, np.uint8)[:, :width]
+            plane_rows(plane, np.uint8)[:, :width]
             for plane, (width, _) in zip(self.frame.planes, layout.plane_sizes, strict=True)
         ]
 
@@ -150,7 +150,7 @@ class _WideFrame:
         """Copy a frame, or a kept one, to the left."""
         if isinstance(frame, av.VideoFrame):
             for mine, plane in zip(self._planes, frame.planes, strict=True):
-                mine[:] = _plane(plane, np.uint8)[:, : mine.shape[1]]
+                mine[:] = plane_rows(plane, np.uint8)[:, : mine.shape[1]]
             return
         at = 0
         for mine in self._planes:
@@ -167,7 +167,7 @@ def _open_reader(layout: PictureLayout, ffmpeg: Ffmpeg | None) -> PlaneReader | 
     return PlaneReader(ffmpeg, layout.kind, size, colours)
 
 
-def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[Any]:
+def plane_rows(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[Any]:
     """Return a plane's rows as an array that shares its memory, padding included."""
     rows: npt.NDArray[Any] = np.frombuffer(memoryview(plane), dtype).reshape(plane.height, -1)
     return rows
@@ -185,7 +185,7 @@ def _write_planes(frame: av.VideoFrame, out: Picture) -> None:
     green, blue, red = frame.planes
     width = out.shape[2]
     for plane, channel in ((red, out[0]), (green, out[1]), (blue, out[2])):
-        _write_colours(_plane(plane, np.uint8)[:, :width], channel)
+        _write_colours(plane_rows(plane, np.uint8)[:, :width], channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:
