@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
 from robostream.bench.table import format_table
-from robostream.decode import FrameScaler, Renderer, layout_of, load_ffmpeg
+from robostream.decode import DecodedPicture, FrameReader, PictureScaler, Renderer, load_ffmpeg
 from robostream.decode.picture.conversion import convert
 from robostream.decode.picture.scale import FILTER
 from robostream.tools import SynthSpec
@@ -50,16 +50,16 @@ def main() -> None:
 
 def compare(width: int, height: int) -> list[list[object]]:
     """Return a row for each filter, and one for torch itself."""
-    frames = video_frames(width, height)
-    full = [draw(frame) for frame in frames]
+    decoded = decoded_pictures(width, height)
+    full = [draw(picture) for picture in decoded]
     wanted = {mode: [by_torch(picture, mode) for picture in full] for mode in MODES}
-    scalers = {name: FrameScaler(RENDERER, flags) for name, flags in FILTERS.items()}
+    scalers = {name: PictureScaler(RENDERER, flags) for name, flags in FILTERS.items()}
     ways: dict[str, Callable[[int], Picture]] = {
-        name: lambda n, scaler=scaler: draw(scaler.scale(frames[n], TARGET, file=""))
+        name: lambda n, scaler=scaler: draw(scaler.scale(decoded[n], TARGET, file=""))
         for name, scaler in scalers.items()
     }
     for mode in MODES:
-        ways[f"torch {mode}"] = lambda n, mode=mode: by_torch(draw(frames[n]), mode)
+        ways[f"torch {mode}"] = lambda n, mode=mode: by_torch(draw(decoded[n]), mode)
     times = timed(ways)
     return [
         [
@@ -84,26 +84,23 @@ def timed(ways: dict[str, Callable[[int], Picture]]) -> dict[str, float]:
     return {name: min(found) for name, found in tries.items()}
 
 
-def video_frames(width: int, height: int) -> list[av.VideoFrame]:
+def decoded_pictures(width: int, height: int) -> list[DecodedPicture]:
     spec = SynthSpec(
         episodes=1, min_frames=PICTURES, max_frames=PICTURES, width=width, height=height
     )
     frames = list(frames_of(spec, script_of(spec, 0)))
     key = next(key for key in frames[0] if key.startswith(image_key("")))
-    reformatter = VideoReformatter()
-    return [
-        convert(reformatter, av.VideoFrame.from_ndarray(frame[key], format="rgb24"), "yuv420p")
-        for frame in frames
-    ]
+    reformatter, reader = VideoReformatter(), FrameReader()
+    colours = (av.VideoFrame.from_ndarray(frame[key], format="rgb24") for frame in frames)
+    return [reader.read(convert(reformatter, c, "yuv420p"), file="") for c in colours]
 
 
 RENDERER = Renderer(load_ffmpeg())
 
 
-def draw(frame: av.VideoFrame) -> Picture:
-    layout = layout_of(frame)
-    out = np.empty(layout.shape, np.uint8)
-    RENDERER.draw(frame, layout, out, file="")
+def draw(picture: DecodedPicture) -> Picture:
+    out = np.empty(picture.layout.shape, np.uint8)
+    RENDERER.draw(picture, out, file="")
     return out
 
 

@@ -16,7 +16,7 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from robostream import LeRobotDataset
-from robostream.decode import scale_picture
+from robostream.decode import scale_values
 from robostream.errors import SelectionError
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
@@ -172,7 +172,7 @@ def test_pictures_in_parquet(size: tuple[int, int]) -> None:
         assert_equals_map_style(batch, small)
     for index in range(0, len(own), 9):
         levels = (own[index][TOP] * 255).round().to(torch.uint8).numpy()
-        wanted = torch.from_numpy(scale_picture(levels, size)).float() / 255
+        wanted = torch.from_numpy(scale_values(levels, size)).float() / 255
 
         assert torch.equal(small[index][TOP], wanted)
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
-from robostream.decode import Size, scale_picture
+from robostream.decode import Size, scale_values
 from robostream.errors import DataFileError
 
 Pixels = npt.NDArray[Any]
@@ -51,7 +51,7 @@ def decode_picture(
     """
     pixels = read_picture(encoded, where=where, channels=channels)
     if size is not None:
-        pixels = scale_picture(pixels, size)
+        pixels = scale_values(pixels, size)
     if pixels.dtype != np.uint8:
         return pixels.astype(np.float32)
     # float32 division, as LeRobot's reader does it: multiplying by 1/255 differs in the last bit.

@@ -64,8 +64,9 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     if (config.width, config.height) != (width, height):
         width, height = config.width, config.height
         run = plan_runs(file.index, [number])[0]
-        for _, _, frame in PyavBackend().decode([FileRun(file.source, file.index, run)]):
-            width, height = frame.width, frame.height
+        for _, _, picture in PyavBackend().decode([FileRun(file.source, file.index, run)]):
+            if picture is not None:
+                width, height = picture.layout.width, picture.layout.height
     return 1 if is_depth(entry) else 3, height, width
 
 

@@ -22,25 +22,30 @@ from robostream.decode.index.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
 from robostream.decode.picture.arena import Arena, SlotMemory
 from robostream.decode.picture.conversion import one_thread
-from robostream.decode.picture.layout import PictureLayout, kept_layout, layout_of
+from robostream.decode.picture.decoded import CPU, DecodedPicture
+from robostream.decode.picture.from_pyav import FrameReader
+from robostream.decode.picture.layout import PictureLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import FrameScaler, Size, scale_picture
+from robostream.decode.picture.scale import PictureScaler, Size, scale_values
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles
 
 __all__ = [
     "COUNTERS",
+    "CPU",
     "Arena",
     "Backend",
     "CodecConfig",
     "DecodeStatistics",
+    "DecodedPicture",
     "FrameEngine",
     "FrameIndex",
-    "FrameScaler",
+    "FrameReader",
     "Meter",
     "MeteredSource",
     "PictureLayout",
+    "PictureScaler",
     "FileRun",
     "PyavBackend",
     "Renderer",
@@ -51,10 +56,9 @@ __all__ = [
     "VideoFiles",
     "build_index",
     "kept_layout",
-    "layout_of",
     "load_ffmpeg",
     "one_thread",
     "plan_runs",
-    "scale_picture",
+    "scale_values",
     "summarise",
 ]

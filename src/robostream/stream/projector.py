@@ -8,20 +8,19 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import av
 import numpy.typing as npt
 
 from robostream.assemble import size_mismatch
 from robostream.decode import (
     Backend,
+    DecodedPicture,
     FileRun,
-    FrameScaler,
     Meter,
     MeteredSource,
     PictureLayout,
+    PictureScaler,
     Renderer,
     Size,
-    layout_of,
     load_ffmpeg,
     plan_runs,
 )
@@ -58,11 +57,11 @@ class Projector:
         self._meter = meter
         self._max_decodings = max_decodings
         self._renderer = Renderer(load_ffmpeg())
-        self._scaler = FrameScaler(self._renderer)
+        self._scaler = PictureScaler(self._renderer)
         self._sizes = sizes
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
         # Pictures of the batch being built that are not kept: used up at once, or without a slot.
-        self._loose: dict[tuple[Reel, int], av.VideoFrame] = {}
+        self._loose: dict[tuple[Reel, int], DecodedPicture] = {}
 
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
         """Decode pictures (ascending, each reel once); keep what is delivered later."""
@@ -78,8 +77,8 @@ class Projector:
                 runs = plan_runs(reel.file.index, reel.numbers[pictures])
                 file_runs += [FileRun(source, reel.file.index, run) for run in runs]
                 owners += [reel] * len(runs)
-            for place, number, picture in self._backend.decode(file_runs):
-                self._keep(owners[place], number, picture)
+            for place, number, decoded in self._backend.decode(file_runs):
+                self._keep(owners[place], number, decoded)
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
             self._meter.decode_s += time.perf_counter() - began - elsewhere
@@ -125,46 +124,45 @@ class Projector:
         self._meter.store_hits += len(slots)
 
     def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
-        frame = self._loose.get((reel, picture))
-        if frame is None:
+        loose = self._loose.get((reel, picture))
+        if loose is None:
             raise VideoFileError(
                 f"{reel.file.source.name}: the decoder gave no picture for frame "
                 f"{int(reel.numbers[picture])}. The file is damaged; download or copy it again."
             )
-        _check_size(reel, layout_of(frame), out)
-        self._renderer.draw(frame, layout_of(frame), out, file=reel.file.name)
+        _check_size(reel, loose.layout, out)
+        self._renderer.draw(loose, out, file=reel.file.name)
 
-    def _keep(self, reel: Reel, number: int, frame: av.VideoFrame) -> None:
+    def _keep(self, reel: Reel, number: int, decoded: DecodedPicture | None) -> None:
         self._meter.images_decoded += 1
         picture = reel.picture_of(number)
-        if picture < 0 or reel.slots[picture] >= 0:
+        if decoded is None or picture < 0 or reel.slots[picture] >= 0:
             return
         now = reel.now.get(picture, 0)
         # What this batch uses up need not be copied.
         is_kept = now < reel.left[picture] or self._store.keeps_used
         if not (now or is_kept):
             return
-        frame = self._scale(reel, frame)
-        slot = self._put_away(reel, picture, frame) if is_kept else None
+        decoded = self._scale(reel, decoded)
+        slot = self._put_away(reel, picture, decoded) if is_kept else None
         if now and slot is None:
-            self._loose[reel, picture] = frame
+            self._loose[reel, picture] = decoded
 
-    def _scale(self, reel: Reel, frame: av.VideoFrame) -> av.VideoFrame:
+    def _scale(self, reel: Reel, decoded: DecodedPicture) -> DecodedPicture:
         began = time.perf_counter()
-        scaled = self._scaler.scale(frame, self._sizes[reel.camera], file=reel.file.name)
+        scaled = self._scaler.scale(decoded, self._sizes[reel.camera], file=reel.file.name)
         self._meter.convert_s += time.perf_counter() - began
         return scaled
 
-    def _put_away(self, reel: Reel, picture: int, frame: av.VideoFrame) -> int | None:
+    def _put_away(self, reel: Reel, picture: int, decoded: DecodedPicture) -> int | None:
         began = time.perf_counter()
-        layout = layout_of(frame)
+        layout = decoded.layout
         if reel.layout is None:
             reel.layout = layout
         # A picture of another size than the first is not kept: the slots are cut for the first.
         slot = self._store.take(reel, picture, layout) if layout is reel.layout else None
         if slot is not None:
-            memory = self._store.memory(slot)
-            self._renderer.pack(frame, layout, memory, file=reel.file.name)
+            self._renderer.pack(decoded, self._store.memory(slot))
             self._store.publish(slot, layout)
             reel.slots[picture] = slot
         self._meter.copy_s += time.perf_counter() - began
@@ -203,8 +201,8 @@ class Projector:
     def _run_to(self, reel: Reel, picture: int) -> bool:
         """Decode up to a picture; return whether it came before the decoder's work was done."""
         assert reel.decoding is not None
-        for _, number, frame in reel.decoding:
-            self._keep(reel, number, frame)
+        for _, number, decoded in reel.decoding:
+            self._keep(reel, number, decoded)
             reached = reel.picture_of(number)
             if reached >= 0:
                 reel.decoding_at = reached + 1

@@ -3,7 +3,9 @@
 
 layout.py      how a kept frame lies in its bytes
 arena.py       memory of a fixed size, handed out in slots
+decoded.py     a decoded picture: its layout, its planes, and where they lie
 conversion.py  colours through PyAV, the same with every version of it
+from_pyav.py   PyAV's frames as decoded pictures
 native.py      colours and copies through FFmpeg's own functions, which is quicker
 proof.py       whether these give the very same pictures
 render.py      Renderer: frames into batches, frames into kept bytes, kept bytes into batches
