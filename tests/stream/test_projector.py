@@ -34,6 +34,7 @@ class Stage:
             self.meter,
             max_decodings=how["max_decodings"],
             sizes=[None],
+            parcels=[None],
         )
         files = [open_file(clip) for clip in clips]
         self.reels = [

@@ -35,7 +35,7 @@ from robostream.assemble.selection import (
     FrameSelection,
     select_episodes,
 )
-from robostream.assemble.sizes import find_shapes, note_shape, video_shape
+from robostream.assemble.sizes import find_parcels, find_shapes, note_shape, video_shape
 from robostream.assemble.spec import (
     ImageTransforms,
     Resize,
@@ -64,6 +64,7 @@ __all__ = [
     "check_transforms",
     "draw_stored",
     "fill_row",
+    "find_parcels",
     "find_shapes",
     "finish_depth",
     "index_folder",

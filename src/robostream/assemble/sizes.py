@@ -9,10 +9,19 @@ from itertools import islice
 from typing import Any
 
 from robostream.assemble.episode import index_folder, picture_numbers
+from robostream.assemble.layout import SampleLayout
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
 from robostream.assemble.spec import SampleSpec
-from robostream.decode import FileRun, PyavBackend, VideoFile, VideoFiles, plan_runs
+from robostream.decode import (
+    PLANAR_8BIT,
+    FileRun,
+    PictureLayout,
+    PyavBackend,
+    VideoFile,
+    VideoFiles,
+    plan_runs,
+)
 from robostream.errors import DatasetError
 from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
@@ -33,9 +42,7 @@ def find_shapes(
     They are looked up in the first of the episodes. What cannot be read there is taken as declared:
     whoever needs it will say what is wrong.
     """
-    files = VideoFiles(
-        lambda file: open_source(meta.location, file), max_files=1, index_folder=index_folder(meta)
-    )
+    files = _open_files(meta)
     first = [int(episode) for episode in islice(episodes, _TRIES)]
     shapes: dict[str, Shape] = {}
     for key in spec.cameras:
@@ -54,6 +61,27 @@ def find_shapes(
     return shapes
 
 
+def find_parcels(
+    meta: LeRobotDatasetMetadata, layout: SampleLayout, episodes: Iterable[int]
+) -> list[str]:
+    """Return the cameras whose pictures can travel as 8-bit 4:2:0: no others, nor transformed ones.
+
+    The first picture that can be read decides.
+    """
+    files = _open_files(meta)
+    first = [int(episode) for episode in islice(episodes, _TRIES)]
+    found = []
+    for camera in layout.cameras:
+        is_even = camera.stack[2] % 2 == 0
+        if camera.key in layout.spec.videos and is_even and not camera.is_transformed:
+            kinds = (
+                _video_kind(meta, layout.spec, files, episode, camera.key) for episode in first
+            )
+            if next(filter(None, kinds), None) in PLANAR_8BIT:
+                found.append(camera.key)
+    return found
+
+
 def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     """Return (channels, height, width) of a frame of a video file.
 
@@ -63,10 +91,9 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     config = file.index.config_of(number)
     if (config.width, config.height) != (width, height):
         width, height = config.width, config.height
-        run = plan_runs(file.index, [number])[0]
-        for _, _, picture in PyavBackend().decode([FileRun(file.source, file.index, run)]):
-            if picture is not None:
-                width, height = picture.layout.width, picture.layout.height
+        layout = _decoded_layout(file, number)
+        if layout is not None:
+            width, height = layout.width, layout.height
     return 1 if is_depth(entry) else 3, height, width
 
 
@@ -82,6 +109,33 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
         "of %dx%d. They are delivered in their own size; correct the shape in info.json.",
         *(*place, width, height, shape[2], shape[1]),
     )
+
+
+def _open_files(meta: LeRobotDatasetMetadata) -> VideoFiles:
+    return VideoFiles(
+        lambda file: open_source(meta.location, file), max_files=1, index_folder=index_folder(meta)
+    )
+
+
+def _decoded_layout(file: VideoFile, number: int) -> PictureLayout | None:
+    run = plan_runs(file.index, [number])[0]
+    decoded = PyavBackend().decode([FileRun(file.source, file.index, run)])
+    layouts = [picture.layout for _, _, picture in decoded if picture is not None]
+    return layouts[-1] if layouts else None
+
+
+def _video_kind(
+    meta: LeRobotDatasetMetadata, spec: SampleSpec, files: VideoFiles, episode: int, key: str
+) -> str | None:
+    """Return how the first picture of an episode is kept; None if it cannot be read."""
+    try:
+        file = files.get(meta.get_video_file_path(episode, key).as_posix())
+        numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
+        layout = _decoded_layout(file, int(numbers[0]))
+    except (DatasetError, OSError) as error:
+        logger.info("the format of %s is not found in episode %d: %s", key, episode, error)
+        return None
+    return None if layout is None else layout.kind
 
 
 def _video_shape(

@@ -24,8 +24,16 @@ from robostream.decode.picture.arena import Arena, SlotMemory
 from robostream.decode.picture.conversion import one_thread
 from robostream.decode.picture.decoded import CPU, DecodedPicture
 from robostream.decode.picture.from_pyav import FrameReader
-from robostream.decode.picture.layout import PictureLayout, kept_layout
+from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
+from robostream.decode.picture.parcel import (
+    NUM_LABELS,
+    drawing_of,
+    label_of,
+    open_parcels,
+    parcel_bytes,
+    write_label,
+)
 from robostream.decode.picture.render import Renderer
 from robostream.decode.picture.scale import PictureScaler, Size, scale_values
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
@@ -34,6 +42,8 @@ from robostream.decode.video_files import VideoFile, VideoFiles
 __all__ = [
     "COUNTERS",
     "CPU",
+    "NUM_LABELS",
+    "PLANAR_8BIT",
     "Arena",
     "Backend",
     "CodecConfig",
@@ -55,10 +65,15 @@ __all__ = [
     "VideoFile",
     "VideoFiles",
     "build_index",
+    "drawing_of",
     "kept_layout",
+    "label_of",
     "load_ffmpeg",
     "one_thread",
+    "open_parcels",
+    "parcel_bytes",
     "plan_runs",
     "scale_values",
     "summarise",
+    "write_label",
 ]

@@ -21,8 +21,11 @@ from robostream.decode import (
     PictureScaler,
     Renderer,
     Size,
+    SlotMemory,
+    label_of,
     load_ffmpeg,
     plan_runs,
+    write_label,
 )
 from robostream.errors import VideoFileError
 from robostream.stream.frame_store import FrameStore
@@ -41,6 +44,7 @@ class Projector:
         meter: What was done, and how long it took.
         max_decodings: How many decoders may wait in the middle of a GOP.
         sizes: What each camera's pictures are scaled to; None for their own size.
+        parcels: The size of each camera's pictures that are delivered as parcels; None for RGB.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Projector:
         *,
         max_decodings: int,
         sizes: Sequence[Size | None],
+        parcels: Sequence[Size | None],
     ) -> None:
         self._backend = backend
         self._store = store
@@ -59,6 +64,7 @@ class Projector:
         self._renderer = Renderer(load_ffmpeg())
         self._scaler = PictureScaler(self._renderer)
         self._sizes = sizes
+        self._parcels = parcels
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
         # Pictures of the batch being built that are not kept: used up at once, or without a slot.
         self._loose: dict[tuple[Reel, int], DecodedPicture] = {}
@@ -117,10 +123,16 @@ class Projector:
         self._stop(reel)
 
     def _draw_kept(self, reel: Reel, slots: list[int], out: npt.NDArray[Any]) -> None:
-        assert reel.layout is not None
-        _check_size(reel, reel.layout, out)
+        layout = reel.layout
+        assert layout is not None
         memory = list(map(self._store.memory, slots))
-        self._renderer.draw_packed(memory, reel.layout, out, file=reel.file.name)
+        if self._check_size(reel, layout, out):
+            self._renderer.draw_packed(memory, layout, out, file=reel.file.name)
+        else:
+            label = label_of(layout, file=reel.file.name)
+            for slot, parcel in zip(memory, out, strict=True):
+                parcel[: layout.nbytes] = slot.content
+                write_label(parcel, label)
         self._meter.store_hits += len(slots)
 
     def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
@@ -130,8 +142,23 @@ class Projector:
                 f"{reel.file.source.name}: the decoder gave no picture for frame "
                 f"{int(reel.numbers[picture])}. The file is damaged; download or copy it again."
             )
-        _check_size(reel, loose.layout, out)
-        self._renderer.draw(loose, out, file=reel.file.name)
+        if self._check_size(reel, loose.layout, out):
+            self._renderer.draw(loose, out, file=reel.file.name)
+        else:
+            label = label_of(loose.layout, file=reel.file.name)
+            self._renderer.pack(loose, SlotMemory(out[: loose.layout.nbytes], out.ctypes.data))
+            write_label(out, label)
+
+    def _check_size(self, reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> bool:
+        """Return whether a picture is drawn, and not put in a parcel; raise if it does not fit."""
+        parcel = self._parcels[reel.camera]
+        height, width = parcel or out.shape[-2:]
+        if layout.shape[1:] != (height, width):
+            raise VideoFileError(
+                f"{reel.file.source.name}: episode {reel.episode}: "
+                + size_mismatch((layout.width, layout.height), (width, height))
+            )
+        return parcel is None
 
     def _keep(self, reel: Reel, number: int, decoded: DecodedPicture | None) -> None:
         self._meter.images_decoded += 1
@@ -216,11 +243,3 @@ class Projector:
         decoding, reel.decoding = reel.decoding, None
         if decoding is not None:
             decoding.close()  # type: ignore[attr-defined]  # a generator gives its decoder back
-
-
-def _check_size(reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> None:
-    if layout.shape[1:] != out.shape[-2:]:
-        found, others = (layout.width, layout.height), (out.shape[-1], out.shape[-2])
-        raise VideoFileError(
-            f"{reel.file.source.name}: episode {reel.episode}: {size_mismatch(found, others)}"
-        )

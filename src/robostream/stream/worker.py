@@ -85,6 +85,7 @@ class Worker:
             self._meter,
             max_decodings=budgets.max_decodings,
             sizes=[camera.resize for camera in layout.cameras],
+            parcels=[camera.parcel_size for camera in layout.cameras],
         )
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]

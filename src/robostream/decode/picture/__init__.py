@@ -10,4 +10,5 @@ native.py      colours and copies through FFmpeg's own functions, which is quick
 proof.py       whether these give the very same pictures
 render.py      Renderer: frames into batches, frames into kept bytes, kept bytes into batches
 scale.py       pictures at another size
+parcel.py      4:2:0 pictures that travel as they are, and how to draw them elsewhere
 """
