@@ -74,6 +74,9 @@ PREFETCH_REQUESTS = 4
 CACHE_BLOCK_BYTES = 64 * 1024
 CACHE_SHARE_OF_DISK = 0.5
 
+# The most pixels a side of a resized picture may have: more is a mistake.
+MAX_PICTURE_PX = 8192
+
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
 VIDEO_PIX_FMT = "yuv420p"

@@ -83,7 +83,12 @@ class Worker:
             index_folder=dataset.index_folder,
         )
         self.projector = Projector(
-            PyavBackend(), self.store, self._meter, max_decodings=budgets.max_decodings
+            PyavBackend(),
+            self.store,
+            self._meter,
+            max_decodings=budgets.max_decodings,
+            sizes=[camera.resize for camera in layout.cameras],
+            parcels=[camera.parcel_size for camera in layout.cameras],
         )
         # What is fetched ahead needs a place to be brought to.
         self.fetches_ahead = dataset.files.is_far and dataset.files.cache is not None
