@@ -44,7 +44,7 @@ submit() { # NAME AFTER WORKERS [arguments of sbatch] SCRIPT [its arguments]: pr
   job=$(sbatch --parsable --job-name="$name" --output="$folder/$name.log" \
     --nodes=1 --ntasks=1 --cpus-per-task=$((workers + 4)) --time="${TIME:-01:00:00}" \
     ${after:+"--dependency=afterany$after"} ${ACCOUNT:+"--account=$ACCOUNT"} \
-    ${PARTITION:+"--partition=$PARTITION"} ${QOS:+"--qos=$QOS"} "$@")
+    ${PARTITION:+"--partition=$PARTITION"} ${QOS:+"--qos=$QOS"} "$@") || return
   echo "${job%%;*}" # behind it may be the name of a federation's cluster
 }
 

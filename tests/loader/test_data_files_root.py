@@ -29,7 +29,7 @@ def test_metadata_from_one_place_and_files_from_another(tmp_path: Path, workers:
         loader.close()
 
     assert stats["requests"] > 0
-    assert stats["bytes_fetched"] >= stats["bytes_needed"] > 0
+    assert stats["bytes_read"] >= stats["bytes_fetched"] > 0
     assert stats["retries"] == stats["stalls"] == stats["throttled_s"] == 0
 
 
@@ -37,5 +37,5 @@ def test_files_that_are_not_those_of_the_metadata(tmp_path: Path) -> None:
     """Another dataset's files are an error with the file's name."""
     stream = open_stream(AV1, data_files_root=FIXTURES / "images")
 
-    with pytest.raises(DatasetError, match=r"images/data/chunk-000/file-000\.parquet"):
+    with pytest.raises(DatasetError, match=r"images/.*/chunk-000/file-000"):
         list(open_loader(stream, 8))

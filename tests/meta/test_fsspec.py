@@ -13,7 +13,7 @@ from fsspec.registry import _registry
 from robostream.bench.network import serve_files
 from robostream.errors import MetadataError, MissingExtraError
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.storage import read_whole
+from robostream.storage import Door
 from tests.fixture_datasets import FIXTURES
 from tests.servers.s3 import S3Endpoint
 
@@ -31,7 +31,7 @@ def assert_is_fixture(meta: LeRobotDatasetMetadata) -> None:
     assert meta.fingerprint == local.fingerprint
     assert meta.tasks.index == local.tasks.index
     assert meta.episodes[1] == local.episodes[1]
-    assert read_whole(meta.location, DATA, most_bytes=10**9) == (FIXTURE / DATA).read_bytes()
+    assert Door(meta.location).read_whole(DATA, most_bytes=10**9) == (FIXTURE / DATA).read_bytes()
 
 
 @pytest.fixture
@@ -112,6 +112,7 @@ def test_a_filesystem_that_is_not_installed(
 ) -> None:
     """The message names the package and a command that brings it."""
     monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.session", None)
     monkeypatch.delitem(_registry, url.split(":")[0], raising=False)
 
     with pytest.raises(MissingExtraError, match=f"{url} needs the package '{package}'.*{cure}$"):

@@ -15,7 +15,7 @@ from tests.remote.stages import needs_retries
 from tests.servers.hub import Hub
 from tests.servers.s3 import S3Endpoint
 
-VIDEO = "videos/observation.images.top/chunk-000/file-000.mp4"
+VIDEO = "videos/observation.images.front/chunk-000/file-000.mp4"
 # Where the access to each place comes from, in words of the message.
 CURES = {"hub": "token", "bucket": "token", "s3": "AWS_", "http": "storage_options"}
 

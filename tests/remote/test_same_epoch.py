@@ -33,14 +33,15 @@ def test_a_tenth_of_all_requests_may_fail(
 ) -> None:
     """Nothing is lost, nothing repeated, no byte is another; the failures are counted."""
     found = served(place)
-    with start_proxy(found.url, Script(mixed_faults(0.1), seed=7)) as proxy:
+    # A little more for reads, because fewer kinds of faults concern other requests.
+    with start_proxy(found.url, Script(mixed_faults(0.2), seed=7)) as proxy:
         shaky = found.behind(proxy.url)
         report = stream_epochs(tmp_path / "home", shaky.stream, shaky.environment)
         counts = proxy.counts()
 
     assert report.error == "", report.words
     assert report.epochs[0] == local.epochs[0]
-    assert sum(counts["faults"].values()) >= 0.05 * counts["requests"] > 0
+    assert sum(counts["faults"].values()) >= 0.1 * counts["requests"] > 0
     assert report.stats["retries"] > 0
 
 

@@ -204,6 +204,21 @@ def test_an_etag_changes_from_a_moment_on(proxy: Proxy) -> None:
     assert fetch(proxy.url)[1]["ETag"] == seen[0]
 
 
+def test_faults_meet_only_requests_they_can_spoil(proxy: Proxy) -> None:
+    """A HEAD has no body to cut, a whole file no range to get wrong; they use up no turn."""
+    address = urlsplit(proxy.url)
+    for kind, method, headers in [("truncate", "HEAD", {}), ("short", "GET", {})]:
+        play(proxy, kind=kind, times=1)
+        connection = http.client.HTTPConnection(str(address.hostname), address.port)
+        connection.request(method, "/file.bin", headers=headers)
+        assert connection.getresponse().status == 200
+        connection.close()
+        with contextlib.suppress(http.client.IncompleteRead):
+            fetch(proxy.url, **RANGE)
+
+    assert proxy.counts()["faults"] == {"truncate": 1, "short": 1}
+
+
 def test_faults_meet_paths(proxy: Proxy) -> None:
     """Only requests whose path fits suffer."""
     play(proxy, kind="status", path=r"\.mp4$")
@@ -258,7 +273,7 @@ def test_chance_follows_from_the_seed_alone(server: str) -> None:
 def test_shares_are_of_all_requests() -> None:
     """A mix of 10 % hits 10 %, each kind equally often; a request asked again draws again."""
     director = Director(Script(mixed_faults(0.1), seed=3))
-    drawn = [director.choose(f"GET /{n % 1000}", f"/{n % 1000}")[0] for n in range(20_000)]
+    drawn = [director.choose("GET", f"/{n % 1000}", "bytes=0-9")[0] for n in range(20_000)]
     hit = [fault for fault in drawn if fault is not None]
 
     assert 0.09 < len(hit) / len(drawn) < 0.11

@@ -22,7 +22,7 @@ NODES = ("n1", "n2")
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "shellcheck")
 _SETUP = Path(__file__).parents[2] / "scripts" / "setup_slurm"
 _START_TIMEOUT_S = 30
-_JOB_TIMEOUT_S = 180
+_JOB_TIMEOUT_S = 500
 _ENDED = {
     "BOOT_FAIL",
     "CANCELLED",

@@ -11,6 +11,11 @@ import shutil
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
+_PATHS = {
+    "benchmark": Path("benchmarks/streaming/benchmark_streaming.py"),
+    "summary": Path("benchmarks/streaming/summarize_results.py"),
+    "training": Path("examples/scaling/train_streaming_multinode.py"),
+}
 
 # Notes its arguments and ends as ENDS says, one word for each start of the job: a number is an exit
 # code, "wait" waits for a signal and then ends with 75 as the training program does.
@@ -57,17 +62,10 @@ sys.exit(bool(failed))
 
 
 def make_repository(folder: Path, **programs: str) -> Path:
-    """Return a folder with the batch scripts and, by its path's last name, each given program."""
+    """Return a folder with the batch scripts and these programs where the scripts look for them."""
     shutil.copytree(REPO / "slurm", folder / "slurm")
     for name, text in programs.items():
         path = folder / _PATHS[name]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return folder
-
-
-_PATHS = {
-    "benchmark": Path("benchmarks/streaming/benchmark_streaming.py"),
-    "summary": Path("benchmarks/streaming/summarize_results.py"),
-    "training": Path("examples/scaling/train_streaming_multinode.py"),
-}

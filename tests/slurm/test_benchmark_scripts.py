@@ -93,7 +93,20 @@ def test_the_matrix_reports_what_failed_was_killed_or_never_began(
     ]
 
 
-def test_the_matrix_asks_for_what_it_needs_before_any_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_a_job_that_slurm_does_not_take_ends_the_matrix(
+    slurm: Cluster, tmp_path: Path, shell: str
+) -> None:
+    """What sbatch says is seen, and no report is promised. Shells differ on such failures."""
+    script = make_repository(tmp_path / "here") / "slurm" / "run_streaming_matrix.sh"
+    with pytest.raises(RuntimeError, match="invalid partition specified: nowhere") as caught:
+        slurm.run(shell, script, env=DATA | {"PARTITION": "nowhere"})
+
+    assert "report" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_the_matrix_asks_for_what_it_needs_before_any_job(tmp_path: Path, shell: str) -> None:
     """Nothing is handed in that could not run."""
     script = make_repository(tmp_path / "here") / "slurm" / "run_streaming_matrix.sh"
     for env, message in (
@@ -101,9 +114,7 @@ def test_the_matrix_asks_for_what_it_needs_before_any_job(tmp_path: Path) -> Non
         ({"REPO_ID": "me/data"}, "BUCKET: want the URL of the bucket, or SOURCES without it"),
         ({"REPO_ID": "me/data", "SOURCES": "hub disk"}, "want SOURCES of hub, bucket"),
     ):
-        done = subprocess.run(
-            ["dash", script], env=env, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([shell, script], env=env, capture_output=True, text=True, check=False)
         assert done.returncode != 0
         assert message in done.stderr
 

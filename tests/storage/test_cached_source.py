@@ -57,7 +57,7 @@ def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
     assert fetched(proxy) == [BLOCK, 2 * BLOCK, len(CONTENT) - 3 * BLOCK]
     counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
     assert counts["bytes_fetched"] == len(CONTENT)
-    assert counts["bytes_needed"] == BLOCK + len(CONTENT)
+    assert counts["bytes_read"] == BLOCK + len(CONTENT)
 
 
 def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_what_passes_is_never_seen(proxy: Proxy, fault: Fault) -> None:
     counts = counts_of(door)
     assert counts["retries"] == fault.times
     assert counts["requests"] == 1 + (fault.times or 0)
-    assert counts["bytes_fetched"] == counts["bytes_needed"] == 59_000
+    assert counts["bytes_fetched"] == counts["bytes_read"] == 59_000
     assert (counts["throttled_s"] > 0) == (fault.status == 429)
 
 
@@ -74,7 +74,7 @@ def test_silence_is_a_stall(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> No
     door = Door(as_location(proxy.url))
 
     assert door.open("file.bin").read(0, 60_000) == CONTENT[:60_000]
-    assert counts_of(door)["stalls"] == 1
+    assert counts_of(door)["stalls"] >= 1
 
 
 def test_a_file_that_changes_is_an_error(proxy: Proxy) -> None:

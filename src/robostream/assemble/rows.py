@@ -115,8 +115,6 @@ class RowReader:
     def _table(self, episode: int, relative: str, where: str) -> pa.Table:
         file = self._open(relative, where)
         begin, stop, offset = self._groups(file, episode, where)
-        if self._location.is_far and self._shared_group is None:
-            self._door.open(relative).bring(*_byte_span(file.metadata, begin, stop))
         table = self._read_groups(file, (relative, begin, stop), where)
         length = int(self._meta.episodes["length"][episode])
         if table.num_rows > length:
@@ -151,6 +149,8 @@ class RowReader:
                     f"{where}: row group {group} says it has {size:,} bytes; want at most "
                     f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
                 )
+        if self._location.is_far:
+            self._door.open(groups[0]).bring(*_byte_span(file.metadata, *groups[1:]))
         with readable_parquet(where):
             return file.read_row_groups(list(range(*groups[1:])), columns=self._keys)
 

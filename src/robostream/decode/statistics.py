@@ -56,6 +56,6 @@ def summarise(row: npt.NDArray[np.float64]) -> dict[str, float]:
     looked_up = counts["file_hits"] + counts["file_misses"]
     return counts | {
         "amplification": counts["images_decoded"] / max(counts["images_delivered"], 1),
-        "fetched_per_needed": counts["bytes_fetched"] / max(counts["bytes_needed"], 1),
+        "fetched_per_read": counts["bytes_fetched"] / max(counts["bytes_read"], 1),
         "file_hit_rate": counts["file_hits"] / max(looked_up, 1),
     }

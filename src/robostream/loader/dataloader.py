@@ -86,6 +86,10 @@ class StreamingDataLoader(DataLoader[Any]):
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
 
+    # `accelerator.prepare` leaves it alone. It would give each process a part of what is already
+    # that process's part, and say nothing.
+    _is_accelerate_prepared = True
+
     def __init__(
         self,
         dataset: StreamingLeRobotDataset,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
 from robostream.meta.parquet import open_parquet, readable_parquet
-from robostream.storage import Location, list_files, open_source
+from robostream.storage import Door, Location
 
 _FOLDER = "meta/episodes"
 _SKIPPED = "stats/"  # by far the widest columns; nothing at run time reads them per episode
@@ -108,24 +108,24 @@ def empty_episodes() -> EpisodeTable:
     return EpisodeTable({name: np.empty(0, np.int64) for name in _REQUIRED}, {})
 
 
-def load_episodes(location: Location, video_keys: Sequence[str]) -> EpisodeTable:
+def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
     """Read and check all files of meta/episodes; statistics columns are left out."""
     try:
-        files = sorted(list_files(location, _FOLDER, ".parquet"), key=_file_order)
-        pieces = [_read_file(location, file, video_keys) for file in files]
+        files = sorted(door.sizes(_FOLDER, ".parquet"), key=_file_order)
+        pieces = [_read_file(door, file, video_keys) for file in files]
     except NoListingError:
-        pieces = list(_walk(location, video_keys))
+        pieces = list(_walk(door, video_keys))
     if not pieces:
         raise MetadataError(
-            f"{location.describe(_FOLDER)}: no episode table found, though info.json counts "
+            f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
             "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
         )
     names = pieces[0].column_names
     table = pa.concat_tables([piece.select(names) for piece in pieces])
-    return _checked(_to_columns(table), location)
+    return _checked(_to_columns(table), door.location)
 
 
-def _walk(location: Location, video_keys: Sequence[str]) -> Iterator[pa.Table]:
+def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the files of the table by the names they usually have, chunk by chunk, until one lacks.
 
     A web server does not say which files it has.
@@ -134,7 +134,7 @@ def _walk(location: Location, video_keys: Sequence[str]) -> Iterator[pa.Table]:
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
             try:
-                yield _read_file(location, file, video_keys)
+                yield _read_file(door, file, video_keys)
             except DataFileError as error:
                 if not isinstance(error.__cause__, MissingFileError):
                     raise
@@ -149,10 +149,10 @@ def _file_order(path: str) -> tuple[int, int, str]:
     return (int(match[1]), int(match[2]), "") if match else (-1, -1, path)
 
 
-def _read_file(location: Location, relative: str, video_keys: Sequence[str]) -> pa.Table:
-    source = open_source(location, relative)
+def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> pa.Table:
+    source = door.open(relative)
     where = source.name
-    with open_parquet(source, at_once=location.local_root is None) as file:
+    with open_parquet(source, at_once=door.location.is_far) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
         missing = [name for name in wanted if name not in names]

@@ -17,22 +17,20 @@ from robostream.errors import (
     MetadataError,
     MissingFileError,
     SelectionError,
-    StorageError,
 )
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.parquet import open_parquet
-from robostream.meta.pinning import pin_and_download
+from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
 from robostream.storage import (
     CachePlace,
+    Door,
     Location,
     as_location,
-    open_source,
     parse_repo_url,
-    read_whole,
     redact,
     write_bytes_atomic,
 )
@@ -89,10 +87,12 @@ class LeRobotDatasetMetadata:
             cache=cache,
         )
         self.root: Path | str = self.meta_location.local_root or self.meta_location.url
-        self.info = self._load_info()
-        self.tasks = self._load_tasks()
-        self.episodes = self._load_episodes()
-        self.stats = self._load_stats()
+        with as_metadata_error():
+            door = Door(self.meta_location)
+            self.info = self._load_info(door)
+            self.tasks = self._load_tasks(door)
+            self.episodes = self._load_episodes(door)
+            self.stats = self._load_stats(door)
 
     def __bool__(self) -> bool:
         return True  # policies ask `if ds_meta:`; an empty dataset still has metadata
@@ -329,17 +329,15 @@ class LeRobotDatasetMetadata:
         url = f"hf://datasets/{repo_id}@{self.revision}"
         return as_location(folder), Location(url, access | (options or {}), cache)
 
-    def _read(self, relative: str) -> bytes | None:
+    def _read(self, door: Door, relative: str) -> bytes | None:
         try:
-            return read_whole(self.meta_location, relative, most_bytes=config.MOST_JSON_BYTES)
+            return door.read_whole(relative, most_bytes=config.MOST_JSON_BYTES)
         except MissingFileError:
             return None
-        except StorageError as error:
-            raise MetadataError(str(error)) from error
 
-    def _load_info(self) -> DatasetInfo:
+    def _load_info(self, door: Door) -> DatasetInfo:
         where = self.meta_location.describe(config.INFO_PATH)
-        text = self._read(config.INFO_PATH)
+        text = self._read(door, config.INFO_PATH)
         if text is None:
             raise MetadataError(
                 f"{where}: not found, so this is no LeRobot dataset. Point root at the folder that "
@@ -347,10 +345,10 @@ class LeRobotDatasetMetadata:
             )
         return parse_info(text, where)
 
-    def _load_tasks(self) -> TaskTable:
+    def _load_tasks(self, door: Door) -> TaskTable:
         if self.total_tasks == 0:
             return TaskTable()
-        source = open_source(self.meta_location, config.TASKS_PATH)
+        source = door.open(config.TASKS_PATH)
         try:
             with open_parquet(source, at_once=True) as file:
                 return tasks_from_arrow(file.read(), source.name)
@@ -362,10 +360,10 @@ class LeRobotDatasetMetadata:
                 "the whole meta/ folder."
             ) from error
 
-    def _load_episodes(self) -> EpisodeTable:
+    def _load_episodes(self, door: Door) -> EpisodeTable:
         if self.total_episodes == 0:
             return empty_episodes()
-        table = load_episodes(self.meta_location, self.video_keys)
+        table = load_episodes(door, self.video_keys)
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
             raise MetadataError(
@@ -376,8 +374,8 @@ class LeRobotDatasetMetadata:
             )
         return table
 
-    def _load_stats(self) -> Stats | None:
-        text = self._read(config.STATS_PATH)
+    def _load_stats(self, door: Door) -> Stats | None:
+        text = self._read(door, config.STATS_PATH)
         if text is None:
             return None
         return parse_stats(text, self.meta_location.describe(config.STATS_PATH))

@@ -10,7 +10,7 @@ door.py           from a location to its store; opening, reading and listing fil
 """
 
 from robostream.storage.cache import Cache, CachedFile, CacheInfo, cache_limit, is_cache, warm
-from robostream.storage.door import Door, list_files, open_source, read_whole
+from robostream.storage.door import Door, list_files, open_source
 from robostream.storage.files.atomic import sync_folder, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce
 from robostream.storage.files.local_store import LocalSource
@@ -53,7 +53,6 @@ __all__ = [
     "list_refs",
     "open_source",
     "parse_repo_url",
-    "read_whole",
     "redact",
     "sync_folder",
     "warm",

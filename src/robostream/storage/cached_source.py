@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 
 from robostream.storage.cache import Cache, CachedFile, cache_limit
 from robostream.storage.files.location import CachePlace
@@ -34,7 +33,7 @@ class CachedSource:
         file = self._opened()
         if file is None or stop > file.size_bytes:
             return self._source.read(start, stop)
-        self._source.traffic.add(bytes_needed=stop - start)
+        self._source.traffic.add(bytes_read=stop - start)
         return whole(file.read(start, stop, self._source.fetch), start, stop, self.name)
 
     def bring(self, start: int, stop: int) -> None:
@@ -54,11 +53,7 @@ class CachedSource:
         return self._file
 
 
+@lru_cache(maxsize=16)
 def open_cache(place: CachePlace) -> Cache:
     """Return the cache of a place; the same for everybody in this process."""
-    return _cache(place.folder, cache_limit(place.folder, place.limit))
-
-
-@lru_cache(maxsize=16)
-def _cache(folder: Path, limit_bytes: int) -> Cache:
-    return Cache(folder, limit_bytes)
+    return Cache(place.folder, cache_limit(place.folder, place.limit))

@@ -24,14 +24,16 @@ class Door:
     """Opens the files of one location. For one process.
 
     Attributes:
+        location: The location.
         traffic: What was asked of servers through this door.
     """
 
     def __init__(self, location: Location) -> None:
+        self.location = location
         self.traffic = Traffic()
         self._store = open_store(location, self.traffic)
-        is_kept = location.cache is not None and location.local_root is None
-        self._cache = open_cache(location.cache) if is_kept and location.cache else None
+        place = location.cache if location.is_far else None
+        self._cache = None if place is None else open_cache(place)
         # A remote file that is opened again is the one that was opened before.
         self._opened: Recent[str, ByteSource] = Recent(_OPENED)
         self._lock = threading.Lock()
@@ -47,6 +49,17 @@ class Door:
                         source = CachedSource(source, self._cache)
                     self._opened.put(file, source)
             return source
+
+    def read_whole(self, file: str, *, most_bytes: int) -> bytes:
+        """Return all bytes of a small file; one of more than `most_bytes` is refused."""
+        source = self.open(file)
+        size = source.size()
+        if size > most_bytes:
+            raise StorageError(
+                f"{source.name}: want at most {format_bytes(most_bytes)}, found "
+                f"{format_bytes(size)}."
+            )
+        return source.read(0, size)
 
     def sizes(self, folder: str, suffix: str) -> dict[str, int]:
         """Return the size of each file below a folder that ends so, by relative path, sorted."""
@@ -80,17 +93,6 @@ def open_store(location: Location, traffic: Traffic) -> Store:
 def open_source(location: Location, file: str) -> ByteSource:
     """Return the bytes of a file given relative to a location. Reads nothing yet."""
     return Door(location).open(file)
-
-
-def read_whole(location: Location, file: str, *, most_bytes: int) -> bytes:
-    """Return all bytes of a small file; one of more than `most_bytes` is refused."""
-    source = open_source(location, file)
-    size = source.size()
-    if size > most_bytes:
-        raise StorageError(
-            f"{source.name}: want at most {format_bytes(most_bytes)}, found {format_bytes(size)}."
-        )
-    return source.read(0, size)
 
 
 def list_files(location: Location, folder: str, suffix: str) -> dict[str, int]:

@@ -31,6 +31,9 @@ class FrameStore(Protocol):
     def open(self, reel: Reel) -> None:
         """Note in a new reel which of its pictures are kept already."""
 
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return whether all pictures of an episode's frames [first, stop) are kept already."""
+
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
         """Return a slot for a picture, or None if it is not to be kept."""
 
@@ -62,6 +65,10 @@ class PrivateStore:
 
     def open(self, reel: Reel) -> None:
         """Do nothing: a new reel has no pictures here."""
+
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return False: pictures of episodes that come again are not kept."""
+        return False
 
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
         """Return a slot for a picture, or None if all kept ones are delivered before it."""

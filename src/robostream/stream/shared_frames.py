@@ -86,6 +86,11 @@ class SharedFrames:
             for picture in kept[cells[kept] == cells[kept[0]]].tolist():
                 reel.slots[picture] = first + picture
 
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return whether all pictures of an episode's frames [first, stop) are kept already."""
+        start = int(self._shape.starts[np.searchsorted(self._shape.episodes, episode)])
+        return bool(self._cells[camera, start + first : start + stop].all())
+
     def take(self, reel: Reel, picture: int, layout: PictureLayout) -> int | None:
         """Return the slot of a picture, or None if it has another size or kind than its slot."""
         is_of_size = (layout.width, layout.height) == self._shape.sizes[reel.camera]

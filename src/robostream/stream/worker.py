@@ -123,9 +123,9 @@ class Worker:
         """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
         key = self.layout.cameras[camera].key
         file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
-        if self.fetches_ahead:
+        part = int(samples[0]), int(samples[-1]) + 1
+        if self.fetches_ahead and not self.store.has_all(camera, episode, *part):
             began = time.perf_counter()
-            part = int(samples[0]), int(samples[-1]) + 1
             bring_pictures(file, numbers, *part, self.offsets[camera])
             self._meter.fetch_s += time.perf_counter() - began
         reel = Reel(
@@ -144,12 +144,15 @@ class Worker:
     def bring(self, coming: Coming) -> None:
         """Have the bytes of a part of an episode close by. For threads that fetch ahead."""
         dataset, cameras = self.layout.dataset, self.layout.cameras
+        part = coming.first, coming.stop
         for camera in coming.videos:
+            if self.store.has_all(camera, coming.episode, *part):
+                continue
             # Each file's index is read by one thread; the pictures by as many as there are.
             with self._ahead:
                 key = cameras[camera].key
                 file, numbers = find_pictures(dataset, self._coming_files, coming.episode, key)
-            bring_pictures(file, numbers, coming.first, coming.stop, self.offsets[camera])
+            bring_pictures(file, numbers, *part, self.offsets[camera])
         if coming.rows:
             with self._ahead:
                 source, start, stop = self._coming_rows.find(coming.episode)

@@ -121,8 +121,8 @@ class FaultyProxy:
                 )
                 fault, chance = None, 0.0
             else:
-                named = f"{request.method} {path} {request.get('Range')}"
-                fault, chance = self._director.choose(named, path)
+                wanted = request.get("Range")
+                fault, chance = self._director.choose(request.method, path, wanted)
                 answer, suffered = await _answer(request, upstream, fault, chance)
             status = answer.status
             if fault is None or fault.kind not in IN_TRANSIT:

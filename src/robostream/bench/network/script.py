@@ -29,6 +29,10 @@ KINDS: Mapping[str, str] = {
     "etag": "another ETag, as if the file had been replaced",
 }
 
+# Which of them need a body to spoil, and which a range of one.
+_OF_BODIES = frozenset(("stall", "truncate", "corrupt"))
+_OF_RANGES = frozenset(("short", "overlong", "ignore_range", "wrong_range"))
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -93,10 +97,11 @@ class Script:
 
 
 def mixed_faults(share: float, *, path: str = "") -> tuple[Fault, ...]:
-    """Return all transient faults a client can notice, equally often, `share` of requests in all.
+    """Return all transient faults a client can notice, equally often, `share` of reads in all.
 
-    Without stalls, which cost as much time as the client has patience, and without corrupted
-    bytes, which no client can notice without a checksum.
+    Requests for no range suffer those that concern them. Without stalls, which cost as much time as
+    the client has patience, and without corrupted bytes, which no client can notice without a
+    checksum.
     """
     mix: list[dict[str, Any]] = [
         {"kind": "status", "status": 429, "retry_after_s": 0},
@@ -119,18 +124,17 @@ class Director:
         self._met = Counter[int]()
         self._suffered = Counter[int]()
 
-    def choose(self, request: str, path: str) -> tuple[Fault | None, float]:
+    def choose(self, method: str, path: str, byte_range: str) -> tuple[Fault | None, float]:
         """Return the fault of a request, if any, and a number in [0, 1) for its place.
 
-        Args:
-            request: All that tells it from others: method, path and range.
-            path: Its path.
+        Faults that would change nothing, of the body of a HEAD say, do not meet it.
         """
+        request = f"{method} {path} {byte_range}"
         self._asked[request] += 1
         name = f"{self.script.seed} {request} {self._asked[request]}"
         drawn, place = _chances(name)
         for number, fault in enumerate(self.script.faults):
-            if not re.search(fault.path, path):
+            if not re.search(fault.path, path) or not _concerns(fault.kind, method, byte_range):
                 continue
             self._met[number] += 1
             if self._is_over(number, fault):
@@ -144,6 +148,12 @@ class Director:
     def _is_over(self, number: int, fault: Fault) -> bool:
         is_spent = fault.times is not None and self._suffered[number] >= fault.times
         return is_spent or self._met[number] <= fault.skip
+
+
+def _concerns(kind: str, method: str, byte_range: str) -> bool:
+    if kind in _OF_RANGES:
+        return method == "GET" and bool(byte_range)
+    return kind not in _OF_BODIES or method != "HEAD"
 
 
 def _chances(name: str) -> tuple[float, float]:

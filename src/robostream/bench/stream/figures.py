@@ -17,6 +17,7 @@ from robostream.bench.stream.pace import Pace
 from robostream.bench.stream.settings import StreamSettings, as_figures
 from robostream.loader import StreamingDataLoader, local_ranks
 from robostream.meta import image_shape
+from robostream.storage import TRAFFIC
 
 DEFINITIONS = {
     "frame": "one sample: one time step of an episode with all its cameras and windows",
@@ -137,11 +138,8 @@ def _work_figures(seen: Seen, worker_s: float) -> Figures:
 
 
 def _traffic(totals: dict[str, float]) -> dict[str, float]:
-    """Return what came over the network since the start; zeros where files are local."""
-    counted = {
-        name: value for name, value in totals.items() if "bytes" in name or "requests" in name
-    }
-    return {"fetched_bytes": 0.0, "requests": 0.0} | counted
+    """Return what was asked of servers since the start; zeros where files are local."""
+    return {name: totals.get(name, 0.0) for name in TRAFFIC}
 
 
 def _frame_cache(loader: StreamingDataLoader) -> dict[str, Any]:

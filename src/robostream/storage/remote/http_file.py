@@ -64,7 +64,8 @@ class HttpFile:
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return self._part(answer, start, stop, linked)
             url = self._follow(url, answer)
-            linked = linked or answer.headers.get("x-linked-etag", "").strip('"')
+            if "x-linked-etag" in answer.headers:
+                linked = version_of(answer)
             self._target = url, linked
         raise UnreachableError(f"{self.name}: more than {_MOST_HOPS} redirects, to {redact(url)}")
 

@@ -57,7 +57,7 @@ class RemoteSource:
         """Return exactly the bytes [start, stop), or raise."""
         if stop <= start:
             return b""
-        self._asking.traffic.add(bytes_needed=stop - start)
+        self._asking.traffic.add(bytes_read=stop - start)
         return self.fetch(start, stop)
 
     def bring(self, start: int, stop: int) -> None:

@@ -8,7 +8,7 @@ import threading
 TRAFFIC = (
     "requests",
     "bytes_fetched",
-    "bytes_needed",
+    "bytes_read",
     "retries",
     "throttled_s",
     "stalls",
@@ -19,7 +19,7 @@ class Traffic:
     """Counts by the names of `TRAFFIC`, since they were last taken. Thread-safe.
 
     A request is a question to a server, answered or not; a retry one that was asked again. Bytes
-    needed are those that readers asked for, wherever they came from. A second is throttled if it
+    read are those that readers got, from a server or from the cache. A second is throttled if it
     was spent waiting because a server asked for it; a stall is an answer that stopped coming.
     """
 

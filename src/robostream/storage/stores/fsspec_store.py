@@ -14,7 +14,6 @@ from robostream.errors import (
     MissingFileError,
     NoListingError,
     StorageError,
-    UnreachableError,
 )
 from robostream.storage.files.location import Location
 from robostream.storage.files.names import redact
@@ -22,7 +21,7 @@ from robostream.storage.remote.answers import Part
 from robostream.storage.remote.remote_source import RemoteSource
 from robostream.storage.remote.retry import Passing
 from robostream.storage.remote.traffic import Traffic
-from robostream.storage.stores.server import remote_source
+from robostream.storage.stores.server import asking, remote_source
 
 # What filesystems call the text that changes when a file does.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
@@ -45,15 +44,16 @@ class FsspecStore:
         """Return the size of every file below a folder."""
         prefix = self._root.rstrip("/") + "/"
         name = self._location.describe(folder)
-        try:
+
+        def find() -> dict[str, dict[str, Any]]:
             with _translated(name):
-                listed = self._fs.find(prefix + folder, detail=True)
+                found: dict[str, dict[str, Any]] = self._fs.find(prefix + folder, detail=True)
+            return found
+
+        try:
+            listed = asking(_server_of(name), self._traffic).until_answered(find, name)
         except MissingFileError:
             return {}
-        except Passing as passing:
-            raise UnreachableError(
-                f"{name}: {passing}. Check the address and the network."
-            ) from None
         except NotImplementedError as error:
             raise NoListingError(f"{name}: this store lists no files.") from error
         return {path.removeprefix(prefix): int(entry["size"]) for path, entry in listed.items()}
@@ -64,7 +64,7 @@ class FsspecFile:
 
     def __init__(self, fs: Any, path: str, *, name: str) -> None:
         self.name = name
-        self.server = name.split("/")[2]
+        self.server = _server_of(name)
         self._fs = fs
         self._path = path
         self._known: tuple[int, str] | None = None
@@ -94,6 +94,10 @@ class FsspecFile:
             file.seek(start)
             content = file.read(stop - start)
         return content
+
+
+def _server_of(name: str) -> str:
+    return name.split("/")[2]
 
 
 @contextmanager
