@@ -17,9 +17,9 @@ SRC = Path(__file__).parents[1] / "src" / "robostream"
 FLOW = [
     "errors",
     "config",
+    "storage",
     "meta",
     "plan",
-    "fetch",
     "decode",
     "assemble",
     "stream",

@@ -12,13 +12,13 @@ from torch.utils.data import Dataset
 from robostream import config
 from robostream.assemble import (
     AbsoluteToRelative,
+    Address,
+    Choice,
     EpisodeFilter,
-    FrameSelection,
     ImageTransforms,
     Resize,
     localise,
-    make_spec,
-    select_episodes,
+    open_dataset,
 )
 from robostream.errors import ModeError
 from robostream.loader import MapReader
@@ -84,40 +84,29 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         frame_cache_bytes: int | str = config.MAP_FRAME_CACHE_BYTES,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        meta = LeRobotDatasetMetadata(
-            repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
+        opened = open_dataset(
+            Address(repo_id, root, revision, None, force_cache_sync, token, storage_options),
+            Choice(
+                episodes=episodes,
+                episode_filter=episode_filter,
+                camera_keys=camera_keys,
+                delta_timestamps=delta_timestamps,
+                tolerance_s=tolerance_s,
+                return_uint8=return_uint8,
+                depth_output_unit=depth_output_unit,
+                image_transforms=image_transforms,
+                resize=resize,
+            ),
         )
-        meta.ensure_readable()
-        meta.rescale_depth_stats(depth_output_unit)
-        chosen = select_episodes(meta, episodes, episode_filter)
-        spec = make_spec(
-            meta,
-            camera_keys=camera_keys,
-            delta_timestamps=delta_timestamps,
-            tolerance_s=tolerance_s,
-            return_uint8=return_uint8,
-            depth_output_unit=depth_output_unit,
-            image_transforms=image_transforms,
-            resize=resize,
-        )
-        meta.resize_cameras(spec.resize)
-        meta.location = localise(
-            meta,
-            chosen,
-            videos=download_videos and bool(spec.videos),
-            token=token,
-            force=force_cache_sync,
-        )
+        videos = download_videos and bool(opened.spec.videos)
         self.repo_id = repo_id
-        self.meta = meta
+        self.meta = opened.meta
         self.delta_timestamps = delta_timestamps
         self.tolerance_s = tolerance_s
         self.writer: DatasetWriter | None = None
         self._subset = episodes is not None or episode_filter is not None
         self.reader: MapReader | None = MapReader(
-            meta,
-            FrameSelection(meta, chosen),
-            spec,
+            localise(opened, videos=videos, token=token, force=force_cache_sync),
             row_cache_bytes=config.parse_bytes(row_cache_bytes),
             frame_cache_bytes=config.parse_bytes(frame_cache_bytes),
             video_backend=video_backend,

@@ -10,6 +10,13 @@ RobostreamError
 │   ├── DataFileError                   Parquet missing, truncated, or not matching meta/
 │   └── VideoFileError                  an MP4 is missing, truncated, or not a video
 │       └── FrameTimestampError         no frame within the tolerance of the wanted time
+├── StorageError                        bytes of a file or an address cannot be read
+│   ├── MissingFileError                there is no such file
+│   ├── DamagedFileError                a file is shorter than it was, or its disk fails
+│   ├── ChangedFileError                a file is not the one that was opened
+│   ├── AccessDeniedError               the store wants to know who asks
+│   ├── UnreachableError                the network, or the server, gave no answer
+│   └── NoListingError                  the store cannot say which files it has
 ├── SelectionError                      episodes, keys or windows that cannot be served
 ├── FrameError                          a frame given to the writer is of the wrong shape
 ├── WriteError                          writing failed; what was saved before is intact
@@ -60,6 +67,34 @@ class VideoFileError(DatasetError, ValueError):
 
 class FrameTimestampError(VideoFileError):
     """No frame lies within the tolerance of the wanted time."""
+
+
+class StorageError(RobostreamError, OSError):
+    """Bytes could not be read; whoever asked for them knows what they were for, and says so."""
+
+
+class MissingFileError(StorageError, FileNotFoundError):
+    """There is no such file."""
+
+
+class DamagedFileError(StorageError):
+    """A file is shorter than it should be, or the disk under it fails."""
+
+
+class ChangedFileError(StorageError):
+    """A file is not the one that was opened; mixing both would be neither."""
+
+
+class AccessDeniedError(StorageError, PermissionError):
+    """The store does not let us read, or wants to know who asks."""
+
+
+class UnreachableError(StorageError, ConnectionError):
+    """The network, or the server behind it, gave no usable answer."""
+
+
+class NoListingError(StorageError):
+    """The store cannot say which files it has; files that are known by name can be read."""
 
 
 class SelectionError(RobostreamError, ValueError):

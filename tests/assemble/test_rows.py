@@ -9,18 +9,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from robostream.assemble import Address, Choice, open_dataset
 from robostream.assemble.columns import language_value
 from robostream.assemble.rows import RowReader
 from robostream.errors import DataFileError
-from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 DATA = "data/chunk-000/file-000.parquet"
 
 
 def reader_of(root: Path) -> RowReader:
-    meta = LeRobotDatasetMetadata("some/name", root=root)
-    return RowReader(meta, [k for k, f in meta.features.items() if f["dtype"] != "video"])
+    dataset = open_dataset(Address("some/name", root), Choice())
+    return RowReader(dataset, dataset.spec.columns)
 
 
 def rewrite(root: Path, table: pa.Table, **options: int) -> None:

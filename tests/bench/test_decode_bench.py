@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from robostream.bench import decode
 from robostream.decode import build_index
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.fixture_datasets import FIXTURES
 
 WAYS = {

@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from robostream.config import quiet_encoders
 from robostream.decode import Backend, FrameEngine
-from robostream.fetch import ByteSource, LocalSource
+from robostream.storage import ByteSource, LocalSource
 from tests.decode.videos import KINDS, reference
 
 settings.register_profile("patient", deadline=None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from robostream.decode import FrameEngine, build_index
 from robostream.errors import VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import local_engine
 from tests.decode.videos import reference
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import FrameEngine
 from robostream.errors import VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
 from tests.decode.videos import KINDS
 

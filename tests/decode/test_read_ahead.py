@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robostream.decode import PictureLayout, VideoFile, build_index
 from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip
 
 ClipMaker = Callable[[str], Clip]

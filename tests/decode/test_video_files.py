@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import VideoFiles
 from robostream.errors import VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip
 
 ClipMaker = Callable[[str], Clip]
@@ -37,7 +37,11 @@ def test_it_is_a_least_recently_used_cache(clip: ClipMaker, names: list[str], ca
             evictions += 1
         assert files.get(name).name == name
 
-    assert (files.hits, files.misses, files.evictions) == (hits, len(names) - hits, evictions)
+    assert files.take_counts() == {
+        "file_hits": hits,
+        "file_misses": len(names) - hits,
+        "file_evictions": evictions,
+    }
     assert len(files) == len(model)
 
 
@@ -66,7 +70,7 @@ def test_a_file_that_was_let_go_can_still_be_read(clip: ClipMaker, tmp_path: Pat
     files.get(clip("av1_g2").file)
     path.unlink()
 
-    assert files.evictions == 1
+    assert files.take_counts()["file_evictions"] == 1
     assert held.source.read(0, len(content)) == content
 
 

@@ -12,9 +12,9 @@ import torch
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import build_index
 from robostream.errors import DatasetError, SelectionError
-from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
+from robostream.storage import LocalSource
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import (
     assert_equals_map_style,

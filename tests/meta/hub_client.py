@@ -14,6 +14,7 @@ from typing import Any
 
 from robostream.errors import RobostreamError
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.storage import read_whole
 
 REPO = Path(__file__).parents[2]
 
@@ -53,7 +54,7 @@ def main(arguments: dict[str, Any], read: str) -> dict[str, Any]:
     logging.getLogger("robostream").addHandler(handler)
     try:
         meta = LeRobotDatasetMetadata(**arguments)
-        content = meta.location.read_bytes(read) if read else b""
+        content = read_whole(meta.location, read) if read else b""
     except RobostreamError as error:
         return {"error": type(error).__name__, "message": str(error), "warnings": warnings}
     return {

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 
 from robostream.decode import CodecConfig, FrameIndex, VideoFile, build_index
-from robostream.fetch import LocalSource
 from robostream.plan import Ints
+from robostream.storage import LocalSource
 from robostream.stream.reel import Clock, Reel
 from tests.decode.conftest import Clip
 

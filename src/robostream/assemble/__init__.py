@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: rows, windows, pads and pictures put together. Imports no torch.
 
+opened.py      an opened dataset: what everything that reads samples is made from
 spec.py        what a sample holds
 selection.py   which episodes and frames
 windows.py     which neighbouring frames a sample takes
 layout.py      how samples lie in a batch
 rows.py        rows of an episode, from Parquet
+row_shelf.py   rows of the episodes at hand
 columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet
 episode.py     where an episode's pictures lie in the video files
@@ -16,9 +18,11 @@ download.py    the files of chosen episodes of a Hub dataset
 """
 
 from robostream.assemble.download import localise
-from robostream.assemble.episode import index_folder, picture_numbers
+from robostream.assemble.episode import find_pictures, picture_numbers
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
+from robostream.assemble.opened import Address, Choice, OpenedDataset, open_dataset
 from robostream.assemble.pictures import read_picture
+from robostream.assemble.row_shelf import RowShelf
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.sample import (
     Arrays,
@@ -48,16 +52,20 @@ from robostream.assemble.windows import Offsets, window_targets
 
 __all__ = [
     "AbsoluteToRelative",
+    "Address",
     "ArrayLayout",
     "Arrays",
     "CameraLayout",
+    "Choice",
     "EpisodeFilter",
     "EpisodeRows",
     "FrameSelection",
     "ImageTransforms",
     "Offsets",
+    "OpenedDataset",
     "Resize",
     "RowReader",
+    "RowShelf",
     "SampleLayout",
     "SampleSpec",
     "check_times",
@@ -65,12 +73,13 @@ __all__ = [
     "draw_stored",
     "fill_row",
     "find_parcels",
+    "find_pictures",
     "find_shapes",
     "finish_depth",
-    "index_folder",
     "localise",
     "make_spec",
     "note_shape",
+    "open_dataset",
     "picture_numbers",
     "read_picture",
     "read_stored",

@@ -3,27 +3,25 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from dataclasses import replace
 
-from robostream.meta import LeRobotDatasetMetadata, Location, as_location, pin_and_download
+from robostream.assemble.opened import OpenedDataset
+from robostream.meta import pin_and_download
+from robostream.storage import as_location, parse_repo_url
 
 
 def localise(
-    meta: LeRobotDatasetMetadata,
-    episodes: npt.NDArray[np.int64],
-    *,
-    videos: bool,
-    token: str | None,
-    force: bool,
-) -> Location:
-    """Return where the files of the episodes can be read with random access.
+    dataset: OpenedDataset, *, videos: bool, token: str | None, force: bool
+) -> OpenedDataset:
+    """Return the dataset with its files where they can be read with random access.
 
-    A Hub dataset is downloaded, these episodes' files only, at the pinned commit. Everything else
-    (a local folder, a bucket) is read where it is.
+    A Hub dataset is downloaded, the selected episodes' files only, at the pinned commit. Everything
+    else (a local folder, a bucket) is read where it is.
     """
-    if not meta.location.url.startswith("hf://datasets/"):
-        return meta.location
+    meta, episodes = dataset.meta, dataset.selection.episodes
+    repo = parse_repo_url(dataset.files.url)
+    if repo is None:
+        return dataset
     files = {meta.get_data_file_path(int(episode)).as_posix() for episode in episodes}
     if videos:
         files |= {
@@ -31,8 +29,5 @@ def localise(
             for episode in episodes
             for key in meta.video_keys
         }
-    repo_id = meta.location.url.removeprefix("hf://datasets/").split("@")[0]
-    folder, _ = pin_and_download(
-        repo_id, meta.revision, patterns=sorted(files), token=token, force=force
-    )
-    return as_location(folder)
+    folder, _ = pin_and_download(repo[0], repo[1], patterns=sorted(files), token=token, force=force)
+    return replace(dataset, files=as_location(folder))

@@ -4,16 +4,25 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
-from robostream.decode import FrameIndex
+from robostream.assemble.opened import OpenedDataset
+from robostream.decode import FrameIndex, VideoFile, VideoFiles
 from robostream.meta import LeRobotDatasetMetadata, check_span
 
 _SAME_FRAMES = 0.1
+
+
+def find_pictures(
+    dataset: OpenedDataset, files: VideoFiles, episode: int, key: str
+) -> tuple[VideoFile, npt.NDArray[np.int64]]:
+    """Return a camera's video file of an episode, and the number in it of every picture."""
+    meta = dataset.meta
+    file = files.get(meta.get_video_file_path(episode, key).as_posix())
+    tolerance_s = dataset.spec.tolerance_s
+    return file, picture_numbers(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
 def picture_numbers(
@@ -46,13 +55,3 @@ def _ends_are_last_frames(meta: LeRobotDatasetMetadata, key: str) -> bool:
     spans_s = spans_s - meta.episodes[f"videos/{key}/from_timestamp"]
     short = meta.episodes["length"] - spans_s * meta.fps
     return bool(np.all(np.abs(short - 1) < _SAME_FRAMES))
-
-
-def index_folder(meta: LeRobotDatasetMetadata) -> Path | None:
-    """Return where the indices of a remote dataset's videos are kept.
-
-    None for a local one, whose files' own tables are read within a millisecond.
-    """
-    if meta.location.local_root is not None:
-        return None
-    return config.index_home() / meta.fingerprint

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.spec import SampleSpec
 from robostream.assemble.windows import Offsets
 from robostream.decode import Size, parcel_bytes
 from robostream.meta import (
     DepthCoding,
-    LeRobotDatasetMetadata,
     decoded_bytes,
     image_shape,
     is_depth,
@@ -84,8 +84,7 @@ class SampleLayout:
     """How the samples of one recipe lie in a batch.
 
     Args:
-        meta: The dataset.
-        spec: What a sample holds.
+        dataset: The dataset.
         pictures: (channels, height, width) by camera, where it is not as info.json declares;
             before they are scaled.
         transformed: What the user's transform makes of a camera: shape and dtype by key.
@@ -94,15 +93,15 @@ class SampleLayout:
 
     def __init__(
         self,
-        meta: LeRobotDatasetMetadata,
-        spec: SampleSpec,
+        dataset: OpenedDataset,
         *,
         pictures: Mapping[str, tuple[int, int, int]] | None = None,
         transformed: Mapping[str, ArrayLayout] | None = None,
         parcels: Collection[str] = (),
     ) -> None:
-        self.meta = meta
-        self.spec = spec
+        self.dataset = dataset
+        self.meta = dataset.meta
+        self.spec = dataset.spec
         self._pictures = dict(pictures or {})
         self._transformed = dict(transformed or {})
         self._parcels = frozenset(parcels)
@@ -118,14 +117,12 @@ class SampleLayout:
     def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
         """Return the layout with what the user's transform makes of cameras."""
         pictures = self._pictures
-        return SampleLayout(self.meta, self.spec, pictures=pictures, transformed=transformed)
+        return SampleLayout(self.dataset, pictures=pictures, transformed=transformed)
 
     def in_parcels(self, cameras: Collection[str]) -> SampleLayout:
         """Return the layout with pictures of some cameras as 4:2:0; none that is transformed."""
         found, transformed = self._pictures, self._transformed
-        return SampleLayout(
-            self.meta, self.spec, pictures=found, transformed=transformed, parcels=cameras
-        )
+        return SampleLayout(self.dataset, pictures=found, transformed=transformed, parcels=cameras)
 
     @property
     def nbytes(self) -> int:

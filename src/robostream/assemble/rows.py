@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
+from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
@@ -23,6 +23,7 @@ from robostream.meta import (
     open_parquet,
     readable_parquet,
 )
+from robostream.storage import Recent
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
 
@@ -50,29 +51,33 @@ class RowReader:
     """Reads episodes' rows; not thread-safe, pickles without its open files.
 
     Args:
-        meta: The dataset.
+        dataset: The dataset.
         keys: The columns to read; the five every dataset has are read too.
         tolerance_s: How far a frame's time may be from frame_index / fps; None for anything.
     """
 
     def __init__(
         self,
-        meta: LeRobotDatasetMetadata,
+        dataset: OpenedDataset,
         keys: Sequence[str],
         tolerance_s: float | None = None,
     ) -> None:
+        meta = dataset.meta
+        self._dataset = dataset
         self._meta = meta
         self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
         self._first_rows = _first_rows(meta)
-        self._files: OrderedDict[str, pq.ParquetFile] = OrderedDict()
+        self._files: Recent[str, pq.ParquetFile] = Recent(
+            _OPEN_FILES, drop=lambda file: file.close()
+        )
         # A file whose row groups are not episodes is read group by group; neighbours share one.
         self._shared_group: tuple[tuple[str, int, int], pa.Table] | None = None
 
     def read(self, episode: int) -> EpisodeRows:
         """Return the rows of an episode, checked against meta/."""
         relative = self._meta.get_data_file_path(episode).as_posix()
-        where = self._meta.location.describe(relative)
+        where = self._dataset.files.describe(relative)
         table = self._table(episode, relative, where)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array] = {}
@@ -93,13 +98,11 @@ class RowReader:
 
     def close(self) -> None:
         """Close all files."""
-        for file in self._files.values():
-            file.close()
         self._files.clear()
         self._shared_group = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_files": OrderedDict(), "_shared_group": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowReader, (self._dataset, self._keys, self._tolerance_s)
 
     def _table(self, episode: int, relative: str, where: str) -> pa.Table:
         file = self._open(relative, where)
@@ -130,23 +133,14 @@ class RowReader:
             return file.read_row_groups(list(range(*groups[1:])), columns=self._keys)
 
     def _open(self, relative: str, where: str) -> pq.ParquetFile:
-        if relative in self._files:
-            self._files.move_to_end(relative)
-            return self._files[relative]
-        location = self._meta.location
-        local = location.local_root
-        if local is not None:
-            file = open_parquet(str(local / relative), where, pre_buffer=False)
-        else:
-            fs, path = location.filesystem()
-            with readable_parquet(where):
-                handle = fs.open(f"{path}/{relative}", "rb", cache_type="readahead")
-            file = open_parquet(handle, where)
+        held = self._files.get(relative)
+        if held is not None:
+            return held
+        # Far away, the columns of a row group are read together: fewer requests.
+        is_far = self._dataset.files.local_root is None
+        file = open_parquet(self._dataset.open_file(relative), pre_buffer=is_far)
         _check_columns(file, self._keys, self._meta, where)
-        self._files[relative] = file
-        if len(self._files) > _OPEN_FILES:
-            self._files.popitem(last=False)[1].close()
-        return file
+        return self._files.put(relative, file)
 
 
 def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:

@@ -81,7 +81,7 @@ def _stored_picture(
     layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frame: int
 ) -> npt.NDArray[np.float32]:
     recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
-    where = f"{layout.meta.location.url}: {camera.key}, episode {rows.episode}, frame {frame}"
+    where = f"{layout.dataset.files.url}: {camera.key}, episode {rows.episode}, frame {frame}"
     encoded = rows.object_at(camera.key, frame)
     picture = decode_picture(encoded, where=where, channels=camera.stack[1], size=camera.resize)
     if recorded not in (None, wanted):
@@ -98,7 +98,7 @@ def _check_size(
     wanted: tuple[int, ...],
 ) -> None:
     if picture.shape != wanted:
-        file = layout.meta.location.describe(layout.meta.get_data_file_path(episode).as_posix())
+        file = layout.dataset.files.describe(layout.meta.get_data_file_path(episode).as_posix())
         raise DataFileError(
             f"{file}: {camera.key}, episode {episode}, frame {frame}: "
             + size_mismatch((picture.shape[2], picture.shape[1]), (wanted[2], wanted[1]))

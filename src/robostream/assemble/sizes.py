@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
-from robostream.assemble.episode import index_folder, picture_numbers
+from robostream.assemble.episode import find_pictures
 from robostream.assemble.layout import SampleLayout
+from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
-from robostream.assemble.spec import SampleSpec
 from robostream.decode import (
     PLANAR_8BIT,
     FileRun,
@@ -23,7 +21,6 @@ from robostream.decode import (
     plan_runs,
 )
 from robostream.errors import DatasetError
-from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 
 logger = logging.getLogger(__name__)
@@ -34,49 +31,43 @@ _TRIES = 3
 _said: set[tuple[str, str]] = set()
 
 
-def find_shapes(
-    meta: LeRobotDatasetMetadata, spec: SampleSpec, episodes: Iterable[int]
-) -> dict[str, Shape]:
+def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
     """Return (channels, height, width) of each camera's pictures, before they are resized.
 
-    They are looked up in the first of the episodes. What cannot be read there is taken as declared:
-    whoever needs it will say what is wrong.
+    They are looked up in the first selected episode. What cannot be read there is taken as
+    declared: whoever needs it will say what is wrong.
     """
-    files = _open_files(meta)
-    first = [int(episode) for episode in islice(episodes, _TRIES)]
+    spec, files = dataset.spec, _open_files(dataset)
+    first = [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
     shapes: dict[str, Shape] = {}
     for key in spec.cameras:
         for episode in first:
             try:
                 if key in spec.videos:
-                    shapes[key] = _video_shape(meta, spec, files, episode, key)
+                    shapes[key] = _video_shape(dataset, files, episode, key)
                 else:
-                    shapes[key] = _stored_shape(meta, episode, key)
+                    shapes[key] = _stored_shape(dataset, episode, key)
                 break
             except (DatasetError, OSError) as error:
                 logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
     for key, shape in shapes.items():
         if key not in spec.resize:
-            note_shape(meta, key, shape)
+            note_shape(dataset.meta, key, shape)
     return shapes
 
 
-def find_parcels(
-    meta: LeRobotDatasetMetadata, layout: SampleLayout, episodes: Iterable[int]
-) -> list[str]:
+def find_parcels(layout: SampleLayout) -> list[str]:
     """Return the cameras whose pictures can travel as 8-bit 4:2:0: no others, nor transformed ones.
 
     The first picture that can be read decides.
     """
-    files = _open_files(meta)
-    first = [int(episode) for episode in islice(episodes, _TRIES)]
+    dataset, files = layout.dataset, _open_files(layout.dataset)
+    first = [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
     found = []
     for camera in layout.cameras:
         is_even = camera.stack[2] % 2 == 0
         if camera.key in layout.spec.videos and is_even and not camera.is_transformed:
-            kinds = (
-                _video_kind(meta, layout.spec, files, episode, camera.key) for episode in first
-            )
+            kinds = (_video_kind(dataset, files, episode, camera.key) for episode in first)
             if next(filter(None, kinds), None) in PLANAR_8BIT:
                 found.append(camera.key)
     return found
@@ -111,10 +102,8 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     )
 
 
-def _open_files(meta: LeRobotDatasetMetadata) -> VideoFiles:
-    return VideoFiles(
-        lambda file: open_source(meta.location, file), max_files=1, index_folder=index_folder(meta)
-    )
+def _open_files(dataset: OpenedDataset) -> VideoFiles:
+    return VideoFiles(dataset.open_file, max_files=1, index_folder=dataset.index_folder)
 
 
 def _decoded_layout(file: VideoFile, number: int) -> PictureLayout | None:
@@ -124,13 +113,10 @@ def _decoded_layout(file: VideoFile, number: int) -> PictureLayout | None:
     return layouts[-1] if layouts else None
 
 
-def _video_kind(
-    meta: LeRobotDatasetMetadata, spec: SampleSpec, files: VideoFiles, episode: int, key: str
-) -> str | None:
+def _video_kind(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:
     """Return how the first picture of an episode is kept; None if it cannot be read."""
     try:
-        file = files.get(meta.get_video_file_path(episode, key).as_posix())
-        numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
+        file, numbers = find_pictures(dataset, files, episode, key)
         layout = _decoded_layout(file, int(numbers[0]))
     except (DatasetError, OSError) as error:
         logger.info("the format of %s is not found in episode %d: %s", key, episode, error)
@@ -138,21 +124,18 @@ def _video_kind(
     return None if layout is None else layout.kind
 
 
-def _video_shape(
-    meta: LeRobotDatasetMetadata, spec: SampleSpec, files: VideoFiles, episode: int, key: str
-) -> Shape:
-    file = files.get(meta.get_video_file_path(episode, key).as_posix())
-    numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
-    return video_shape(file, int(numbers[0]), meta.info.features[key])
+def _video_shape(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> Shape:
+    file, numbers = find_pictures(dataset, files, episode, key)
+    return video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
 
 
-def _stored_shape(meta: LeRobotDatasetMetadata, episode: int, key: str) -> Shape:
-    reader = RowReader(meta, [key])
+def _stored_shape(dataset: OpenedDataset, episode: int, key: str) -> Shape:
+    reader = RowReader(dataset, [key])
     try:
         encoded = reader.read(episode).object_at(key, 0)
     finally:
         reader.close()
-    channels, _, _ = image_shape(meta.info.features[key])
-    where = f"{meta.location.url}: {key}, episode {episode}, frame 0"
+    channels, _, _ = image_shape(dataset.meta.info.features[key])
+    where = f"{dataset.files.url}: {key}, episode {episode}, frame 0"
     _, height, width = read_picture(encoded, where=where, channels=channels).shape
     return channels, height, width

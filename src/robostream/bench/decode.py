@@ -31,7 +31,7 @@ from robostream.decode import (
     load_ffmpeg,
     plan_runs,
 )
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from robostream.tools import SynthSpec
 
 TITLE = "decode: images/s of random access on one thread against decoding alone"

@@ -13,14 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.meta import (
-    CAMERA_DTYPES,
-    DEFAULT_FEATURES,
-    DatasetInfo,
-    Features,
-    tasks_to_arrow,
-    write_bytes_atomic,
-)
+from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, DatasetInfo, Features, tasks_to_arrow
+from robostream.storage import write_bytes_atomic
 
 CAMERAS = tuple(f"observation.images.{name}" for name in ("top", "front", "wrist"))
 _JOINTS = 6

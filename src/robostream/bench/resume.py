@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.table import format_table
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
-from robostream.meta import DEFAULT_FEATURES, DatasetInfo, tasks_to_arrow, write_bytes_atomic
+from robostream.meta import DEFAULT_FEATURES, DatasetInfo, tasks_to_arrow
+from robostream.storage import write_bytes_atomic
 
 _LENGTH = 300
 _EPISODES_PER_FILE = 1000

@@ -6,9 +6,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from robostream.assemble import Address
 from robostream.cli.plan_arguments import DATASET_HELP
 from robostream.errors import SelectionError
-from robostream.tools import Address, diagnose_episode, diagnosis_json, diagnosis_text
+from robostream.tools import diagnose_episode, diagnosis_json, diagnosis_text
 
 EXAMPLES = """\
   robostream diagnose lerobot/pusht

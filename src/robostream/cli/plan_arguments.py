@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 
 from robostream import config
-from robostream.meta import LeRobotDatasetMetadata, written_root
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, default_lanes
+from robostream.storage import written_root
 
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
 

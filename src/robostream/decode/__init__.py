@@ -4,6 +4,7 @@
 index/            which frames a file has
 codec/            from frame numbers to decoded frames
 picture/          from decoded frames to pictures
+video_source.py   the bytes of a video file, with errors that say so
 video_files.py    files held open, with their indices
 recent_frames.py  decoded pictures kept for random access
 read_ahead.py     what to decode beside the frames that are wanted
@@ -38,6 +39,7 @@ from robostream.decode.picture.render import Renderer
 from robostream.decode.picture.scale import PictureScaler, Size, scale_values
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles
+from robostream.decode.video_source import VideoSource
 
 __all__ = [
     "COUNTERS",
@@ -64,6 +66,7 @@ __all__ = [
     "TorchcodecBackend",
     "VideoFile",
     "VideoFiles",
+    "VideoSource",
     "build_index",
     "drawing_of",
     "kept_layout",

@@ -26,7 +26,7 @@ from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.statistics import DecodeStatistics
 from robostream.decode.video_files import VideoFile, VideoFiles
 from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource
 
 
 class FrameEngine:
@@ -196,16 +196,8 @@ class FrameEngine:
         self._meter.copy_s += time.perf_counter() - began
 
     def _count(self) -> None:
-        files, recent = self.files, self._recent
-        self.statistics.add(
-            self._meter.take(
-                store_evictions=recent.evictions,
-                file_hits=files.hits,
-                file_misses=files.misses,
-                file_evictions=files.evictions,
-            )
-        )
-        recent.evictions = files.hits = files.misses = files.evictions = 0
+        evictions, counts = self._recent.take_evictions(), self.files.take_counts()
+        self.statistics.add(self._meter.take(store_evictions=evictions, **counts))
 
 
 def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:

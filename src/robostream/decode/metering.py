@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource
 
 
 @dataclass(slots=True)
@@ -59,6 +59,10 @@ class MeteredSource:
     def size(self) -> int:
         """Return the number of bytes in the file."""
         return self._source.size()
+
+    def version(self) -> str:
+        """Return a text that changes when the file does."""
+        return self._source.version()
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""

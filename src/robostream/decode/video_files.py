@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,8 @@ from pathlib import Path
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.index.index_cache import load_index, save_index
 from robostream.decode.index.indexing import build_index
-from robostream.fetch import ByteSource
+from robostream.decode.video_source import VideoSource
+from robostream.storage import ByteSource, Recent
 
 logger = logging.getLogger(__name__)
 _unwritable: set[Path] = set()
@@ -47,31 +47,34 @@ class VideoFiles:
     ) -> None:
         if max_files < 1:
             raise ValueError(f"want room for at least one open file, got max_files={max_files}")
-        self.hits = 0
-        self.misses = 0
-        self.evictions = 0
+        self._hits = 0
+        self._misses = 0
         self._open_source = open_source
-        self._max_files = max_files
         self._index_folder = index_folder
-        self._files: OrderedDict[str, VideoFile] = OrderedDict()
+        self._files: Recent[str, VideoFile] = Recent(max_files)
 
     def __len__(self) -> int:
         return len(self._files)
+
+    def take_counts(self) -> dict[str, int]:
+        """Return what was done since the last call, by the names `Meter.take` knows."""
+        counts = {
+            "file_hits": self._hits,
+            "file_misses": self._misses,
+            "file_evictions": self._files.take_evictions(),
+        }
+        self._hits = self._misses = 0
+        return counts
 
     def get(self, name: str) -> VideoFile:
         """Return a file, opened and indexed if need be."""
         held = self._files.get(name)
         if held is not None:
-            self.hits += 1
-            self._files.move_to_end(name)
+            self._hits += 1
             return held
-        self.misses += 1
-        source = self._open_source(name)
-        held = self._files[name] = VideoFile(name, source, self._index(source))
-        if len(self._files) > self._max_files:
-            self._files.popitem(last=False)
-            self.evictions += 1
-        return held
+        self._misses += 1
+        source = VideoSource(self._open_source(name))
+        return self._files.put(name, VideoFile(name, source, self._index(source)))
 
     def clear(self) -> None:
         """Let go of all files."""

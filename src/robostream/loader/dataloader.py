@@ -258,8 +258,7 @@ class StreamingDataLoader(DataLoader[Any]):
         outfit = self.stream.fit_out(max(self.num_workers, 1))
         layout = outfit.layout
         if self._device is not None:
-            episodes = self.stream._selection.episodes
-            layout = layout.in_parcels(find_parcels(self.stream.meta, layout, episodes))
+            layout = layout.in_parcels(find_parcels(layout))
         batches = format_batch(layout.arrays, self._cut.batch_size)
         most = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
         slots = BatchSlots(batches, most, config.HELD_BATCHES)

@@ -21,15 +21,15 @@ from robostream.assemble import (
     EpisodeRows,
     FrameSelection,
     ImageTransforms,
-    RowReader,
+    OpenedDataset,
+    RowShelf,
     SampleLayout,
     SampleSpec,
     check_transforms,
     fill_row,
+    find_pictures,
     finish_depth,
-    index_folder,
     note_shape,
-    picture_numbers,
     read_stored,
     sample_texts,
     video_shape,
@@ -37,9 +37,7 @@ from robostream.assemble import (
 )
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
 from robostream.errors import SelectionError
-from robostream.fetch import open_source
-from robostream.meta import LeRobotDatasetMetadata
-from robostream.stream import RowShelf
+from robostream.storage import Recent
 
 _NOW = np.zeros(1, np.int64)
 # Episodes and cameras whose pictures' numbers are kept at hand.
@@ -57,22 +55,27 @@ class MapReader:
 
     def __init__(
         self,
-        meta: LeRobotDatasetMetadata,
-        selection: FrameSelection,
-        spec: SampleSpec,
+        dataset: OpenedDataset,
         *,
         row_cache_bytes: int,
         frame_cache_bytes: int,
         video_backend: str | None,
     ) -> None:
-        self.meta = meta
-        self.selection = selection
-        self._layout = SampleLayout(meta, spec)
+        self._layout = SampleLayout(dataset)
         self._row_cache_bytes = row_cache_bytes
         self._frame_cache_bytes = frame_cache_bytes
         self._video_backend = _check_backend(video_backend)
         self._open: _Open | None = None
         self._lock = threading.Lock()
+
+    @property
+    def _dataset(self) -> OpenedDataset:
+        return self._layout.dataset
+
+    @property
+    def selection(self) -> FrameSelection:
+        """Which frames the items are."""
+        return self._dataset.selection
 
     @property
     def spec(self) -> SampleSpec:
@@ -108,7 +111,7 @@ class MapReader:
             stored = read_stored(self._layout, camera, rows, frames.tolist())
             _, channels, height, width = stored.shape
             if camera.resize is None:
-                note_shape(self.meta, camera.key, (channels, height, width))
+                note_shape(self._dataset.meta, camera.key, (channels, height, width))
             return stored.reshape(camera.of_size((channels, height, width)).shape)
         span = self._span(rows.episode, camera.key)
         if span.shape is not None:
@@ -146,7 +149,7 @@ class MapReader:
         """Replace what is applied to each camera of a sample."""
         check_transforms(image_transforms)
         spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
-        self._layout = SampleLayout(self.meta, spec)
+        self._layout = SampleLayout(dataclasses.replace(self._dataset, spec=spec))
 
     @property
     def engine(self) -> FrameEngine:
@@ -170,39 +173,30 @@ class MapReader:
         return self._opened().rows.get(episode)
 
     def _span(self, episode: int, key: str) -> _Span:
-        spans = self._opened().spans
-        if (episode, key) not in spans:
-            if len(spans) >= _SPANS:
-                spans.clear()
-            file = self.meta.get_video_file_path(episode, key).as_posix()
-            index = self.engine.index(file)
-            tolerance_s = self.spec.tolerance_s
-            numbers = picture_numbers(self.meta, index, episode, key, tolerance_s=tolerance_s)
+        spans, meta = self._opened().spans, self._dataset.meta
+        span = spans.get((episode, key))
+        if span is None:
+            file, numbers = find_pictures(self._dataset, self.engine.files, episode, key)
             shape = None
             if key not in self.spec.resize:
-                held = self.engine.files.get(file)
-                shape = video_shape(held, int(numbers[0]), self.meta.features[key])
-                note_shape(self.meta, key, shape)
-            spans[episode, key] = _Span(file, numbers, shape)
-        return spans[episode, key]
-
-    def _row_reader(self) -> RowReader:
-        tolerance_s = self.spec.tolerance_s if self.spec.videos else None
-        return RowReader(self.meta, self.spec.columns, tolerance_s=tolerance_s)
+                shape = video_shape(file, int(numbers[0]), meta.features[key])
+                note_shape(meta, key, shape)
+            span = spans.put((episode, key), _Span(file.name, numbers, shape))
+        return span
 
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():
-            location = self.meta.location
+            dataset = self._dataset
             self._open = _Open(
                 process=os.getpid(),
                 engine=FrameEngine(
-                    lambda file: open_source(location, file),
+                    dataset.open_file,
                     store_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
                     backend=_open_backend(self._video_backend),
-                    index_folder=index_folder(self.meta),
+                    index_folder=dataset.index_folder,
                 ),
-                rows=RowShelf(self._row_reader(), self._row_cache_bytes),
+                rows=RowShelf(dataset, self.spec.columns, self._row_cache_bytes, checks_times=True),
             )
         return self._open
 
@@ -240,4 +234,4 @@ class _Open:
     process: int
     engine: FrameEngine
     rows: RowShelf
-    spans: dict[tuple[int, str], _Span] = field(default_factory=dict)
+    spans: Recent[tuple[int, str], _Span] = field(default_factory=lambda: Recent(_SPANS))

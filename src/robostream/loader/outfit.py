@@ -12,10 +12,9 @@ import numpy as np
 from robostream import config
 from robostream.assemble import (
     ArrayLayout,
-    FrameSelection,
     ImageTransforms,
+    OpenedDataset,
     SampleLayout,
-    SampleSpec,
     find_shapes,
 )
 from robostream.crew import create_memory
@@ -23,7 +22,6 @@ from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
-from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
 
@@ -70,17 +68,11 @@ class Outfit:
 
 
 def fit_out(
-    layout: SampleLayout,
-    selection: FrameSelection,
-    plan: EpochPlan,
-    cut: Cut,
-    limits: Limits,
-    *,
-    num_workers: int,
+    layout: SampleLayout, plan: EpochPlan, cut: Cut, limits: Limits, *, num_workers: int
 ) -> Outfit:
     """Return what each of the rank's `num_workers` workers is given."""
     ranks = local_ranks(cut.world_size)
-    shape = shared_shape(layout, selection)
+    shape = shared_shape(layout, layout.dataset.selection)
     needed = needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes)))
     frames = choose_frame_budget(
         limits.frame_cache_bytes,
@@ -131,16 +123,14 @@ def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
     return max(1, min(wanted, most))
 
 
-def lay_out(
-    meta: LeRobotDatasetMetadata, spec: SampleSpec, selection: FrameSelection
-) -> SampleLayout:
+def lay_out(dataset: OpenedDataset) -> SampleLayout:
     """Return how samples lie in a batch.
 
     Pictures have the size that the first selected episode's have; what the user's transform makes
     of them is tried on black ones.
     """
-    pictures = find_shapes(meta, spec, selection.episodes)
-    layout, transform = SampleLayout(meta, spec, pictures=pictures), spec.image_transforms
+    layout = SampleLayout(dataset, pictures=find_shapes(dataset))
+    transform = dataset.spec.image_transforms
     if transform is None:
         return layout
     found: dict[str, ArrayLayout] = {}

@@ -15,13 +15,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from robostream import config
 from robostream.assemble import (
+    Address,
+    Choice,
     EpisodeFilter,
     FrameSelection,
     ImageTransforms,
     Resize,
     SampleLayout,
-    make_spec,
-    select_episodes,
+    open_dataset,
 )
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
@@ -32,7 +33,7 @@ from robostream.loader.place import Place
 from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator, SampleShare
-from robostream.meta import Features, LeRobotDatasetMetadata, as_location
+from robostream.meta import Features
 from robostream.plan import (
     Cursor,
     Cut,
@@ -80,7 +81,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         lanes: Into how many lanes the order is cut; world sizes that divide it read least.
         frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
-        frame_cache_dir: A folder on a fast disk that keeps all decoded pictures for all ranks.
+        frame_cache_dir: A folder on a fast disk that keeps the decoded pictures of the selection,
+            for all ranks of the machine and for later runs until it restarts.
         depth_output_unit: "mm" or "m".
         on_bad_episode: "raise", or "quarantine" to go on without it.
         token: Hub token.
@@ -142,26 +144,23 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         )
         check_options(streaming=streaming, video_decode_device=video_decode_device)
         self.repo_id = repo_id
-        self.meta = LeRobotDatasetMetadata(
-            repo_id, root, revision, force_cache_sync, token=token, storage_options=storage_options
+        self._dataset = open_dataset(
+            Address(
+                repo_id, root, revision, data_files_root, force_cache_sync, token, storage_options
+            ),
+            Choice(
+                episodes=episodes,
+                episode_filter=episode_filter,
+                camera_keys=camera_keys,
+                delta_timestamps=delta_timestamps,
+                tolerance_s=tolerance_s,
+                return_uint8=return_uint8,
+                depth_output_unit=depth_output_unit,
+                image_transforms=image_transforms,
+                resize=resize,
+            ),
         )
-        self.meta.ensure_readable()
-        self.meta.rescale_depth_stats(depth_output_unit)
-        if data_files_root is not None:
-            self.meta.location = as_location(data_files_root, storage_options)
-        chosen = select_episodes(self.meta, episodes, episode_filter)
-        self._selection = FrameSelection(self.meta, chosen)
-        self._spec = make_spec(
-            self.meta,
-            camera_keys=camera_keys,
-            delta_timestamps=delta_timestamps,
-            tolerance_s=tolerance_s,
-            return_uint8=return_uint8,
-            depth_output_unit=depth_output_unit,
-            image_transforms=image_transforms,
-            resize=resize,
-        )
-        self.meta.resize_cameras(self._spec.resize)
+        self.meta = self._dataset.meta
         self.rank = discover_rank(rank, world_size)
         self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
@@ -172,6 +171,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self._agreement, self._place = EpochAgreement(), Place()
         self._read_by_loader = False
         self._bad_episodes = BadEpisodes(on_bad_episode)
+
+    @property
+    def _selection(self) -> FrameSelection:
+        return self._dataset.selection
 
     @property
     def root(self) -> Path | str:
@@ -215,18 +218,12 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     @functools.cached_property
     def layout(self) -> SampleLayout:
         """How samples lie in a batch. For robostream itself."""
-        return lay_out(self.meta, self._spec, self._selection)
+        return lay_out(self._dataset)
 
     def fit_out(self, num_workers: int) -> Outfit:
         """Return what each of this rank's workers is given. For robostream itself."""
-        return fit_out(
-            self.layout,
-            self._selection,
-            self.plan(self._place.cursor.epoch),
-            self._cut,
-            self._limits,
-            num_workers=num_workers,
-        )
+        plan = self.plan(self._place.cursor.epoch)
+        return fit_out(self.layout, plan, self._cut, self._limits, num_workers=num_workers)
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""

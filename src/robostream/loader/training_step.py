@@ -13,7 +13,7 @@ from typing import Any
 from robostream import config
 from robostream.errors import SelectionError, StateError, WriteError
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
-from robostream.meta import write_bytes_atomic
+from robostream.storage import write_bytes_atomic
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from io import BytesIO
 from typing import Any, overload
 
 import numpy as np
@@ -15,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from robostream.errors import MetadataError
-from robostream.meta.location import Location
 from robostream.meta.parquet import open_parquet, readable_parquet
+from robostream.storage import Location, list_files, open_source
 
 _FOLDER = "meta/episodes"
 _SKIPPED = "stats/"  # by far the widest columns; nothing at run time reads them per episode
@@ -109,7 +108,7 @@ def empty_episodes() -> EpisodeTable:
 
 def load_episodes(location: Location, video_keys: Sequence[str]) -> EpisodeTable:
     """Read and check all files of meta/episodes; statistics columns are left out."""
-    files = sorted(location.find(_FOLDER, ".parquet"), key=_file_order)
+    files = sorted(list_files(location, _FOLDER, ".parquet"), key=_file_order)
     if not files:
         raise MetadataError(
             f"{location.describe(_FOLDER)}: no episode table found, though info.json counts "
@@ -128,10 +127,9 @@ def _file_order(path: str) -> tuple[int, int, str]:
 
 
 def _read_file(location: Location, relative: str, video_keys: Sequence[str]) -> pa.Table:
-    where = location.describe(relative)
-    local = location.local_root
-    source = str(local / relative) if local else BytesIO(location.read_bytes(relative))
-    with open_parquet(source, where) as file:
+    source = open_source(location, relative)
+    where = source.name
+    with open_parquet(source, at_once=location.local_root is None) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
         missing = [name for name in wanted if name not in names]

@@ -8,20 +8,32 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from robostream import config
-from robostream.errors import MetadataError, SelectionError
-from robostream.meta.atomic import write_bytes_atomic
+from robostream.errors import (
+    DataFileError,
+    MetadataError,
+    MissingFileError,
+    SelectionError,
+    StorageError,
+)
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.location import Location, as_location, parse_repo_url
 from robostream.meta.parquet import open_parquet
+from robostream.meta.pinning import pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
+from robostream.storage import (
+    Location,
+    as_location,
+    open_source,
+    parse_repo_url,
+    read_whole,
+    write_bytes_atomic,
+)
 
 _SAY_TOOL: dict[str, Any] = {
     "type": "function",
@@ -302,8 +314,6 @@ class LeRobotDatasetMetadata:
         if root is not None and repo is None:
             place = as_location(root, options)
             return place, place
-        from robostream.meta.hub import pin_and_download  # local datasets do without the Hub
-
         repo_id, revision = repo or (self.repo_id, None)
         folder, self.revision = pin_and_download(
             repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
@@ -314,13 +324,11 @@ class LeRobotDatasetMetadata:
 
     def _read(self, relative: str) -> bytes | None:
         try:
-            return self.meta_location.read_bytes(relative)
-        except (FileNotFoundError, NotADirectoryError):
+            return read_whole(self.meta_location, relative)
+        except MissingFileError:
             return None
-        except OSError as error:
-            raise MetadataError(
-                f"{self.meta_location.describe(relative)}: cannot be read: {error}"
-            ) from error
+        except StorageError as error:
+            raise MetadataError(str(error)) from error
 
     def _load_info(self) -> DatasetInfo:
         where = self.meta_location.describe(config.INFO_PATH)
@@ -335,15 +343,17 @@ class LeRobotDatasetMetadata:
     def _load_tasks(self) -> TaskTable:
         if self.total_tasks == 0:
             return TaskTable()
-        where = self.meta_location.describe(config.TASKS_PATH)
-        content = self._read(config.TASKS_PATH)
-        if content is None:
+        source = open_source(self.meta_location, config.TASKS_PATH)
+        try:
+            with open_parquet(source, at_once=True) as file:
+                return tasks_from_arrow(file.read(), source.name)
+        except DataFileError as error:
+            if not isinstance(error.__cause__, MissingFileError):
+                raise
             raise MetadataError(
-                f"{where}: not found, though info.json counts {self.total_tasks} tasks. Copy the "
-                "whole meta/ folder."
-            )
-        with open_parquet(BytesIO(content), where) as file:
-            return tasks_from_arrow(file.read(), where)
+                f"{source.name}: not found, though info.json counts {self.total_tasks} tasks. Copy "
+                "the whole meta/ folder."
+            ) from error
 
     def _load_episodes(self) -> EpisodeTable:
         if self.total_episodes == 0:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from io import BytesIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robostream.errors import DataFileError
+from robostream.errors import DamagedFileError, DataFileError, StorageError
+from robostream.storage import ByteSource, SourceFile
 
 _CURE = "Copy or download the file again, or restore it from a backup."
 
@@ -22,6 +24,10 @@ def readable_parquet(where: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataFileError(f"{where}: the file is missing. {_CURE}") from error
+    except DamagedFileError as error:
+        raise DataFileError(str(error)) from error
+    except StorageError:
+        raise  # nothing is known about the file itself
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         text = str(error).strip().splitlines()
         reason = text[0] if text else type(error).__name__
@@ -31,7 +37,14 @@ def readable_parquet(where: str) -> Iterator[None]:
         ) from error
 
 
-def open_parquet(file: BinaryIO | str, where: str, **options: Any) -> pq.ParquetFile:
-    """Return the opened file, or raise DataFileError."""
-    with readable_parquet(where):
+def open_parquet(source: ByteSource, *, at_once: bool = False, **options: Any) -> pq.ParquetFile:
+    """Return the opened file, or raise DataFileError.
+
+    Args:
+        source: Its bytes.
+        at_once: Whether they are all read now, which saves a request for each column.
+        options: Passed to pyarrow.
+    """
+    with readable_parquet(source.name):
+        file = BytesIO(source.read(0, source.size())) if at_once else SourceFile(source)
         return pq.ParquetFile(file, **options)

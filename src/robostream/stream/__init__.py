@@ -8,7 +8,6 @@ reel.py          one camera's pictures of an episode, as far as one lane needs t
 frame_store.py   decoded pictures kept from decoding to their last delivery
 shared_frames.py decoded pictures of a whole selection, kept once for all processes
 projector.py     decodes the pictures of reels and draws them into batches
-row_shelf.py     rows of the episodes at hand
 augment.py       the user's image transform, with random draws of its own
 worker.py        what one process holds open
 delivery.py      one iterator's batches, as far as one process builds them
@@ -20,7 +19,6 @@ from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
 from robostream.stream.lane_work import STEP_FRAMES, margin_frames
-from robostream.stream.row_shelf import RowShelf
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
 
@@ -31,7 +29,6 @@ __all__ = [
     "Duties",
     "FrameStore",
     "PrivateStore",
-    "RowShelf",
     "STEP_FRAMES",
     "SharedFrames",
     "SharedShape",

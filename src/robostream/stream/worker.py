@@ -10,19 +10,16 @@ import numpy.typing as npt
 
 from robostream.assemble import (
     EpisodeRows,
-    RowReader,
+    RowShelf,
     SampleLayout,
-    index_folder,
-    picture_numbers,
+    find_pictures,
 )
 from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
-from robostream.fetch import open_source
 from robostream.plan import Ints
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
 from robostream.stream.projector import Projector
 from robostream.stream.reel import Clock, Reel
-from robostream.stream.row_shelf import RowShelf
 
 _NOW = np.zeros(1, np.int64)
 
@@ -66,7 +63,7 @@ class Worker:
         counters: npt.NDArray[np.float64] | None = None,
         store: FrameStore | None = None,
     ) -> None:
-        meta, spec = layout.meta, layout.spec
+        dataset, spec = layout.dataset, layout.spec
         self.layout = layout
         self.duties = duties
         self.runs_ahead = budgets.runs_ahead
@@ -75,9 +72,9 @@ class Worker:
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
         self._files = VideoFiles(
-            lambda file: open_source(meta.location, file),
+            dataset.open_file,
             max_files=budgets.max_files,
-            index_folder=index_folder(meta),
+            index_folder=dataset.index_folder,
         )
         self.projector = Projector(
             PyavBackend(),
@@ -92,15 +89,10 @@ class Worker:
         self.is_video = [camera.key in spec.videos for camera in layout.cameras]
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.pictures]
-        shelves = 1 + len(spec.pictures)
-        # Pictures are found by frame_index / fps, so the table's times must say the same.
-        tolerance_s = spec.tolerance_s if spec.videos else None
-        self._rows = RowShelf(
-            RowReader(meta, plain, tolerance_s=tolerance_s), budgets.row_bytes // shelves
-        )
+        row_bytes = budgets.row_bytes // (1 + len(spec.pictures))
+        self._rows = RowShelf(dataset, plain, row_bytes, checks_times=True)
         self._pictures = {
-            key: RowShelf(RowReader(meta, [key]), budgets.row_bytes // shelves)
-            for key in spec.pictures
+            key: RowShelf(dataset, [key], row_bytes, checks_times=False) for key in spec.pictures
         }
 
     def rows(self, episode: int) -> EpisodeRows:
@@ -115,9 +107,8 @@ class Worker:
         self, clock: Clock, camera: int, episode: int, samples: Ints, steps: Ints
     ) -> Reel:
         """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
-        meta, spec, key = self.layout.meta, self.layout.spec, self.layout.cameras[camera].key
-        file = self._files.get(meta.get_video_file_path(episode, key).as_posix())
-        numbers = picture_numbers(meta, file.index, episode, key, tolerance_s=spec.tolerance_s)
+        key = self.layout.cameras[camera].key
+        file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
         reel = Reel(
             clock,
             camera,
@@ -138,16 +129,9 @@ class Worker:
 
     def count(self) -> None:
         """Add what was done since the last call to the counters."""
-        files = self._files
-        self.statistics.add(
-            self._meter.take(
-                store_evictions=self.store.evictions,
-                file_hits=files.hits,
-                file_misses=files.misses,
-                file_evictions=files.evictions,
-            )
-        )
-        self.store.evictions = files.hits = files.misses = files.evictions = 0
+        counts = self._files.take_counts()
+        self.statistics.add(self._meter.take(store_evictions=self.store.evictions, **counts))
+        self.store.evictions = 0
 
     def close(self) -> None:
         """Let go of everything."""

@@ -20,7 +20,6 @@ from robostream.tools.budget import (
     foretell_steps,
 )
 from robostream.tools.dataset_sizes import DatasetSizes, measure_dataset
-from robostream.tools.diagnose.dataset import Address
 from robostream.tools.diagnose.episode import Diagnosis, diagnose_episode
 from robostream.tools.diagnose.report import diagnosis_json, diagnosis_text
 from robostream.tools.order_log import (
@@ -35,7 +34,6 @@ from robostream.tools.synth.recording import SynthReport, make_dataset
 from robostream.tools.synth.spec import SynthSpec
 
 __all__ = [
-    "Address",
     "Comparison",
     "DatasetSizes",
     "Diagnosis",

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robostream.errors import NoListingError
 from robostream.meta import LeRobotDatasetMetadata, decoded_bytes
+from robostream.storage import list_files
 
 _MEGABYTE = 1024**2
 _NOT_NUMBERS = ("video", "image", "string", "language")
@@ -61,12 +63,10 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
 
 
 def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[int]:
-    filesystem, root = meta.location.filesystem()
     try:
-        listed = filesystem.find(f"{root}/{folder}", detail=True)
-    except (FileNotFoundError, NotImplementedError):
+        return list(list_files(meta.location, folder, suffix).values())
+    except NoListingError:
         return []  # plain web servers have no listing
-    return [int(entry["size"]) for name, entry in listed.items() if name.endswith(suffix)]
 
 
 def _num_files(meta: LeRobotDatasetMetadata, prefix: str) -> int:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from robostream.errors import WriteError
-from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, sync_folder
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
+from robostream.storage import sync_folder
 from robostream.write.episode_fault import episode_fault
 from robostream.write.jobs import DATA, JoinJob, all_jobs, split_file
 from robostream.write.renumber import renumber_saved

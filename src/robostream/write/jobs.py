@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from robostream.meta import DatasetInfo, sync_folder
+from robostream.meta import DatasetInfo
+from robostream.storage import sync_folder
 from robostream.write.encoder import frame_rate
 from robostream.write.file_places import FilePlace
 from robostream.write.join_data import join_rows, split_rows

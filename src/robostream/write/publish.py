@@ -17,13 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.meta import (
-    DatasetInfo,
-    LeRobotDatasetMetadata,
-    Stats,
-    sync_folder,
-    tasks_to_arrow,
-)
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, Stats, tasks_to_arrow
+from robostream.storage import sync_folder
 from robostream.write.bad_episodes import remove_saved
 from robostream.write.file_places import MB, FilePlace
 from robostream.write.jobs import all_jobs, run_job

@@ -34,7 +34,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.meta import sync_folder, write_bytes_atomic
+from robostream.storage import sync_folder, write_bytes_atomic
 from robostream.write.file_places import FilePlace
 
 _ROWS = "rows.parquet"

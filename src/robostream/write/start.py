@@ -9,13 +9,8 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import MetadataError, WriteError
-from robostream.meta import (
-    DatasetInfo,
-    DepthCoding,
-    LeRobotDatasetMetadata,
-    as_location,
-    write_bytes_atomic,
-)
+from robostream.meta import DatasetInfo, DepthCoding, LeRobotDatasetMetadata
+from robostream.storage import as_location, write_bytes_atomic
 from robostream.write.bad_episodes import set_bad_aside
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
 from robostream.write.episode_buffer import RecordingOptions

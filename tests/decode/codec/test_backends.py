@@ -17,7 +17,7 @@ from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import Run, plan_runs
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
 from robostream.errors import MissingExtraError, VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
 from tests.decode.videos import KINDS
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from robostream.decode import CodecConfig, build_index
 from robostream.decode.codec.packets import begins_afresh, read_packets
 from robostream.decode.codec.runs import Run
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip
 
 ClipMaker = Callable[[str], Clip]

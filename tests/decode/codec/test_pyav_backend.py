@@ -23,7 +23,7 @@ from robostream.decode import (
     plan_runs,
 )
 from robostream.errors import VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
 
 ClipMaker = Callable[[str], Clip]

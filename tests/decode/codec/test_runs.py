@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import FrameIndex, build_index
 from robostream.decode.codec.runs import plan_runs, start_earlier
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip
 
 

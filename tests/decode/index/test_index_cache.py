@@ -10,7 +10,7 @@ import pytest
 
 from robostream.decode import FrameIndex, build_index
 from robostream.decode.index.index_cache import load_index, save_index
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
 from tests.decode.videos import KINDS
 

@@ -13,7 +13,7 @@ import pytest
 from robostream.decode import FrameIndex, build_index
 from robostream.decode.index.mp4 import read_video_track
 from robostream.errors import VideoFileError
-from robostream.fetch import LocalSource
+from robostream.storage import LocalSource
 from tests.decode import boxes
 from tests.decode.conftest import Clip
 from tests.decode.videos import KINDS, encode

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from robostream.assemble import Address
 from robostream.decode import build_index
 from robostream.errors import SelectionError
-from robostream.fetch import LocalSource
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.tools import Address, Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
+from robostream.storage import LocalSource
+from robostream.tools import Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
 from robostream.tools.diagnose.gpu import Gpu
 from robostream.tools.diagnose.software import explain_import
 from robostream.tools.diagnose.stream import describe_gops

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robostream.fetch import LocalSource
-from robostream.meta import as_location
+from robostream.storage import LocalSource, as_location
 from robostream.tools.diagnose.file import check_file, recognise, top_boxes
 from tests.fixture_datasets import FIXTURES
 

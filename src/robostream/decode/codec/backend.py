@@ -10,7 +10,7 @@ from typing import Protocol
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
 from robostream.decode.picture.decoded import DecodedPicture
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
-from robostream.fetch import ByteRange, ByteSource, coalesce
+from robostream.storage import ByteRange, ByteSource, coalesce
 
 # Other tracks' packets (sound, say) may lie between; below this, one read over them is cheaper.
 _MAX_GAP_BYTES = 64 * 1024

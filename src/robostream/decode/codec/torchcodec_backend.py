@@ -8,7 +8,6 @@ twice the room and depth videos are not for it. Its frames are checked against t
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,11 +16,10 @@ import numpy as np
 from robostream.decode.codec.backend import Decoded, FileRun
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import FrameIndex
-from robostream.decode.index.source_file import SourceFile
 from robostream.decode.picture.decoded import DecodedPicture, picture_of_arrays
 from robostream.decode.picture.layout import kept_layout
 from robostream.errors import MissingExtraError, VideoFileError
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource, Recent, SourceFile
 
 _OPEN_DECODERS = 16
 # A long GOP is fetched in pieces, so that its RGB does not lie in memory all at once.
@@ -39,7 +37,7 @@ class TorchcodecBackend:
                 "torchcodec", "torchcodec", "decoding with torchcodec"
             ) from error
         self._decoder_type: Any = VideoDecoder
-        self._decoders: OrderedDict[str, Any] = OrderedDict()
+        self._decoders: Recent[str, Any] = Recent(_OPEN_DECODERS)
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
         """Yield (place, number, picture) for the frames of several runs."""
@@ -78,12 +76,9 @@ class TorchcodecBackend:
                 yield number, picture_of_arrays(kept_layout("rgb", width, height, 0, 0), channels)
 
     def _decoder(self, source: ByteSource, index: FrameIndex) -> Any:
-        decoder = self._decoders.pop(index.file, None)
+        decoder = self._decoders.get(index.file)
         if decoder is None:
-            decoder = self._open(source, index)
-        self._decoders[index.file] = decoder
-        if len(self._decoders) > _OPEN_DECODERS:
-            self._decoders.popitem(last=False)
+            decoder = self._decoders.put(index.file, self._open(source, index))
         return decoder
 
     def _open(self, source: ByteSource, index: FrameIndex) -> Any:

@@ -5,5 +5,4 @@ mp4.py          the sample table of an MP4, from its moov box alone
 frame_index.py  FrameIndex: the frames of a file, and the one rule that matches times to frames
 indexing.py     builds the index of a file, through FFmpeg where its table is unusual
 index_cache.py  indices on disk
-source_file.py  a byte source as a file object, for libraries that seek
 """

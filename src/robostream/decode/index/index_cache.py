@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
-from robostream.meta import write_bytes_atomic
+from robostream.storage import write_bytes_atomic
 
 _MAGIC = b"rsindex1"
 _DIGEST_BYTES = 32

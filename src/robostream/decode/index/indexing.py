@@ -18,9 +18,8 @@ from av.container import InputContainer
 
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, Int64s, compact
 from robostream.decode.index.mp4 import SampleEntry, VideoTrack, read_video_track
-from robostream.decode.index.source_file import SourceFile
 from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource, SourceFile
 
 # FFmpeg's own "av1" decoder needs hardware; libdav1d is the one in PyAV's wheels.
 _DECODERS = {

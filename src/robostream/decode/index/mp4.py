@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource
 
 Int64s = npt.NDArray[np.int64]
 

@@ -5,35 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from huggingface_hub import HfApi
 from huggingface_hub.errors import RevisionNotFoundError
 
-from robostream.assemble import RowReader
-from robostream.errors import CompatibilityError, DataFileError, MissingExtraError
-from robostream.meta import LeRobotDatasetMetadata, as_location, written_root
-from robostream.tools.diagnose.file import FileCheck, Problem, check_file, read_errors, unreadable
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a dataset is, as the user says it; see `LeRobotDatasetMetadata`.
-
-    Attributes:
-        dataset: A folder, a Hub name or an fsspec URL.
-        root: The folder or URL, where `dataset` is only a name.
-        revision: Branch, tag or commit on the Hub.
-        data_files_root: Where data/ and videos/ lie, if not beside meta/.
-    """
-
-    dataset: str
-    root: str | None = None
-    revision: str | None = None
-    data_files_root: str | None = None
-
-    @property
-    def opened_root(self) -> str | None:
-        """The folder or URL that is opened; None for what is looked up by name."""
-        return written_root(self.dataset) if self.root is None else self.root
+from robostream.assemble import Address, OpenedDataset, RowReader
+from robostream.errors import CompatibilityError, DataFileError, MissingExtraError, StorageError
+from robostream.storage import as_location, list_files, list_refs
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +42,27 @@ class DatasetCheck:
     table: FileCheck
 
 
-def open_dataset(address: Address) -> LeRobotDatasetMetadata:
-    """Return the metadata of a dataset that has episodes, or raise."""
-    meta = LeRobotDatasetMetadata(
-        address.dataset, root=address.opened_root, revision=address.revision
-    )
-    if address.data_files_root is not None:
-        meta.location = as_location(address.data_files_root)
-    meta.ensure_readable()
-    return meta
-
-
 def explain_opening(address: Address, error: Exception) -> Problem:
     """Return the problem of a dataset that cannot be opened."""
     placeholder = _placeholder(address)
     if placeholder is not None:
         return placeholder
     if isinstance(error.__cause__, RevisionNotFoundError):
-        return Problem("revision", str(error), _revisions(address.dataset))
+        return Problem("revision", str(error), _revisions(address.repo_id))
     if isinstance(error, MissingExtraError):
         return Problem("missing_package", str(error), "")
     kind = "version" if isinstance(error, CompatibilityError) else "metadata"
     return Problem(kind, str(error), "")
 
 
-def check_dataset(meta: LeRobotDatasetMetadata, episode: int) -> DatasetCheck:
+def check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
     """Return what the dataset is, and whether the episode's rows can be read."""
+    meta = dataset.meta
     # The Hub's cache names a folder after the commit it holds.
     is_pinned = meta.meta_location.url.endswith(f"/{meta.revision}")
     return DatasetCheck(
         meta_url=meta.meta_location.url,
-        url=meta.location.url,
+        url=dataset.files.url,
         revision=meta.revision if is_pinned else None,
         codebase_version=meta.info.codebase_version,
         fps=meta.fps,
@@ -103,22 +70,22 @@ def check_dataset(meta: LeRobotDatasetMetadata, episode: int) -> DatasetCheck:
         total_frames=meta.total_frames,
         episode=episode,
         num_frames=int(meta.episodes["length"][episode]),
-        table=_check_table(meta, episode),
+        table=_check_table(dataset, episode),
     )
 
 
-def _check_table(meta: LeRobotDatasetMetadata, episode: int) -> FileCheck:
-    file = meta.get_data_file_path(episode).as_posix()
-    found = check_file(meta.location, file, want="parquet")
+def _check_table(dataset: OpenedDataset, episode: int) -> FileCheck:
+    file = dataset.meta.get_data_file_path(episode).as_posix()
+    found = check_file(dataset.files, file, want="parquet")
     if found.problem is not None:
         return found
-    reader = RowReader(meta, [])
+    reader = RowReader(dataset, [])
     try:
         reader.read(episode)
     except DataFileError as error:
         return replace(found, problem=Problem("damaged", str(error), ""))
-    except read_errors() as error:
-        return replace(found, problem=unreadable(found.path, error))
+    except StorageError as error:
+        return replace(found, problem=unreadable(error))
     finally:
         reader.close()
     return found
@@ -126,8 +93,8 @@ def _check_table(meta: LeRobotDatasetMetadata, episode: int) -> FileCheck:
 
 def _placeholder(address: Address) -> Problem | None:
     """Return the problem of the first table of a local meta/ that is no Parquet file."""
-    place = as_location(address.opened_root or address.dataset)
-    tables = place.find("meta", ".parquet") if place.local_root is not None else []
+    place = as_location(address.root or address.repo_id)
+    tables = list_files(place, "meta", ".parquet") if place.local_root is not None else []
     problems = (check_file(place, table, want="parquet").problem for table in tables)
     return next((problem for problem in problems if problem is not None), None)
 
@@ -136,8 +103,9 @@ def _revisions(repo_id: str) -> str:
     """Return a sentence that names the revisions a Hub repo has."""
     repo_id = repo_id.removeprefix("hf://datasets/").split("@")[0]
     try:
-        refs = HfApi().list_repo_refs(repo_id, repo_type="dataset")
-    except read_errors():
+        names = list_refs(repo_id, token=None)
+    except StorageError:
+        names = None
+    if names is None:
         return ""
-    names = [ref.name for ref in [*refs.branches, *refs.tags]]
     return f"Its branches and tags are {', '.join(names)}; a commit's full hash will do too."

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from robostream.assemble import RowReader
+from robostream.assemble import Address, Choice, OpenedDataset, RowReader, open_dataset
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
 from robostream.errors import DatasetError, MissingExtraError, SelectionError
-from robostream.fetch import open_source
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.storage import written_root
 from robostream.tools.diagnose.dataset import (
-    Address,
     DatasetCheck,
     check_dataset,
     explain_opening,
-    open_dataset,
 )
 from robostream.tools.diagnose.file import Problem
 from robostream.tools.diagnose.gpu import Gpu, check_gpu
@@ -64,14 +62,16 @@ def diagnose_episode(
         SelectionError: There is no such episode or camera.
     """
     software, gpu = check_software(), check_gpu()
+    if address.root is None:
+        address = replace(address, root=written_root(address.repo_id))
     try:
-        meta = open_dataset(address)
+        opened = open_dataset(address, Choice())
     except (DatasetError, MissingExtraError, OSError) as error:
         problem = explain_opening(address, error)
         return Diagnosis(software, gpu, None, (), (("dataset", problem),), ())
-    chosen = _chosen(meta, episode, cameras)
-    dataset = check_dataset(meta, episode)
-    checks = tuple(_check_cameras(meta, dataset, chosen, gpu))
+    chosen = _chosen(opened.meta, episode, cameras)
+    dataset = check_dataset(opened, episode)
+    checks = tuple(_check_cameras(opened, dataset, chosen, gpu))
     return Diagnosis(
         software=software,
         gpu=gpu,
@@ -100,21 +100,20 @@ def _chosen(
 
 
 def _check_cameras(
-    meta: LeRobotDatasetMetadata, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
+    opened: OpenedDataset, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
 ) -> Iterator[CameraCheck]:
     reader = None
     if dataset.table.problem is None:
-        reader = RowReader(meta, [], tolerance_s=TOLERANCE_S if meta.video_keys else None)
+        tolerance_s = TOLERANCE_S if opened.meta.video_keys else None
+        reader = RowReader(opened, [], tolerance_s=tolerance_s)
     # No store: each picture is decoded when it is asked for, so the rate is the decoder's.
-    engine = FrameEngine(
-        lambda file: open_source(meta.location, file), store_bytes=0, max_files=_OPEN_FILES
-    )
+    engine = FrameEngine(opened.open_file, store_bytes=0, max_files=_OPEN_FILES)
     with engine:
         for key in cameras:
-            if key in meta.image_keys:
-                yield check_pictures(meta, key, dataset.episode)
+            if key in opened.meta.image_keys:
+                yield check_pictures(opened, key, dataset.episode)
             else:
-                yield check_video(VideoCase(meta, key, dataset.episode, engine, reader, gpu))
+                yield check_video(VideoCase(opened, key, dataset.episode, engine, reader, gpu))
     if reader is not None:
         reader.close()
 

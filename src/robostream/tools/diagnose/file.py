@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import re
 import struct
-import sys
 from dataclasses import dataclass, replace
 
-from huggingface_hub.errors import HfHubHTTPError
-
 from robostream.config import format_bytes
-from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource, open_source
-from robostream.meta import Location
+from robostream.errors import MissingFileError, StorageError, VideoFileError
+from robostream.storage import ByteSource, Location, list_files, open_source
 
 FIRST_BYTES = 32
 # Enough for a whole Git LFS pointer, which also tells the size of the file it stands for.
@@ -110,32 +106,20 @@ def check_file(location: Location, file: str, *, want: str) -> FileCheck:
     found = FileCheck(location.describe(file))
     try:
         found = _look_inside(found, open_source(location, file), want)
-    except read_errors() as error:
-        is_missing = isinstance(error.__cause__, FileNotFoundError)
-        problem = _missing(location, file) if is_missing else unreadable(found.path, error)
-        return replace(found, problem=problem)
+    except MissingFileError:
+        return replace(found, problem=_missing(location, file))
+    except StorageError as error:
+        return replace(found, problem=unreadable(error))
     if found.problem is not None and location.url.startswith("hf://datasets/"):
         # Nothing was copied that could be copied again.
         return replace(found, problem=replace(found.problem, cure=_HUB_CURE))
     return found
 
 
-def read_errors() -> tuple[type[Exception], ...]:
-    """Return what reading bytes may raise; HTTP libraries have root errors of their own."""
-    # Only a filesystem that is in use has loaded its library.
-    s3 = sys.modules.get("botocore.exceptions")
-    return (
-        VideoFileError,
-        OSError,
-        HfHubHTTPError.__bases__[0],
-        *([s3.BotoCoreError] if s3 else []),
-    )
-
-
-def unreadable(path: str, error: Exception) -> Problem:
+def unreadable(error: StorageError | VideoFileError) -> Problem:
     """Return the problem of a file that is there but gives no bytes. Pure."""
     cure = "Check the access rights, the keys or token, and the network."
-    return Problem("unreadable", f"{path}: cannot be read: {error}", cure)
+    return Problem("unreadable", str(error), cure)
 
 
 def recognise(head: bytes, size_bytes: int) -> Content:
@@ -209,7 +193,7 @@ def _missing(location: Location, file: str) -> Problem:
         cure = "Check the revision and the address; if both are right, the dataset is incomplete."
         return Problem("missing_file", what, cure)
     folder, suffix = file.split("/", 1)[0], file[file.rindex(".") :]
-    others = location.find(folder, suffix)
+    others = list_files(location, folder, suffix)
     what += f" Other {suffix} files in {folder}/: {len(others) or 'none'}."
     cure = (
         "Download what is missing: hf download OWNER/NAME --repo-type dataset "

@@ -6,24 +6,25 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from robostream.assemble import RowReader, read_picture
-from robostream.errors import DataFileError
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.tools.diagnose.file import Problem, check_file, read_errors, unreadable
+from robostream.assemble import OpenedDataset, RowReader, read_picture
+from robostream.errors import DataFileError, StorageError
+from robostream.meta import image_shape, is_depth
+from robostream.tools.diagnose.file import Problem, check_file, unreadable
 from robostream.tools.diagnose.records import CameraCheck, Rate, note_size, summarise_picture
 
 _CURE = "Copy or download the file again, or record the episode anew."
 
 
-def check_pictures(meta: LeRobotDatasetMetadata, key: str, episode: int) -> CameraCheck:
+def check_pictures(dataset: OpenedDataset, key: str, episode: int) -> CameraCheck:
     """Return all that can be found out about a camera stored in Parquet."""
+    meta = dataset.meta
     path = meta.get_data_file_path(episode).as_posix()
-    file = check_file(meta.location, path, want="parquet")
+    file = check_file(dataset.files, path, want="parquet")
     check = CameraCheck(key, "image", file)
     if file.problem is not None:
         return replace(check, problems=(file.problem,))
     began = time.perf_counter()
-    encoded = _read(meta, key, episode, file.path)
+    encoded = _read(dataset, key, episode)
     if isinstance(encoded, Problem):
         return replace(check, problems=(encoded,))
     read = time.perf_counter()
@@ -48,14 +49,14 @@ def check_pictures(meta: LeRobotDatasetMetadata, key: str, episode: int) -> Came
     return replace(check, rate=rate)
 
 
-def _read(meta: LeRobotDatasetMetadata, key: str, episode: int, path: str) -> list[bytes] | Problem:
-    reader = RowReader(meta, [key])
+def _read(dataset: OpenedDataset, key: str, episode: int) -> list[bytes] | Problem:
+    reader = RowReader(dataset, [key])
     try:
         rows = reader.read(episode)
     except DataFileError as error:
         return Problem("damaged", str(error), _CURE)
-    except read_errors() as error:
-        return unreadable(path, error)
+    except StorageError as error:
+        return unreadable(error)
     finally:
         reader.close()
     return [rows.object_at(key, frame) or b"" for frame in range(rows.length)]

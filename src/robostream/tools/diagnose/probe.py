@@ -8,8 +8,8 @@ import numpy as np
 from av.codec.hwaccel import HWAccel
 
 from robostream.decode import CodecConfig, FrameIndex
-from robostream.fetch import ByteSource
-from robostream.tools.diagnose.file import read_errors
+from robostream.errors import StorageError, VideoFileError
+from robostream.storage import ByteSource
 from robostream.tools.diagnose.gpu import Gpu, GpuDecoding
 
 
@@ -53,7 +53,7 @@ def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuD
         picture = decode_one(context, source, index, frame)
     except av.FFmpegError as error:
         return GpuDecoding(False, f"the card refuses this {codec} video ({error.strerror})")
-    except read_errors() as error:
+    except (StorageError, VideoFileError) as error:
         return GpuDecoding(False, f"not tried: {error}")
     if picture is None:
         return GpuDecoding(False, f"the card gives no picture of this {codec} video")

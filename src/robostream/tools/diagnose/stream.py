@@ -9,7 +9,7 @@ import av
 import numpy as np
 
 from robostream.decode import FrameIndex
-from robostream.fetch import ByteSource
+from robostream.storage import ByteSource
 from robostream.tools.diagnose.file import FileCheck
 from robostream.tools.diagnose.records import Gops, Stream
 

@@ -10,13 +10,13 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import RowReader, picture_numbers, video_shape
+from robostream.assemble import OpenedDataset, RowReader, picture_numbers, video_shape
 from robostream.config import TOLERANCE_S
-from robostream.decode import FrameEngine, FrameIndex
-from robostream.errors import FrameTimestampError, VideoFileError
-from robostream.fetch import ByteSource, open_source
+from robostream.decode import FrameEngine, FrameIndex, VideoSource
+from robostream.errors import FrameTimestampError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
-from robostream.tools.diagnose.file import FileCheck, Problem, check_file, read_errors, unreadable
+from robostream.storage import ByteSource, SourceFile
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
 from robostream.tools.diagnose.gpu import Gpu
 from robostream.tools.diagnose.probe import decode_one, open_context, try_gpu
 from robostream.tools.diagnose.records import (
@@ -42,7 +42,7 @@ class VideoCase:
     """One camera of one episode, and what it is examined with.
 
     Attributes:
-        meta: The dataset.
+        dataset: The dataset.
         key: The camera.
         episode: The episode.
         engine: What reads frames of the dataset's video files.
@@ -50,12 +50,17 @@ class VideoCase:
         gpu: What the machine has for decoding on a GPU.
     """
 
-    meta: LeRobotDatasetMetadata
+    dataset: OpenedDataset
     key: str
     episode: int
     engine: FrameEngine
     reader: RowReader | None
     gpu: Gpu
+
+    @property
+    def meta(self) -> LeRobotDatasetMetadata:
+        """What the dataset holds."""
+        return self.dataset.meta
 
     @property
     def file(self) -> str:
@@ -64,19 +69,19 @@ class VideoCase:
 
     def open_source(self) -> ByteSource:
         """Return the bytes of the video file."""
-        return open_source(self.meta.location, self.file)
+        return VideoSource(self.dataset.open_file(self.file))
 
 
 def check_video(case: VideoCase) -> CameraCheck:
     """Return all that can be found out about a camera stored as MP4; stops at what is broken."""
-    file = check_file(case.meta.location, case.file, want="mp4")
+    file = check_file(case.dataset.files, case.file, want="mp4")
     check = CameraCheck(case.key, "video", file)
     if file.problem is not None:
         return replace(check, problems=(file.problem,))
     try:
         return _examine(case, check)
-    except read_errors() as error:
-        return replace(check, problems=(unreadable(file.path, error),))
+    except (StorageError, VideoFileError) as error:
+        return replace(check, problems=(unreadable(error),))
 
 
 def _examine(case: VideoCase, check: CameraCheck) -> CameraCheck:
@@ -105,8 +110,7 @@ def _missing_decoder(case: VideoCase, file: FileCheck) -> Problem | None:
         tag = codec_tag(file, case.open_source())
         if tag is None or tag in _USUAL_TAGS:
             return None
-        fs, root = case.meta.location.filesystem()
-        with fs.open(f"{root}/{case.file}", "rb") as handle, av.open(handle, "r") as container:
+        with av.open(SourceFile(case.open_source()), "r") as container:
             known = all(s.codec_context is not None for s in container.streams.video)
     except av.FFmpegError:
         return None  # damage, which indexing tells better

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import io
 
-from robostream.fetch import ByteSource
+from robostream.storage.store import ByteSource
 
 
 class SourceFile(io.RawIOBase):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.fetch import ByteRange, coalesce
+from robostream.storage import ByteRange, coalesce
 
 RANGES = st.lists(
     st.builds(

@@ -12,9 +12,9 @@ from huggingface_hub import HfFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.errors import VideoFileError
-from robostream.fetch import ByteSource, FsspecSource, LocalSource, open_source
-from robostream.meta import as_location
+from robostream.errors import DamagedFileError, MissingFileError, UnreachableError
+from robostream.storage import ByteSource, LocalSource, as_location, open_source
+from robostream.storage.fsspec_store import FsspecSource
 from tests.servers.hub import Hub
 from tests.threads import at_once
 
@@ -44,7 +44,7 @@ def test_any_range_reads_exactly_its_bytes(source: ByteSource, bounds: tuple[int
 
 def test_a_read_beyond_the_end_is_an_error(source: ByteSource) -> None:
     """Fewer bytes than asked for are never returned: the file is truncated."""
-    with pytest.raises(VideoFileError, match="99990 to 100010, got 10 of 20"):
+    with pytest.raises(DamagedFileError, match="99990 to 100010, got 10 of 20"):
         source.read(99_990, 100_010)
 
 
@@ -86,12 +86,12 @@ def test_a_dropped_source_closes_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["{folder}", "memory://nowhere"])
 def test_a_missing_file_is_named(url: str, tmp_path: Path) -> None:
-    """What is not there is a VideoFileError with its address."""
+    """What is not there is a MissingFileError with its address."""
     missing = open_source(as_location(url.format(folder=tmp_path)), "videos/a.mp4")
 
-    with pytest.raises(VideoFileError, match=r"videos/a\.mp4.*found nothing"):
+    with pytest.raises(MissingFileError, match=r"videos/a\.mp4: there is no such file"):
         missing.size()
-    with pytest.raises(VideoFileError, match=r"videos/a\.mp4.*found nothing"):
+    with pytest.raises(MissingFileError, match=r"videos/a\.mp4: there is no such file"):
         missing.read(0, 10)
 
 
@@ -115,9 +115,9 @@ def test_the_hub_is_asked_for_the_range_and_no_more(hub: Hub, tmp_path: Path) ->
 
 
 def test_a_network_failure_names_the_file() -> None:
-    """What HTTP libraries raise arrives as a ConnectionError that says which file it was."""
+    """What HTTP libraries raise arrives as an UnreachableError that says which file it was."""
     fs = HfFileSystem(endpoint="http://127.0.0.1:9", token=False, skip_instance_cache=True)
     source = FsspecSource(fs, "datasets/lab/cups@main/a.mp4", name="hf://datasets/lab/cups/a.mp4")
 
-    with pytest.raises(ConnectionError, match=r"hf://datasets/lab/cups/a\.mp4.*network"):
+    with pytest.raises(UnreachableError, match=r"hf://datasets/lab/cups/a\.mp4.*network"):
         source.read(0, 10)

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An opened dataset: what it holds, where its files are, what of it is read, and as what.
+
+An episode's number means something only together with the dataset it is of. So whatever reads
+episodes is made from one of these records, and keeps nothing under an episode's number alone that
+another dataset's reader could see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from robostream import config
+from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
+from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
+from robostream.meta import LeRobotDatasetMetadata
+from robostream.storage import ByteSource, Location, as_location, open_source
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a dataset is, as a user says it; see `LeRobotDatasetMetadata`.
+
+    Attributes:
+        repo_id: The dataset's name, or a URL.
+        root: Its folder or URL, where `repo_id` is only a name.
+        revision: Branch, tag or commit on the Hub.
+        data_files_root: Where data/ and videos/ lie, if not beside meta/.
+        force_cache_sync: Download metadata again.
+        token: Hub token.
+        storage_options: What the store of a URL is opened with.
+    """
+
+    repo_id: str
+    root: str | Path | None = None
+    revision: str | None = None
+    data_files_root: str | Path | None = None
+    force_cache_sync: bool = False
+    token: str | None = field(default=None, repr=False)
+    storage_options: dict[str, Any] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What of a dataset is read, and as what; the arguments of `LeRobotDataset` by these names."""
+
+    episodes: Sequence[int] | None = None
+    episode_filter: EpisodeFilter | None = None
+    camera_keys: Sequence[str] | None = None
+    delta_timestamps: Mapping[str, Sequence[float]] | None = None
+    tolerance_s: float = config.TOLERANCE_S
+    return_uint8: bool = False
+    depth_output_unit: str = "mm"
+    image_transforms: ImageTransforms | None = None
+    resize: Resize | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDataset:
+    """What everything that reads samples of a dataset is made from.
+
+    Attributes:
+        meta: What the dataset holds.
+        files: Where data/ and videos/ lie.
+        selection: Which episodes and frames are read.
+        spec: What a sample holds.
+    """
+
+    meta: LeRobotDatasetMetadata
+    files: Location
+    selection: FrameSelection
+    spec: SampleSpec
+
+    def open_file(self, file: str) -> ByteSource:
+        """Return the bytes of a file of data/ or videos/. Reads nothing yet."""
+        return open_source(self.files, file)
+
+    @property
+    def index_folder(self) -> Path | None:
+        """Where the indices of a remote dataset's videos are kept.
+
+        None for a local one, whose files' own tables are read within a millisecond.
+        """
+        is_local = self.files.local_root is not None
+        return None if is_local else config.index_home() / self.meta.fingerprint
+
+
+def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
+    """Return a dataset that has episodes, or raise. Reads its metadata and nothing else."""
+    meta = LeRobotDatasetMetadata(
+        address.repo_id,
+        address.root,
+        address.revision,
+        address.force_cache_sync,
+        token=address.token,
+        storage_options=address.storage_options,
+    )
+    meta.ensure_readable()
+    meta.rescale_depth_stats(choice.depth_output_unit)
+    spec = make_spec(
+        meta,
+        camera_keys=choice.camera_keys,
+        delta_timestamps=choice.delta_timestamps,
+        tolerance_s=choice.tolerance_s,
+        return_uint8=choice.return_uint8,
+        depth_output_unit=choice.depth_output_unit,
+        image_transforms=choice.image_transforms,
+        resize=choice.resize,
+    )
+    meta.resize_cameras(spec.resize)
+    files = meta.location
+    if address.data_files_root is not None:
+        files = as_location(address.data_files_root, address.storage_options)
+    chosen = select_episodes(meta, choice.episodes, choice.episode_filter)
+    return OpenedDataset(meta, files, FrameSelection(meta, chosen), spec)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of a video file: what is wrong with them is told as an error of the video."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from robostream.errors import DamagedFileError, MissingFileError, VideoFileError
+from robostream.storage import ByteSource
+
+
+class VideoSource:
+    """A byte source whose file is a video."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.name = source.name
+        self._source = source
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        with as_video_error():
+            return self._source.size()
+
+    def version(self) -> str:
+        """Return a text that changes when the file does."""
+        with as_video_error():
+            return self._source.version()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        with as_video_error():
+            return self._source.read(start, stop)
+
+
+@contextmanager
+def as_video_error() -> Iterator[None]:
+    """Turn the lack of a file, or of bytes in it, into a VideoFileError that says the same.
+
+    An episode can be set aside for that. A network that is down says nothing about the video.
+    """
+    try:
+        yield
+    except (MissingFileError, DamagedFileError) as error:
+        raise VideoFileError(str(error)) from error

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dataset repos on the Hugging Face Hub: which refs they have, and downloading files of one.
+
+huggingface_hub is loaded when it is first needed: local datasets, and their workers, do without.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from robostream.config import lerobot_home
+from robostream.errors import MissingFileError, StorageError, UnreachableError
+
+logger = logging.getLogger(__name__)
+
+
+def list_refs(repo_id: str, token: str | None) -> list[str] | None:
+    """Return the names of a repo's branches and tags; None if the Hub gives no answer at all."""
+    from huggingface_hub import HfApi, constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        return None
+    with _explained(repo_id, "any"):
+        try:
+            refs = HfApi(token=token).list_repo_refs(repo_id, repo_type="dataset")
+        except errors.HfHubHTTPError:
+            raise
+        except (_http_error(), OSError) as error:
+            # The download then looks in the cache, or says what is wrong.
+            logger.warning(
+                "%s: the Hub (%s) is out of reach: %s", repo_id, constants.ENDPOINT, error
+            )
+            return None
+    return [ref.name for ref in [*refs.branches, *refs.tags]]
+
+
+def download(
+    repo_id: str, revision: str, *, patterns: Sequence[str], token: str | None, force: bool
+) -> tuple[Path, str]:
+    """Download the files that match `patterns` and return their folder and the commit read.
+
+    Without a network (or with `HF_HUB_OFFLINE=1`) what an earlier call downloaded is used.
+    """
+    from huggingface_hub import snapshot_download
+
+    with _explained(repo_id, revision):
+        folder = snapshot_download(
+            repo_id,
+            repo_type="dataset",
+            revision=revision,
+            allow_patterns=list(patterns),
+            cache_dir=lerobot_home() / "hub",
+            token=token,
+            force_download=force,
+        )
+    # The cache names a snapshot's folder after its commit.
+    path = Path(folder)
+    return path, path.name
+
+
+def _http_error() -> type[Exception]:
+    """Return the root error of the HTTP library below huggingface_hub; versions differ in it."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return HfHubHTTPError.__bases__[0]
+
+
+@contextmanager
+def _explained(repo_id: str, revision: str) -> Iterator[None]:
+    from huggingface_hub import constants, errors
+
+    home = lerobot_home()
+    try:
+        yield
+    except errors.RepositoryNotFoundError as error:
+        raise MissingFileError(
+            f"{repo_id}: no such dataset on the Hub ({constants.ENDPOINT}), or it "
+            f"is private and no token grants access, and no local copy in {home / repo_id}. Check "
+            "the name, pass root=... for a local dataset, or log in with: hf auth login"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise MissingFileError(
+            f"{repo_id}: the Hub has no revision {revision!r} of it; name a branch, tag or commit"
+        ) from error
+    except errors.LocalEntryNotFoundError as error:
+        raise UnreachableError(
+            f"{repo_id}@{revision}: not in the cache {home / 'hub'}, and the Hub "
+            f"({constants.ENDPOINT}) cannot be reached. Check the network, unset "
+            "HF_HUB_OFFLINE, or pass root=... for a local dataset."
+        ) from error
+    except errors.HFValidationError as error:
+        raise StorageError(
+            f"{repo_id!r} is no Hub dataset name (owner/name), and there is no local copy in "
+            f"{home / repo_id}. Pass root=... for a local dataset."
+        ) from error
+    except (_http_error(), OSError) as error:
+        raise UnreachableError(
+            f"{repo_id}@{revision}: the Hub ({constants.ENDPOINT}) did not answer "
+            f"as expected: {error}"
+        ) from error

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files on a local disk."""
+
+from __future__ import annotations
+
+import glob
+import os
+import weakref
+from pathlib import Path
+
+from robostream.errors import AccessDeniedError, DamagedFileError, MissingFileError, StorageError
+from robostream.storage.store import whole
+
+
+class LocalStore:
+    """A folder. Links that lie in it are followed, wherever they lead: a Hub snapshot has them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def open(self, file: str) -> LocalSource:
+        """Return the bytes of a file. Reads nothing yet."""
+        return LocalSource(self._root / file)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        # Unlike pathlib's, this follows links: chunks may lie on several disks.
+        pattern = f"{glob.escape(folder)}/**/*"
+        found = glob.iglob(pattern, root_dir=self._root, recursive=True)
+        files = ((name, self._root / name) for name in found)
+        return {name: path.stat().st_size for name, path in files if path.is_file()}
+
+
+class LocalSource:
+    """A file on a local disk, opened at the first read. Safe to use after a fork."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        self._handle: _Handle | None = None
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return os.fstat(self._opened().fd).st_size
+
+    def version(self) -> str:
+        """Return when the file was last written to."""
+        return str(os.fstat(self._opened().fd).st_mtime_ns)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        handle = self._opened()
+        try:
+            content = os.pread(handle.fd, stop - start, start)
+            if len(content) == stop - start:
+                return content
+            # A pread stops at 2 GiB and at a signal; only the end of the file is an error.
+            parts = [content]
+            while parts[-1] and (at := start + sum(map(len, parts))) < stop:
+                parts.append(os.pread(handle.fd, stop - at, at))
+        except OSError as error:
+            raise DamagedFileError(
+                f"{self.name}: bytes {start} to {stop} cannot be read: {error}. Check the disk, "
+                "and copy the file again."
+            ) from error
+        return whole(b"".join(parts), start, stop, self.name)
+
+    def __getstate__(self) -> str:
+        return self.name
+
+    def __setstate__(self, name: str) -> None:
+        self.__init__(name)  # type: ignore[misc]
+
+    def _opened(self) -> _Handle:
+        # No lock, which a fork could leave held: of two handles made at once, one closes itself.
+        handle = self._handle
+        if handle is None:
+            handle = self._handle = _Handle(self.name)
+        return handle
+
+
+class _Handle:
+    """An open file that closes itself once the last reader lets go of it."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingFileError(
+                f"{path}: there is no such file. Download or copy it, or check the dataset's root."
+            ) from error
+        except PermissionError as error:
+            raise AccessDeniedError(f"{path}: {error.strerror}. Check who may read it.") from error
+        except OSError as error:
+            # Too many open files, say: nothing is wrong with this one.
+            raise StorageError(f"{path}: cannot be opened: {error.strerror}.") from error
+        weakref.finalize(self, os.close, self.fd)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a dataset's files lie: a local folder, or a folder behind a URL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+_REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A folder, local or remote.
+
+    Attributes:
+        url: Its path or URL.
+        options: What the store of a URL is opened with: keys and tokens among them, so they are
+            never printed.
+    """
+
+    url: str
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", self.url.rstrip("/") or "/")
+
+    @property
+    def local_root(self) -> Path | None:
+        """The folder as a path, or None if it is remote."""
+        return None if "://" in self.url else Path(self.url)
+
+    def describe(self, relative: str) -> str:
+        """Return the full address of a file, for messages."""
+        return f"{self.url}/{relative}"
+
+
+def parse_repo_url(url: str) -> tuple[str, str | None] | None:
+    """Return (repo_id, revision or None) of `hf://datasets/owner/name[@revision]`, else None."""
+    match = _REPO_URL.fullmatch(url)
+    return (match[1], unquote(match[2]) if match[2] else None) if match else None
+
+
+def as_location(root: str | Path, options: dict[str, Any] | None = None) -> Location:
+    """Return the location of a path or URL; a local path is made absolute."""
+    text = str(root)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" not in text:
+        text = str(Path(text).expanduser().absolute())
+    return Location(text, options or {})
+
+
+def written_root(dataset: str) -> str | None:
+    """Return a dataset's root if a person wrote one, or None for a name to look up.
+
+    What is written as a path is one, also where it is mistyped and does not exist.
+    """
+    is_path = dataset.startswith((".", "/", "~")) or "://" in dataset or Path(dataset).is_dir()
+    return dataset if is_path else None
