@@ -1,10 +1,12 @@
-# make setup | demo | test | check | bench     Everything lives in .venv; only Python 3.10+ and make are needed.
+# make setup | demo | test | check | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+PEERS := .venv-peers
+PEERS_PYTHON ?= python3.12
 
-.PHONY: setup demo test check format bench clean
+.PHONY: setup demo test check format bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -30,5 +32,12 @@ format: setup
 bench: setup
 	$(BIN)/robostream bench suite --repo .
 
+bench-peers: $(PEERS)/.ready
+	HF_HUB_OFFLINE=1 $(PEERS)/bin/robostream bench peers --repo .
+
+$(PEERS)/.ready: pyproject.toml scripts/setup_peers
+	scripts/setup_peers $(PEERS_PYTHON) $(PEERS)
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

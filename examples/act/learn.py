@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             save_freq=options.steps,
             resume_from="latest",
             learning_rate=1e-3,
-            warmup_steps=20,
+            warmup_steps=options.steps // 8,
             policy=ActConfig(chunk=_CHUNK, **_SIZES),
         )
     )

@@ -13,7 +13,8 @@ import pytest
 
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.node import simulate
-from robostream.bench.peer import PlainPyavDataset
+from robostream.bench.peers.plain import PlainDataset
+from robostream.bench.peers.plain_pyav import PyavReader
 from robostream.bench.resume import measure_resume
 from robostream.dataset import LeRobotDataset
 from tests.fixture_datasets import FIXTURES
@@ -70,7 +71,7 @@ def test_workers_of_a_full_node_are_kept_busy() -> None:
 
 def test_the_peer_reads_the_right_pictures() -> None:
     """The benchmark's opponent is slow, not wrong: within two levels of our pixels."""
-    peer = PlainPyavDataset(str(ROOT), [0])
+    peer = PlainDataset(str(ROOT), [0], PyavReader())
     ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     for item in (0, 16, 17, 40, 61):
         for key in CAMERAS:

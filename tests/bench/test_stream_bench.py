@@ -131,6 +131,20 @@ def test_the_reference_command_line_reads_from_the_hub(hub: Hub, tmp_path: Path)
     assert any(name.endswith(".mp4") for name in hub.downloads("lab/cups"))
 
 
+def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:
+    """It reads its share, says which rank it was, and its file's name does, too."""
+    ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}
+    done = benchmark(*small_run(tmp_path, "--num_batches", "3"), **ranks)
+    assert done.returncode == 0, done.stderr
+    (figures,) = figures_in(tmp_path)
+    (path,) = tmp_path.glob("*.json")
+
+    assert "_cpu_r1of2_" in path.name
+    assert (figures["node"]["rank"], figures["node"]["world_size"]) == (1, 2)
+    assert (figures["node"]["num_nodes"], figures["node"]["ranks_per_node"]) == (1, 2)
+    assert figures["frames_measured"] == 3 * 8
+
+
 @pytest.mark.parametrize("source", ["", "a/b", "../up"])
 def test_a_source_label_is_safe_in_a_file_name(source: str) -> None:
     """It becomes a part of one."""

@@ -14,9 +14,10 @@ from robostream.bench.datasets import bench_dataset, one_row_group
 from robostream.bench.results import read_figures
 from robostream.bench.suite.cases import CASES, Case
 from robostream.bench.suite.picture import picture_svg
-from robostream.bench.suite.readme import BEGIN, END, PICTURE, SUITE, block_of, with_block
+from robostream.bench.suite.readme import MARK, PICTURE, SUITE, block_of
 from robostream.bench.suite.rounds import case_figures, public, run_rounds
 from robostream.bench.suite.shapes import SHAPES
+from robostream.bench.table import with_block
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
@@ -32,15 +33,15 @@ def test_the_readme_says_what_the_json_says() -> None:
     """Its tables and its picture are made of the JSON, to the last digit."""
     readme = (REPO / "README.md").read_text()
 
-    assert with_block(readme, block_of(REPO)) == readme
+    assert with_block(readme, MARK, block_of(REPO)) == readme
     assert picture_svg(read_figures(REPO / SUITE)) == (REPO / PICTURE).read_text()
 
 
 def test_the_readme_has_no_other_figures() -> None:
     """What is measured is said between the marks only."""
     readme = (REPO / "README.md").read_text()
-    before, rest = readme.split(BEGIN)
-    after = rest.split(END)[1]
+    before, rest = readme.split(f"<!-- {MARK}: begin -->")
+    after = rest.split(f"<!-- {MARK}: end -->")[1]
 
     assert FIGURE.findall(before) == []
     assert FIGURE.findall(after) == []
@@ -49,7 +50,7 @@ def test_the_readme_has_no_other_figures() -> None:
 def test_a_readme_without_its_marks_is_refused() -> None:
     """Nothing is written to a wrong place."""
     with pytest.raises(RobostreamError, match="bench: begin"):
-        with_block("# some other README", "figures")
+        with_block("# some other README", MARK, "figures")
 
 
 def test_published_figures_say_nothing_of_a_machine_but_what_it_is() -> None:

@@ -11,7 +11,6 @@ import pytest
 from robostream.bench.network import Fault, Script, serve_files, start_proxy
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.program import Report
-from tests.remote.stages import needs_retries
 from tests.servers.hub import Hub
 
 TRANSIENT = [
@@ -33,7 +32,6 @@ TRANSIENT = [
 FIRST_VIDEO = "videos/observation.images.front/chunk-000/file-000.mp4"
 
 
-@needs_retries
 def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_path: Path) -> None:
     """Each kind meets the first two requests for a file; the epoch is what it is without."""
     faults = {f"wrist/chunk-000/file-{n:03d}.mp4": fault for n, fault in enumerate(TRANSIENT)}
@@ -49,21 +47,21 @@ def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_pa
     assert report.stats["retries"] >= len(TRANSIENT)
 
 
-@needs_retries
 @pytest.mark.parametrize("place", ["bucket", "s3", "http"])  # a repo's commit never changes
 def test_a_file_that_changes_is_an_error(served: Serve, tmp_path: Path, place: str) -> None:
     """Parts of two versions are never mixed: the run ends and names the file."""
     found = served(place)
-    with start_proxy(found.url, Script((Fault("etag", path=FIRST_VIDEO, skip=1),))) as proxy:
+    with start_proxy(found.url, Script((Fault("etag", path=FIRST_VIDEO, skip=8),))) as proxy:
         near = found.behind(proxy.url)
-        report = stream_epochs(tmp_path / "home", near.stream, near.environment, num_workers=0)
+        # Without a cache and kept pictures, the file is read in many small parts.
+        stream = near.stream | {"cache_limit": 0, "frame_cache_bytes": 0}
+        report = stream_epochs(tmp_path / "home", stream, near.environment, num_workers=0)
 
     assert report.error, "the run ended as if nothing had changed"
     assert FIRST_VIDEO in report.message
     assert "chang" in report.message
 
 
-@needs_retries
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, retries: int) -> None:
     """After as many retries as the variable says, with the address and the attempts."""
@@ -72,15 +70,13 @@ def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, ret
         stream = {"repo_id": "lab/cups", "root": proxy.url}
         environment = {"ROBOSTREAM_REMOTE_IO_MAX_RETRIES": str(retries)}
         report = stream_epochs(tmp_path, stream, environment, num_workers=0)
-        asked = [e for e in proxy.journal() if e.path.endswith(FIRST_VIDEO)]
 
     assert report.error, report.words
     assert f"{proxy.url}/{FIRST_VIDEO}" in report.message
+    assert f"gave up after {1 + retries} attempts" in report.message
     assert "503" in report.message
-    assert len(asked) == 1 + retries
 
 
-@needs_retries
 @pytest.mark.parametrize("uses", [None, 1])
 def test_signed_addresses_are_resolved_once_and_again_when_they_expire(
     hub: Hub, dataset: Path, local: Report, tmp_path: Path, uses: int | None

@@ -10,7 +10,6 @@ import pytest
 from robostream.bench.network import Exchange, Script, serve_files, start_proxy
 from robostream.meta import LeRobotDatasetMetadata
 from tests.remote.many_ranks import run_ranks
-from tests.remote.stages import needs_cache
 
 NODES, RANKS = 8, 8
 REQUESTS_PER_S = 100
@@ -24,7 +23,6 @@ def refused(journal: list[Exchange]) -> int:
     return sum(exchange.fault == "limit" for exchange in journal)
 
 
-@needs_cache
 @pytest.mark.slow
 def test_64_ranks_share_a_limit_of_requests(dataset: Path, tmp_path: Path) -> None:
     """All finish, no byte is asked for twice by a machine, and refusals become fewer.

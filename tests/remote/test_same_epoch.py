@@ -11,7 +11,6 @@ from robostream.bench.network import Script, mixed_faults, start_proxy
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.places import PLACES
 from tests.remote.program import Report
-from tests.remote.stages import needs_cache, needs_retries
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -26,7 +25,6 @@ def test_every_place_delivers_the_same_epoch(
     assert report.epochs[0] == local.epochs[0]
 
 
-@needs_retries
 @pytest.mark.parametrize("place", PLACES)
 def test_a_tenth_of_all_requests_may_fail(
     served: Serve, local: Report, tmp_path: Path, place: str
@@ -45,7 +43,6 @@ def test_a_tenth_of_all_requests_may_fail(
     assert report.stats["retries"] > 0
 
 
-@needs_cache
 @pytest.mark.parametrize("place", PLACES)
 def test_a_second_epoch_asks_for_nothing(
     served: Serve, local: Report, tmp_path: Path, place: str

@@ -12,7 +12,6 @@ from robostream.bench.network import Fault, Script, start_proxy
 from tests.remote.conftest import stream_epochs
 from tests.remote.places import s3_environment
 from tests.remote.program import Report
-from tests.remote.stages import needs_cache
 from tests.servers.hub import Hub
 from tests.servers.s3 import S3Endpoint
 
@@ -47,7 +46,6 @@ def faults(ending: dict[str, Any]) -> Script:
     return Script((Fault(**fault),) if ending else ())
 
 
-@needs_cache
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("where", ["environment", "argument"])
 def test_tokens_and_signed_addresses_stay_hidden(
@@ -70,7 +68,6 @@ def test_tokens_and_signed_addresses_stay_hidden(
     assert_hidden([TOKEN, *hub.signer.given], report, home)
 
 
-@needs_cache
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("where", ["environment", "argument"])
 def test_keys_stay_hidden(

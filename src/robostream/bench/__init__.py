@@ -9,7 +9,6 @@ memory.py        the memory of this process and those it started
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
 network/         servers and a proxy that fails, on one machine
-peer.py          the peer: a map-style dataset as most are written
 node.py          `bench node`: a full node, simulated: how evenly its workers are busy
 decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader
@@ -26,6 +25,7 @@ resume.py        how long a resume takes, at the start and near the end of an ep
 shuffle.py       `bench shuffle`: shuffle quality by pool size
 stream/          `bench stream`: one setting of the loader, from a folder, the Hub or a bucket
 report/          `bench report`: its results as a table, a CSV and a page
+peers/           `bench peers`: other loaders on the same files
 suite/           `bench suite`: everything small, and the README's figures from it
 """
 
@@ -61,6 +61,7 @@ CASES = {
 PROGRAMS = {
     "stream": "one setting of the loader: dataloading alone, from a folder, the Hub or a bucket",
     "report": "results of `bench stream` as a table, a CSV and one page to look at",
+    "peers": "robostream beside other loaders on the same files, in one interleaved run",
     "suite": "everything small, in minutes; refreshes the figures of a checkout's README",
 }
 

@@ -18,7 +18,8 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler
 
 from robostream.bench.memory import tree_bytes
-from robostream.bench.peer import PlainPyavDataset
+from robostream.bench.peers.plain import PlainDataset
+from robostream.bench.peers.plain_pyav import PyavReader
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
 
@@ -31,7 +32,7 @@ _EPOCHS = 2
 
 def run_peer(root: str, options: dict[str, Any]) -> dict[str, Any]:
     """Read random samples through the plain map-style dataset and DataLoader workers."""
-    dataset = PlainPyavDataset(root, options["offsets"])
+    dataset = PlainDataset(root, options["offsets"], PyavReader())
     sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(0))
     loader = DataLoader(
         dataset, options["batch_size"], sampler=sampler, num_workers=options["workers"]

@@ -8,7 +8,6 @@ After each epoch it prints its figures and waits for a line, while the traffic i
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 import time
@@ -27,7 +26,11 @@ def main(request: dict[str, Any]) -> None:
     torch.set_num_threads(1)
     begin = time.perf_counter()
     stream = StreamingLeRobotDataset(
-        "bench/remote", root=request["root"], return_uint8=True, **_options(request)
+        "bench/remote",
+        root=request["root"],
+        return_uint8=True,
+        cache_dir=request["cache_dir"],
+        **request["options"],
     )
     _report({"cuts": count_cuts(stream.plan(0)), "lanes": stream.lanes})
     loader = StreamingDataLoader(stream, request["batch_size"])
@@ -35,13 +38,6 @@ def main(request: dict[str, Any]) -> None:
         _report(_epoch(loader, begin, request["samples_per_s"]))
         begin = time.perf_counter()
     loader.close()
-
-
-def _options(request: dict[str, Any]) -> dict[str, Any]:
-    options: dict[str, Any] = dict(request["options"])
-    if "cache_dir" in inspect.signature(StreamingLeRobotDataset).parameters:
-        options["cache_dir"] = request["cache_dir"]
-    return options
 
 
 def _epoch(loader: StreamingDataLoader, begin: float, samples_per_s: float) -> dict[str, Any]:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text tables for people."""
+"""Tables for people: on a terminal, and in documents."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from robostream.errors import RobostreamError
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -22,6 +25,21 @@ def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
         return "  ".join(parts).rstrip()
 
     return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, cells)])
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table for a document. Pure."""
+    lines = [header, ["---"] * len(header), *([format_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """Return a document with another block between its marks of that name. Pure."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    found = re.search(f"{begin}.*{end}", text, re.DOTALL)
+    if found is None:
+        raise RobostreamError(f"want the lines {begin} and {end} in the document, found none")
+    return text[: found.start()] + f"{begin}\n{block}\n{end}" + text[found.end() :]
 
 
 def format_cell(value: object) -> str:

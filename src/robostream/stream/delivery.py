@@ -15,6 +15,7 @@ from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sam
 from robostream.errors import DatasetError
 from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
 from robostream.stream.augment import transform_pictures, write_transformed
+from robostream.stream.bringer import Bringer
 from robostream.stream.lane_work import LaneWork, Piece, Share
 from robostream.stream.pace import PORTION_FRAMES, margin_frames
 from robostream.stream.prefetch import Prefetcher
@@ -85,7 +86,7 @@ class Delivery:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._agenda = walk_agenda(tour, numbers)
-        self._prefetcher = self._prefetch() if worker.fetches_ahead else None
+        self._prefetcher = self._prefetch(worker.bringer) if worker.bringer else None
 
     def next_share(self) -> StepShare | None:
         """Return this process's share of the next step, or None after the last step."""
@@ -135,12 +136,12 @@ class Delivery:
                 self._worker.projector.close(reel)
         self._lanes.clear()
 
-    def _prefetch(self) -> Prefetcher:
+    def _prefetch(self, bringer: Bringer) -> Prefetcher:
         plan = self._tour.plan
         return Prefetcher(
             self,
             [lane.coming() for lane in self._lanes],
-            self._worker.bring,
+            bringer.bring,
             frames_per_step=self._tour.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + PORTION_FRAMES,
         )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ import numpy.typing as npt
 
 from robostream.assemble import (
     EpisodeRows,
-    RowReader,
     RowShelf,
     SampleLayout,
     bring_pictures,
@@ -20,9 +18,9 @@ from robostream.assemble import (
 )
 from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
 from robostream.plan import Ints
+from robostream.stream.bringer import Bringer
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
-from robostream.stream.prefetch import Coming
 from robostream.stream.projector import Projector
 from robostream.stream.reel import Clock, Reel
 
@@ -90,16 +88,10 @@ class Worker:
             sizes=[camera.resize for camera in layout.cameras],
             parcels=[camera.parcel_size for camera in layout.cameras],
         )
-        # What is fetched ahead needs a place to be brought to.
-        self.fetches_ahead = dataset.files.is_far and dataset.files.cache is not None
-        self._coming_files = VideoFiles(
-            self._door.open, max_files=budgets.max_files, index_folder=dataset.index_folder
-        )
-        self._coming_rows = RowReader(dataset, self._door, [])
-        self._ahead = threading.Lock()
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
         self.is_video = [camera.key in spec.videos for camera in layout.cameras]
+        self.bringer = self._open_bringer(budgets.max_files)
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.pictures]
         row_bytes = budgets.row_bytes // (1 + len(spec.pictures))
@@ -108,6 +100,20 @@ class Worker:
             key: RowShelf(dataset, self._door, [key], row_bytes, checks_times=False)
             for key in spec.pictures
         }
+
+    def _open_bringer(self, max_files: int) -> Bringer | None:
+        """Return what fetches ahead, where there is a place to bring bytes to."""
+        dataset = self.layout.dataset
+        if not dataset.files.is_far or dataset.files.cache is None:
+            return None
+        return Bringer(
+            dataset,
+            self._door,
+            [camera.key for camera in self.layout.cameras],
+            self.offsets,
+            store=self.store,
+            max_files=max_files,
+        )
 
     def rows(self, episode: int) -> EpisodeRows:
         """Return the rows of an episode, without pictures."""
@@ -124,7 +130,7 @@ class Worker:
         key = self.layout.cameras[camera].key
         file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
         part = int(samples[0]), int(samples[-1]) + 1
-        if self.fetches_ahead and not self.store.has_all(camera, episode, *part):
+        if self.bringer is not None and not self.store.has_all(camera, episode, *part):
             began = time.perf_counter()
             bring_pictures(file, numbers, *part, self.offsets[camera])
             self._meter.fetch_s += time.perf_counter() - began
@@ -140,23 +146,6 @@ class Worker:
         )
         self.store.open(reel)
         return reel
-
-    def bring(self, coming: Coming) -> None:
-        """Have the bytes of a part of an episode close by. For threads that fetch ahead."""
-        dataset, cameras = self.layout.dataset, self.layout.cameras
-        part = coming.first, coming.stop
-        for camera in coming.videos:
-            if self.store.has_all(camera, coming.episode, *part):
-                continue
-            # Each file's index is read by one thread; the pictures by as many as there are.
-            with self._ahead:
-                key = cameras[camera].key
-                file, numbers = find_pictures(dataset, self._coming_files, coming.episode, key)
-            bring_pictures(file, numbers, *part, self.offsets[camera])
-        if coming.rows:
-            with self._ahead:
-                source, start, stop = self._coming_rows.find(coming.episode)
-            source.bring(start, stop)
 
     def count_stored(self, pictures: int) -> None:
         """Count pictures that were read from Parquet."""

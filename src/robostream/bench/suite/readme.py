@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from robostream.bench.results import Figures, read_figures, write_json
 from robostream.bench.suite.picture import picture_svg
-from robostream.bench.table import format_cell, format_table
-from robostream.errors import RobostreamError
+from robostream.bench.table import format_table, markdown_table, with_block
 from robostream.storage import write_bytes_atomic
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+MARK = "bench"
 SUITE = Path("benchmarks/results/suite.json")
 # `robostream bench loader --workers 16`, on another machine.
 LARGE = Path("benchmarks/results/loader-16-cores.json")
@@ -39,7 +37,7 @@ def refresh(repo: Path, figures: Figures) -> None:
     write_json(repo / SUITE, figures)
     write_bytes_atomic(repo / PICTURE, picture_svg(figures).encode())
     readme = repo / "README.md"
-    write_bytes_atomic(readme, with_block(readme.read_text(), block_of(repo)).encode())
+    write_bytes_atomic(readme, with_block(readme.read_text(), MARK, block_of(repo)).encode())
     print(f"refreshed {readme}, {repo / PICTURE} and {repo / SUITE}")
 
 
@@ -47,14 +45,6 @@ def block_of(repo: Path) -> str:
     """Return what the README says between its marks, from the JSON files of the checkout."""
     large = read_figures(repo / LARGE) if (repo / LARGE).exists() else None
     return readme_block(read_figures(repo / SUITE), large)
-
-
-def with_block(text: str, block: str) -> str:
-    """Return the README with another block between its marks. Pure."""
-    found = re.search(f"{BEGIN}.*{END}", text, re.DOTALL)
-    if found is None:
-        raise RobostreamError(f"README.md: want the lines {BEGIN} and {END}, found none")
-    return text[: found.start()] + f"{BEGIN}\n{block}\n{END}" + text[found.end() :]
 
 
 def readme_block(figures: Figures, large: Figures | None) -> str:
@@ -65,11 +55,11 @@ def readme_block(figures: Figures, large: Figures | None) -> str:
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} rounds that take "
         f"turns; [JSON]({SUITE})), and measures it on yours.",
         f"![Throughput beside the decode floor, and the first minute]({PICTURE})",
-        _markdown(_STREAMED, _streamed(figures["cases"])),
+        markdown_table(_STREAMED, _streamed(figures["cases"])),
         "The floor is PyAV decoding the same files alone, in as many processes as workers. single: "
         "one picture of each camera; sarm: 8, a second apart. Measured in the first epoch, when "
         "nothing is kept yet, after 5 batches of warm-up.",
-        _markdown(_OTHER, _others(figures) + (_large(large) if large else [])),
+        markdown_table(_OTHER, _others(figures) + (_large(large) if large else [])),
     ]
     return "\n\n".join(parts)
 
@@ -152,8 +142,3 @@ def _large(figures: Figures) -> list[list[str]]:
             ratios,
         ]
     ]
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    lines = [header, ["---"] * len(header), *([format_cell(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
