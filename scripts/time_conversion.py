@@ -8,7 +8,7 @@ import timeit
 import av
 import numpy as np
 
-from robostream.decode.picture.layout import layout_of
+from robostream.decode.picture.from_pyav import FrameReader
 from robostream.decode.picture.native import Ffmpeg, load_ffmpeg
 from robostream.decode.picture.proof import is_proven
 from robostream.decode.picture.render import Renderer
@@ -34,10 +34,10 @@ def draw_us(ffmpeg: Ffmpeg | None, width: int, height: int) -> float:
     noise = np.random.default_rng(0)
     for plane in frame.planes:
         plane.update(noise.bytes(plane.buffer_size))
-    renderer, layout = Renderer(ffmpeg), layout_of(frame)
+    renderer, picture = Renderer(ffmpeg), FrameReader().read(frame, file="")
     out = np.zeros((3, height, width), np.uint8)
     tries = timeit.repeat(
-        lambda: renderer.draw(frame, layout, out, file=""), number=CALLS, repeat=REPEATS
+        lambda: renderer.draw(picture, out, file=""), number=CALLS, repeat=REPEATS
     )
     return min(tries) / CALLS * 1e6
 

@@ -109,7 +109,7 @@ AS_IN_LEROBOT = {
 }
 # These are robostream's own:
 OWN = {
-    "LeRobotDatasetMetadata": ["fingerprint", "location", "meta_location"],
+    "LeRobotDatasetMetadata": ["fingerprint", "location", "meta_location", "resize_cameras"],
     "StreamingDataLoader": [
         "close",
         "load_state_dict",

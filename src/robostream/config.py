@@ -76,6 +76,9 @@ CACHE_SHARE_OF_DISK = 0.5
 # How long a process waits for another that fetches, or decodes, the same.
 CACHE_PATIENCE_S = 30.0
 
+# The most pixels a side of a resized picture may have: more is a mistake.
+MAX_PICTURE_PX = 8192
+
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"
 VIDEO_PIX_FMT = "yuv420p"

@@ -16,6 +16,7 @@ from robostream.assemble import (
     Choice,
     EpisodeFilter,
     ImageTransforms,
+    Resize,
     choose_cache,
     localise,
     open_dataset,
@@ -55,6 +56,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         depth_output_unit: "mm" or "m".
         token: Hub token.
         camera_keys: Cameras to decode; None for all, an empty list for none.
+        resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
         row_cache_bytes: RAM for rows of recently used episodes, per process.
         frame_cache_bytes: RAM for recently decoded frames, per process.
         storage_options: What the store of a URL is opened with: keys, tokens, its address.
@@ -82,6 +84,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         *,
         token: str | None = None,
         camera_keys: Sequence[str] | None = None,
+        resize: Resize | None = None,
         row_cache_bytes: int | str = config.ROW_CACHE_BYTES,
         frame_cache_bytes: int | str = config.MAP_FRAME_CACHE_BYTES,
         storage_options: dict[str, Any] | None = None,
@@ -100,6 +103,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
                 return_uint8=return_uint8,
                 depth_output_unit=depth_output_unit,
                 image_transforms=image_transforms,
+                resize=resize,
             ),
         )
         videos = download_videos and bool(opened.spec.videos)

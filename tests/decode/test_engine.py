@@ -359,3 +359,33 @@ def test_a_closed_engine_holds_nothing(clip: ClipMaker) -> None:
     assert len(engine.files) == 0
     assert len(engine._recent) == 0
     assert engine.statistics.summary()["images_delivered"] == 1
+
+
+@pytest.mark.parametrize("budget", [0, *BUDGETS])
+@pytest.mark.parametrize("kind", ["av1_g2", "h264_g250", "ten_bit", "odd_width", "444", "depth"])
+@pytest.mark.parametrize("size", [(32, 32), (45, 61), (80, 128)])
+def test_resized_frames_are_the_same_kept_or_not(
+    clip: ClipMaker, kind: str, budget: int, size: tuple[int, int]
+) -> None:
+    """In any order and with any budget, a resized frame is what it is decoded by itself."""
+    video = clip(kind)
+    frames = np.random.default_rng(budget).integers(0, len(video), 24).tolist()
+    channels, *_ = video.pictures[0].shape
+    found = np.zeros((len(frames), channels, *size), video.pictures[0].dtype)
+    alone = np.zeros_like(found)
+    with local_engine(store_bytes=budget) as engine:
+        for row, frame in enumerate(frames):
+            engine.read(video.file, [frame], found[row : row + 1], resize=True)
+        kept_bytes = engine._recent.nbytes
+    with local_engine() as engine:
+        engine.read(video.file, frames, alone, resize=True)
+
+    np.testing.assert_array_equal(found, alone)
+    assert found.min() < found.max()
+    assert kept_bytes <= min(budget, len(video) * (3 * size[0] * size[1] + 64))
+
+
+def test_a_frame_of_another_size_than_its_slot_is_refused(clip: ClipMaker) -> None:
+    """Nothing is resized that nobody asked to resize."""
+    with local_engine() as engine, pytest.raises(VideoFileError, match="96x64"):
+        engine.read(clip("av1_g2").file, [0], np.zeros((1, 3, 32, 32), np.uint8))

@@ -33,6 +33,8 @@ class Stage:
             PrivateStore(how["budget"]),
             self.meter,
             max_decodings=how["max_decodings"],
+            sizes=[None],
+            parcels=[None],
         )
         files = [open_file(clip) for clip in clips]
         self.reels = [

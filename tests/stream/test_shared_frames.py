@@ -163,7 +163,9 @@ def decode_half(path: Path, shape: SharedShape, clip: Clip, half: int) -> None:
     frames = SharedFrames(mapped(path, shape), shape)
     reel = reel_of([0] * len(clip), file=open_file(clip))
     frames.open(reel)
-    projector = Projector(PyavBackend(), frames, Meter(), max_decodings=2)
+    projector = Projector(
+        PyavBackend(), frames, Meter(), max_decodings=2, sizes=[None], parcels=[None]
+    )
     projector.decode([(reel, list(range(half, len(clip), 2)))])
 
 
@@ -187,7 +189,9 @@ def test_processes_see_each_others_pictures(clip: ClipMaker, tmp_path: Path) -> 
     frames.open(reel)
     meter = Meter()
     out = video.slots(48)
-    Projector(PyavBackend(), frames, meter, max_decodings=2).draw(reel, list(range(48)), out)
+    Projector(PyavBackend(), frames, meter, max_decodings=2, sizes=[None], parcels=[None]).draw(
+        reel, list(range(48)), out
+    )
 
     np.testing.assert_array_equal(out, video.pictures)
     assert (meter.images_decoded, meter.store_hits) == (0, 48)

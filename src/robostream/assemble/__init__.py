@@ -40,8 +40,14 @@ from robostream.assemble.selection import (
     FrameSelection,
     select_episodes,
 )
-from robostream.assemble.sizes import find_shapes, note_shape, video_shape
-from robostream.assemble.spec import ImageTransforms, SampleSpec, check_transforms, make_spec
+from robostream.assemble.sizes import find_parcels, find_shapes, note_shape, video_shape
+from robostream.assemble.spec import (
+    ImageTransforms,
+    Resize,
+    SampleSpec,
+    check_transforms,
+    make_spec,
+)
 from robostream.assemble.times import check_times
 from robostream.assemble.windows import Offsets, window_targets
 
@@ -58,6 +64,7 @@ __all__ = [
     "ImageTransforms",
     "Offsets",
     "OpenedDataset",
+    "Resize",
     "RowReader",
     "RowShelf",
     "SampleLayout",
@@ -68,6 +75,7 @@ __all__ = [
     "choose_cache",
     "draw_stored",
     "fill_row",
+    "find_parcels",
     "find_pictures",
     "find_shapes",
     "finish_depth",

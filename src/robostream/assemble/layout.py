@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.spec import SampleSpec
 from robostream.assemble.windows import Offsets
+from robostream.decode import Size, parcel_bytes
 from robostream.meta import (
     DepthCoding,
     decoded_bytes,
@@ -37,7 +38,10 @@ class CameraLayout:
         coding: How a depth video's codes become distances; None for all else.
         is_transformed: Whether the user's transform applies: to all cameras but depth.
         recorded_unit: The unit of a depth picture in Parquet; None for all else.
+        resize: What its pictures are scaled to when they are decoded; None for their own size.
         decoded_bytes: Bytes of one picture, as decoders leave it.
+        kept_bytes: Bytes of one picture, as it is kept.
+        is_parcel: Whether its pictures lie in a batch as parcels, to be drawn where it arrives.
     """
 
     key: str
@@ -47,12 +51,33 @@ class CameraLayout:
     coding: DepthCoding | None
     is_transformed: bool
     recorded_unit: str | None
+    resize: Size | None
     decoded_bytes: int
+    kept_bytes: int
+    is_parcel: bool = False
 
     def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
         """Return the camera with pictures of another (channels, height, width)."""
         window = self.shape[: len(self.shape) - len(picture)]
         return replace(self, shape=(*window, *picture), stack=(self.stack[0], *picture))
+
+    @property
+    def is_uint8(self) -> bool:
+        """Whether its pictures are delivered as uint8."""
+        return np.dtype(self.dtype) == np.uint8
+
+    @property
+    def parcel_size(self) -> Size | None:
+        """The size of its pictures if they are parcels."""
+        return (self.stack[2], self.stack[3]) if self.is_parcel else None
+
+    @property
+    def travels(self) -> ArrayLayout:
+        """How its pictures of one sample lie in a batch that is being built."""
+        if not self.is_parcel:
+            return self.shape, self.dtype
+        _, _, height, width = self.stack
+        return (*self.shape[:-3], parcel_bytes(width, height)), np.uint8
 
 
 class SampleLayout:
@@ -60,8 +85,10 @@ class SampleLayout:
 
     Args:
         dataset: The dataset.
-        pictures: (channels, height, width) by camera, where it is not as info.json declares.
+        pictures: (channels, height, width) by camera, where it is not as info.json declares;
+            before they are scaled.
         transformed: What the user's transform makes of a camera: shape and dtype by key.
+        parcels: Cameras whose pictures travel as 4:2:0.
     """
 
     def __init__(
@@ -70,24 +97,32 @@ class SampleLayout:
         *,
         pictures: Mapping[str, tuple[int, int, int]] | None = None,
         transformed: Mapping[str, ArrayLayout] | None = None,
+        parcels: Collection[str] = (),
     ) -> None:
         self.dataset = dataset
         self.meta = dataset.meta
         self.spec = dataset.spec
         self._pictures = dict(pictures or {})
         self._transformed = dict(transformed or {})
+        self._parcels = frozenset(parcels)
 
     @cached_property
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
-        features, spec = self.meta.features, self.spec
+        features, spec = self.meta.info.features, self.spec
         shapes = {key: image_shape(features[key]) for key in spec.cameras} | self._pictures
-        return [_camera_layout(key, features[key], spec, shapes[key]) for key in spec.cameras]
+        cameras = [_camera_layout(key, features[key], spec, shapes[key]) for key in spec.cameras]
+        return [replace(camera, is_parcel=camera.key in self._parcels) for camera in cameras]
 
     def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
         """Return the layout with what the user's transform makes of cameras."""
         pictures = self._pictures
         return SampleLayout(self.dataset, pictures=pictures, transformed=transformed)
+
+    def in_parcels(self, cameras: Collection[str]) -> SampleLayout:
+        """Return the layout with pictures of some cameras as 4:2:0; none that is transformed."""
+        found, transformed = self._pictures, self._transformed
+        return SampleLayout(self.dataset, pictures=found, transformed=transformed, parcels=cameras)
 
     @property
     def nbytes(self) -> int:
@@ -125,20 +160,22 @@ class SampleLayout:
             dtype = {"b": np.bool_, "f": np.float32}.get(kind, np.int64)
             layout[key] = ((*window, *inner), dtype)
         for camera in self.cameras:
-            own: ArrayLayout = (camera.shape, camera.dtype)
-            layout[camera.key] = self._transformed.get(camera.key, own)
+            layout[camera.key] = self._transformed.get(camera.key, camera.travels)
         pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
         return layout | pads
 
 
 def _camera_layout(
-    key: str, entry: Mapping[str, Any], spec: SampleSpec, picture: tuple[int, int, int]
+    key: str, entry: Mapping[str, Any], spec: SampleSpec, source: tuple[int, int, int]
 ) -> CameraLayout:
     """Return the layout of a camera, before any transform.
 
     A window of one frame keeps its axis for pictures in Parquet and loses it for videos.
     """
     depth, video = is_depth(entry), key in spec.videos
+    channels, *own = source
+    resize = spec.resize.get(key)
+    picture = (channels, *(resize or own))
     info = entry.get("info") or {}
     steps = len(spec.windows.get(key, ()))
     is_bare = steps == 0 or (steps == 1 and video)
@@ -150,5 +187,7 @@ def _camera_layout(
         coding=DepthCoding.from_info(info) if depth and video else None,
         is_transformed=spec.image_transforms is not None and not depth,
         recorded_unit=info.get("depth_unit") if depth else None,
-        decoded_bytes=decoded_bytes(entry, picture),
+        resize=resize,
+        decoded_bytes=decoded_bytes(entry, source),
+        kept_bytes=decoded_bytes(entry, picture),
     )

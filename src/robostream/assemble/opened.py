@@ -15,7 +15,7 @@ from typing import Any
 
 from robostream import config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
-from robostream.assemble.spec import ImageTransforms, SampleSpec, make_spec
+from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import CachePlace, Door, Location, as_location
 
@@ -57,6 +57,7 @@ class Choice:
     return_uint8: bool = False
     depth_output_unit: str = "mm"
     image_transforms: ImageTransforms | None = None
+    resize: Resize | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,9 @@ def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
         return_uint8=choice.return_uint8,
         depth_output_unit=choice.depth_output_unit,
         image_transforms=choice.image_transforms,
+        resize=choice.resize,
     )
+    meta.resize_cameras(spec.resize)
     files = meta.location
     if address.data_files_root is not None:
         files = as_location(address.data_files_root, address.storage_options, address.cache)

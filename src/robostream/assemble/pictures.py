@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from robostream.decode import Size, scale_values
 from robostream.errors import DataFileError
 
 Pixels = npt.NDArray[Any]
@@ -36,7 +37,7 @@ _UNREADABLE = (
 
 
 def decode_picture(
-    encoded: bytes | None, *, where: str, channels: int | None = None
+    encoded: bytes | None, *, where: str, channels: int | None = None, size: Size | None = None
 ) -> npt.NDArray[np.float32]:
     """Return (channels, height, width) float32: colour in [0, 1], depth in its recorded unit.
 
@@ -46,8 +47,11 @@ def decode_picture(
         encoded: The bytes of the file.
         where: The dataset, camera, episode and frame, for messages.
         channels: How many channels it must have; None for any number.
+        size: What it is scaled to; None for its own size.
     """
     pixels = read_picture(encoded, where=where, channels=channels)
+    if size is not None:
+        pixels = scale_values(pixels, size)
     if pixels.dtype != np.uint8:
         return pixels.astype(np.float32)
     # float32 division, as LeRobot's reader does it: multiplying by 1/255 differs in the last bit.

@@ -83,7 +83,7 @@ def _stored_picture(
     recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
     where = f"{layout.dataset.files.url}: {camera.key}, episode {rows.episode}, frame {frame}"
     encoded = rows.object_at(camera.key, frame)
-    picture = decode_picture(encoded, where=where, channels=camera.stack[1])
+    picture = decode_picture(encoded, where=where, channels=camera.stack[1], size=camera.resize)
     if recorded not in (None, wanted):
         picture = picture * _MM_PER_M if recorded == "m" else picture / _MM_PER_M
     return picture
@@ -109,8 +109,8 @@ def size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
     """Return what is to be said of a picture that cannot lie beside others; (width, height)."""
     return (
         "the picture is {}x{} (width x height), those it is to be put together with are {}x{}. "
-        "Pictures of one camera must have one size to be batched: choose episodes of one size, "
-        "or read items one by one with LeRobotDataset and resize them."
+        "Pictures of one camera must have one size to be batched: pass resize=(height, width), or "
+        "choose episodes of one size."
     ).format(*found, *others)
 
 

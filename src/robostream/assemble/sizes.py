@@ -7,10 +7,19 @@ import logging
 from typing import Any
 
 from robostream.assemble.episode import find_pictures
+from robostream.assemble.layout import SampleLayout
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
-from robostream.decode import FileRun, PyavBackend, VideoFile, VideoFiles, plan_runs
+from robostream.decode import (
+    PLANAR_8BIT,
+    FileRun,
+    PictureLayout,
+    PyavBackend,
+    VideoFile,
+    VideoFiles,
+    plan_runs,
+)
 from robostream.errors import DatasetError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.storage import Door
@@ -24,15 +33,15 @@ _said: set[tuple[str, str]] = set()
 
 
 def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
-    """Return (channels, height, width) of each camera's pictures.
+    """Return (channels, height, width) of each camera's pictures, before they are resized.
 
     They are looked up in the first selected episode. What cannot be read there is taken as
     declared: whoever needs it will say what is wrong.
     """
     spec = dataset.spec
     door = dataset.open_door()
-    files = VideoFiles(door.open, max_files=1, index_folder=dataset.index_folder)
-    first = [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
+    files = _open_files(dataset, door)
+    first = _first_episodes(dataset)
     shapes: dict[str, Shape] = {}
     for key in spec.cameras:
         for episode in first:
@@ -45,8 +54,27 @@ def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
             except (DatasetError, OSError) as error:
                 logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
     for key, shape in shapes.items():
-        note_shape(dataset.meta, key, shape)
+        if key not in spec.resize:
+            note_shape(dataset.meta, key, shape)
     return shapes
+
+
+def find_parcels(layout: SampleLayout) -> list[str]:
+    """Return the cameras whose pictures can travel as 8-bit 4:2:0: no others, nor transformed ones.
+
+    The first picture that can be read decides.
+    """
+    dataset = layout.dataset
+    files = _open_files(dataset, dataset.open_door())
+    first = _first_episodes(dataset)
+    found = []
+    for camera in layout.cameras:
+        is_even = camera.stack[2] % 2 == 0
+        if camera.key in layout.spec.videos and is_even and not camera.is_transformed:
+            kinds = (_video_kind(dataset, files, episode, camera.key) for episode in first)
+            if next(filter(None, kinds), None) in PLANAR_8BIT:
+                found.append(camera.key)
+    return found
 
 
 def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
@@ -58,15 +86,15 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     config = file.index.config_of(number)
     if (config.width, config.height) != (width, height):
         width, height = config.width, config.height
-        run = plan_runs(file.index, [number])[0]
-        for _, _, frame in PyavBackend().decode([FileRun(file.source, file.index, run)]):
-            width, height = frame.width, frame.height
+        layout = _decoded_layout(file, number)
+        if layout is not None:
+            width, height = layout.width, layout.height
     return 1 if is_depth(entry) else 3, height, width
 
 
 def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     """Say that a camera's pictures are not of the declared size; once for each camera."""
-    _, height, width = image_shape(meta.features[key])
+    _, height, width = image_shape(meta.info.features[key])
     place = meta.meta_location.url, key
     if shape[1:] == (height, width) or place in _said:
         return
@@ -78,9 +106,35 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     )
 
 
+def _open_files(dataset: OpenedDataset, door: Door) -> VideoFiles:
+    return VideoFiles(door.open, max_files=1, index_folder=dataset.index_folder)
+
+
+def _first_episodes(dataset: OpenedDataset) -> list[int]:
+    return [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
+
+
+def _decoded_layout(file: VideoFile, number: int) -> PictureLayout | None:
+    run = plan_runs(file.index, [number])[0]
+    decoded = PyavBackend().decode([FileRun(file.source, file.index, run)])
+    layouts = [picture.layout for _, _, picture in decoded if picture is not None]
+    return layouts[-1] if layouts else None
+
+
+def _video_kind(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:
+    """Return how the first picture of an episode is kept; None if it cannot be read."""
+    try:
+        file, numbers = find_pictures(dataset, files, episode, key)
+        layout = _decoded_layout(file, int(numbers[0]))
+    except (DatasetError, OSError) as error:
+        logger.info("the format of %s is not found in episode %d: %s", key, episode, error)
+        return None
+    return None if layout is None else layout.kind
+
+
 def _video_shape(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> Shape:
     file, numbers = find_pictures(dataset, files, episode, key)
-    return video_shape(file, int(numbers[0]), dataset.meta.features[key])
+    return video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
 
 
 def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) -> Shape:
@@ -89,7 +143,7 @@ def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) ->
         encoded = reader.read(episode).object_at(key, 0)
     finally:
         reader.close()
-    channels, _, _ = image_shape(dataset.meta.features[key])
+    channels, _, _ = image_shape(dataset.meta.info.features[key])
     where = f"{dataset.files.url}: {key}, episode {episode}, frame 0"
     _, height, width = read_picture(encoded, where=where, channels=channels).shape
     return channels, height, width

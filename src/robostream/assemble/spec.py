@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from robostream import config
 from robostream.assemble.windows import Offsets, window_offsets
+from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 
 ImageTransforms = Callable[[Any], Any]
+# (height, width) of all cameras, or by camera.
+Resize = Sequence[int] | Mapping[str, Sequence[int]]
 DEPTH_UNITS = ("m", "mm")
 
 
@@ -27,6 +31,7 @@ class SampleSpec:
     return_uint8: bool
     depth_output_unit: str
     image_transforms: ImageTransforms | None
+    resize: Mapping[str, Size]
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -43,6 +48,7 @@ def make_spec(
     return_uint8: bool,
     depth_output_unit: str,
     image_transforms: ImageTransforms | None,
+    resize: Resize | None,
 ) -> SampleSpec:
     """Return the checked recipe; `camera_keys` of None means all cameras, an empty list none."""
     check_transforms(image_transforms)
@@ -71,6 +77,7 @@ def make_spec(
         return_uint8=return_uint8,
         depth_output_unit=depth_output_unit,
         image_transforms=image_transforms,
+        resize=_sizes(resize, wanted),
     )
 
 
@@ -107,3 +114,30 @@ def _wanted_cameras(
             f"{', '.join(meta.camera_keys) or 'none'}"
         )
     return camera_keys
+
+
+def _sizes(resize: Resize | None, cameras: Sequence[str]) -> dict[str, Size]:
+    """Return the (height, width) of each camera that is resized."""
+    if resize is None:
+        return {}
+    if not isinstance(resize, Mapping):
+        size = _size(resize, "resize")
+        return dict.fromkeys(cameras, size)
+    strangers = [key for key in resize if key not in cameras]
+    if strangers:
+        raise SelectionError(
+            f"resize names {', '.join(map(str, strangers))}, but the cameras of a sample are "
+            f"{', '.join(cameras) or 'none'}"
+        )
+    return {key: _size(size, f"resize of {key}") for key, size in resize.items()}
+
+
+def _size(size: object, name: str) -> Size:
+    if isinstance(size, Sequence) and not isinstance(size, str) and len(size) == 2:
+        height, width = (config.whole_number(number, name, least=1) for number in size)
+        if max(height, width) <= config.MAX_PICTURE_PX:
+            return height, width
+    raise SelectionError(
+        f"{name} must be (height, width), two whole numbers from 1 to {config.MAX_PICTURE_PX}, or "
+        f"such a pair for each camera by name; got {size!r}"
+    )

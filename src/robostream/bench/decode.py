@@ -29,7 +29,6 @@ from robostream.decode import (
     PyavBackend,
     Renderer,
     build_index,
-    layout_of,
     load_ffmpeg,
     plan_runs,
 )
@@ -155,29 +154,29 @@ def _costs(file: str) -> dict[str, float]:
     index = build_index(source)
     runs = plan_runs(index, range(min(_PICTURES, index.num_frames)))
     pieces = [FileRun(source, index, run) for run in runs]
-    frames = [frame for _, number, frame in PyavBackend().decode(pieces) if number >= 0]
-    renderer, layout = Renderer(load_ffmpeg()), layout_of(frames[0])
-    arena = Arena(2 * len(frames) * layout.nbytes)
-    slots = [arena.memory(arena.take(layout.nbytes) or 0) for _ in frames]
-    colours = np.zeros((len(frames), *layout.shape), np.uint8)
+    pictures = [picture for _, _, picture in PyavBackend().decode(pieces) if picture is not None]
+    renderer, layout = Renderer(load_ffmpeg()), pictures[0].layout
+    arena = Arena(2 * len(pictures) * layout.nbytes)
+    slots = [arena.memory(arena.take(layout.nbytes) or 0) for _ in pictures]
+    colours = np.zeros((len(pictures), *layout.shape), np.uint8)
     floats = colours.astype(np.float32)
 
     def per_picture(work: Callable[[int], None]) -> float:
         tries = []
         for _ in range(9):
             begin = time.perf_counter()
-            for place in range(len(frames)):
+            for place in range(len(pictures)):
                 work(place)
             tries.append(time.perf_counter() - begin)
-        return median(tries) / len(frames) * 1e6
+        return median(tries) / len(pictures) * 1e6
 
     def draw(out: npt.NDArray[Any]) -> Callable[[int], None]:
-        return lambda n: renderer.draw(frames[n], layout, out[n], file=file)
+        return lambda n: renderer.draw(pictures[n], out[n], file=file)
 
     return {
         "convert": per_picture(draw(colours)),
         "convert to float32": per_picture(draw(floats)),
-        "keep": per_picture(lambda n: renderer.pack(frames[n], layout, slots[n], file=file)),
+        "keep": per_picture(lambda n: renderer.pack(pictures[n], slots[n])),
         "convert a kept one": per_picture(
             lambda n: renderer.draw_packed([slots[n]], layout, colours[n : n + 1], file=file)
         ),

@@ -24,38 +24,61 @@ from robostream.decode.index.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
 from robostream.decode.picture.arena import Arena, SlotMemory
 from robostream.decode.picture.conversion import one_thread
-from robostream.decode.picture.layout import PictureLayout, kept_layout, layout_of
+from robostream.decode.picture.decoded import CPU, DecodedPicture
+from robostream.decode.picture.from_pyav import FrameReader
+from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
+from robostream.decode.picture.parcel import (
+    NUM_LABELS,
+    drawing_of,
+    label_of,
+    open_parcels,
+    parcel_bytes,
+    write_label,
+)
 from robostream.decode.picture.render import Renderer
+from robostream.decode.picture.scale import PictureScaler, Size, scale_values
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles
 from robostream.decode.video_source import VideoSource
 
 __all__ = [
     "COUNTERS",
+    "CPU",
+    "NUM_LABELS",
+    "PLANAR_8BIT",
     "Arena",
     "Backend",
     "CodecConfig",
     "DecodeStatistics",
+    "DecodedPicture",
     "FrameEngine",
     "FrameIndex",
+    "FrameReader",
     "Meter",
     "MeteredSource",
     "PictureLayout",
+    "PictureScaler",
     "FileRun",
     "PyavBackend",
     "Renderer",
+    "Size",
     "SlotMemory",
     "TorchcodecBackend",
     "VideoFile",
     "VideoFiles",
     "VideoSource",
     "build_index",
+    "drawing_of",
     "kept_layout",
-    "layout_of",
+    "label_of",
     "load_ffmpeg",
     "one_thread",
+    "open_parcels",
     "packet_span",
+    "parcel_bytes",
     "plan_runs",
+    "scale_values",
     "summarise",
+    "write_label",
 ]

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 
@@ -18,9 +17,10 @@ from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.picture.layout import layout_of
+from robostream.decode.picture.decoded import DecodedPicture
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
+from robostream.decode.picture.scale import PictureScaler, Size
 from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.statistics import DecodeStatistics
@@ -55,6 +55,7 @@ class FrameEngine:
         self.files = VideoFiles(open_source, max_files=max_files, index_folder=index_folder)
         self._backend = backend or PyavBackend()
         self._renderer = Renderer(load_ffmpeg())
+        self._scaler = PictureScaler(self._renderer)
         self._recent = RecentFrames(store_bytes)
         self._order = ReadingOrder()
         self._meter = Meter()
@@ -87,6 +88,7 @@ class FrameEngine:
         out: npt.NDArray[Any],
         *,
         within: tuple[int, int] | None = None,
+        resize: bool = False,
     ) -> None:
         """Write frames of one file, in the order given; they may repeat.
 
@@ -97,6 +99,7 @@ class FrameEngine:
                 uint16 codes. Each picture must be contiguous.
             within: Only frames of [first, stop) are decoded beside those asked for, such as the
                 frames of an episode; None for the whole file.
+            resize: Scale pictures to the size of `out`, which must be the same in every call.
         """
         numbers: list[int] = np.asarray(frames, np.int64).tolist()
         held = self.files.get(file)
@@ -107,7 +110,9 @@ class FrameEngine:
         try:
             missing = self._draw_kept(held, rows, out)
             if missing:
-                self._decode(held, missing, out, within or (0, held.index.num_frames))
+                self._decode(
+                    held, missing, out, within or (0, held.index.num_frames), resize=resize
+                )
             for row, number in enumerate(numbers):
                 if rows[number] != row:
                     out[row] = out[rows[number]]
@@ -134,7 +139,13 @@ class FrameEngine:
         return missing
 
     def _decode(
-        self, held: VideoFile, rows: dict[int, int], out: npt.NDArray[Any], within: tuple[int, int]
+        self,
+        held: VideoFile,
+        rows: dict[int, int],
+        out: npt.NDArray[Any],
+        within: tuple[int, int],
+        *,
+        resize: bool,
     ) -> None:
         """Decode missing frames, and those `read_ahead.py` adds to them; keep all of them."""
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
@@ -142,14 +153,21 @@ class FrameEngine:
         source = MeteredSource(held.source, self._meter)
         file_runs = [FileRun(source, held.index, run) for run in plan_runs(held.index, chosen)]
         left, kept = dict(rows), []
+        size = (out.shape[2], out.shape[3]) if resize else None
         try:
             for _, number, picture in self._backend.decode(file_runs):
                 self._meter.images_decoded += 1
+                if picture is None:
+                    continue
+                is_new = (held.name, number) not in self._recent
+                if number not in left and not (is_new and self._recent.budget_bytes):
+                    continue
+                scaled = self._scale(held, picture, size)
                 if number in left:
-                    self._draw(held, picture, out[left.pop(number)])
-                if number >= 0 and (held.name, number) not in self._recent:
+                    self._draw(held, scaled, out[left.pop(number)])
+                if is_new:
                     kept.append(number)
-                    self._keep(held, number, picture)
+                    self._keep(held, number, scaled)
             _check_complete(held, left)
         except BaseException:
             # After an error nobody can be sure that the frames before it have the right numbers.
@@ -160,17 +178,22 @@ class FrameEngine:
             elsewhere = self._meter.elsewhere_s - elsewhere
             self._meter.decode_s += time.perf_counter() - began - elsewhere
 
-    def _draw(self, held: VideoFile, picture: av.VideoFrame, out: npt.NDArray[Any]) -> None:
+    def _scale(self, held: VideoFile, picture: DecodedPicture, size: Size | None) -> DecodedPicture:
         began = time.perf_counter()
-        self._renderer.draw(picture, layout_of(picture), out, file=held.name)
+        scaled = self._scaler.scale(picture, size, file=held.name)
+        self._meter.convert_s += time.perf_counter() - began
+        return scaled
+
+    def _draw(self, held: VideoFile, picture: DecodedPicture, out: npt.NDArray[Any]) -> None:
+        began = time.perf_counter()
+        self._renderer.draw(picture, out, file=held.name)
         self._meter.convert_s += time.perf_counter() - began
 
-    def _keep(self, held: VideoFile, number: int, picture: av.VideoFrame) -> None:
+    def _keep(self, held: VideoFile, number: int, picture: DecodedPicture) -> None:
         began = time.perf_counter()
-        layout = layout_of(picture)
-        memory = self._recent.add(held.name, number, layout)
+        memory = self._recent.add(held.name, number, picture.layout)
         if memory is not None:
-            self._renderer.pack(picture, layout, memory, file=held.name)
+            self._renderer.pack(picture, memory)
         self._meter.copy_s += time.perf_counter() - began
 
     def _count(self) -> None:

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-import torch
-
 from robostream.crew import Failed
 from robostream.errors import WorkerError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.tally import Tally
+from robostream.loader.upload import Finish
 from robostream.plan import Cursor, advance
 from robostream.stream import Texts, Tour
 
@@ -52,7 +51,7 @@ class BatchIterator(Iterator[Batch]):
         texts: The keys of texts in a batch.
         depth: How many batches are built ahead.
         timeout_s: How long to wait for a batch; 0 for ever.
-        pin_memory: Whether batches are copied to page-locked memory.
+        finish: Makes the tensors of a batch from its arrays.
         on_deliver: Called after each batch with the next cursor and the batch's size.
         tally: Counts what is delivered.
     """
@@ -67,7 +66,7 @@ class BatchIterator(Iterator[Batch]):
         texts: list[str],
         depth: int,
         timeout_s: float,
-        pin_memory: bool,
+        finish: Finish,
         on_deliver: Callable[[Cursor, int], None],
         tally: Tally,
     ) -> None:
@@ -78,7 +77,7 @@ class BatchIterator(Iterator[Batch]):
         self._texts = texts
         self._depth = depth
         self._timeout_s = timeout_s
-        self._pin_memory = pin_memory
+        self._finish = finish
         self._on_deliver = on_deliver
         self._tally = tally
         self._step = 0
@@ -187,10 +186,8 @@ class BatchIterator(Iterator[Batch]):
         arrays = self._slots.deliver(self._assigned.popleft(), size)
         self._step += 1
         self._assign()
-        batch: Batch = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        batch: Batch = {**self._finish(arrays)}
         del arrays
-        if self._pin_memory:
-            batch = {key: tensor.pin_memory() for key, tensor in batch.items()}
         for key in self._texts:
             values = texts.get(key, {})
             batch[key] = [values[place] for place in range(size)]

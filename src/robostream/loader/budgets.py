@@ -42,7 +42,7 @@ def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape
         starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
         sizes=tuple((camera.stack[3], camera.stack[2]) for camera in cameras),
         slot_bytes=tuple(
-            -(-camera.decoded_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
+            -(-camera.kept_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
         ),
     )
 
@@ -93,5 +93,5 @@ def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
         ahead = margin_frames(plan.window)
         frames = min(plan.window / 2 * _SLACK + width + ahead, lane_frames)
-        total += lanes * frames * camera.decoded_bytes
+        total += lanes * frames * camera.kept_bytes
     return round(total)

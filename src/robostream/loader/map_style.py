@@ -110,17 +110,20 @@ class MapReader:
         if camera.key not in self.spec.videos:
             stored = read_stored(self._layout, camera, rows, frames.tolist())
             _, channels, height, width = stored.shape
-            note_shape(self._dataset.meta, camera.key, (channels, height, width))
+            if camera.resize is None:
+                note_shape(self._dataset.meta, camera.key, (channels, height, width))
             return stored.reshape(camera.of_size((channels, height, width)).shape)
         span = self._span(rows.episode, camera.key)
-        camera = camera.of_size(span.shape)
+        if span.shape is not None:
+            camera = camera.of_size(span.shape)
         stack = np.empty(camera.stack, camera.dtype)
+        resize = camera.resize is not None
         numbers, within = span.numbers[frames], (int(span.numbers[0]), int(span.numbers[-1]) + 1)
         if camera.coding is None:
-            self.engine.read(span.file, numbers, stack, within=within)
+            self.engine.read(span.file, numbers, stack, within=within, resize=resize)
         else:
             codes = np.empty(camera.stack, np.uint16)
-            self.engine.read(span.file, numbers, codes, within=within)
+            self.engine.read(span.file, numbers, codes, within=within, resize=resize)
             finish_depth(self._layout, camera, codes, stack)
         return stack.reshape(camera.shape)
 
@@ -174,8 +177,10 @@ class MapReader:
         span = spans.get((episode, key))
         if span is None:
             file, numbers = find_pictures(self._dataset, self.engine.files, episode, key)
-            shape = video_shape(file, int(numbers[0]), meta.features[key])
-            note_shape(meta, key, shape)
+            shape = None
+            if key not in self.spec.resize:
+                shape = video_shape(file, int(numbers[0]), meta.features[key])
+                note_shape(meta, key, shape)
             span = spans.put((episode, key), _Span(file.name, numbers, shape))
         return span
 
@@ -215,11 +220,14 @@ def _open_backend(name: str) -> Backend | None:
 
 
 class _Span(NamedTuple):
-    """The file of a camera's pictures of an episode, each frame's number in it, their shape."""
+    """The file of a camera's pictures of an episode, each frame's number in it, their own shape.
+
+    None if they are resized.
+    """
 
     file: str
     numbers: npt.NDArray[np.int64]
-    shape: tuple[int, int, int]
+    shape: tuple[int, int, int] | None
 
 
 @dataclass(slots=True)

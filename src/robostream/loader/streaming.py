@@ -19,6 +19,7 @@ from robostream.assemble import (
     Choice,
     EpisodeFilter,
     ImageTransforms,
+    Resize,
     SampleLayout,
     choose_cache,
     open_dataset,
@@ -76,11 +77,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         video_decode_device: "cpu".
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
+        resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
         lanes: Into how many lanes the order is cut; world sizes that divide it read least.
         frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
-        frame_cache_dir: A folder on a fast disk that keeps the decoded pictures of the selection,
-            for all ranks of the machine and for later runs until it restarts.
+        frame_cache_dir: A folder on a fast disk that keeps all decoded pictures for all ranks.
         depth_output_unit: "mm" or "m".
         on_bad_episode: "raise", or "quarantine" to go on without it.
         token: Hub token.
@@ -126,6 +127,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         *,
         episode_filter: EpisodeFilter | None = None,
         camera_keys: Sequence[str] | None = None,
+        resize: Resize | None = None,
         lanes: int | None = None,
         decode_threads: int | None = None,
         frame_cache_bytes: int | str = "auto",
@@ -158,6 +160,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
                 return_uint8=return_uint8,
                 depth_output_unit=depth_output_unit,
                 image_transforms=image_transforms,
+                resize=resize,
             ),
         )
         self.meta, self._selection = self._dataset.meta, self._dataset.selection
@@ -169,10 +172,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
-        self._agreement = EpochAgreement()
+        self._agreement, self._place = EpochAgreement(), Place()
         self._read_by_loader = False
         self._bad_episodes = BadEpisodes(on_bad_episode)
-        self._place = Place()
 
     @property
     def root(self) -> Path | str:

@@ -77,7 +77,19 @@ def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, int, int] | None =
         return channels * height * width
     if is_depth(entry):
         return 2 * height * width
-    return height * width * 3 // 2  # planar YUV 4:2:0
+    if height % 2:
+        return 3 * height * width  # kept as RGB
+    return height * width + (width + 1) // 2 * height  # planar YUV 4:2:0
+
+
+def resized(entry: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    """Return a camera feature whose pictures are of another (height, width). Pure."""
+    channels, _, _ = image_shape(entry)
+    if image_shape(entry) == entry["shape"]:
+        shape, names = (channels, *size), ["channels", "height", "width"]
+    else:
+        shape, names = (*size, channels), ["height", "width", "channels"]
+    return {**entry, "shape": shape, "names": names}
 
 
 def _check_name(name: str, where: str) -> None:

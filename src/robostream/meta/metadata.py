@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from robostream.errors import (
     SelectionError,
 )
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
-from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype
+from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
@@ -63,6 +63,8 @@ class LeRobotDatasetMetadata:
         storage_options: What the store of a URL is opened with: keys, tokens, its address.
         cache: Where bytes of a URL's files are kept; None for nowhere.
     """
+
+    _resized: Features | None = None
 
     def __init__(
         self,
@@ -113,8 +115,8 @@ class LeRobotDatasetMetadata:
 
     @property
     def features(self) -> Features:
-        """All features, cameras and columns, as info.json declares them."""
-        return self.info.features
+        """All features, as info.json declares them; the shapes of cameras as they are resized."""
+        return self._resized or self.info.features
 
     @property
     def robot_type(self) -> str | None:
@@ -212,7 +214,8 @@ class LeRobotDatasetMetadata:
         content = {
             "fps": self.fps,
             "features": {
-                key: [entry["dtype"], list(entry["shape"])] for key, entry in self.features.items()
+                key: [entry["dtype"], list(entry["shape"])]
+                for key, entry in self.info.features.items()
             },
             "tasks": list(self.tasks),
             "episodes": self.episodes.digest(),
@@ -263,6 +266,14 @@ class LeRobotDatasetMetadata:
         """Bring the statistics of depth cameras to "m" or "mm"."""
         if self.stats is not None:
             self.stats = rescale_depth(self.stats, self.features, unit)
+
+    def resize_cameras(self, sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Declare cameras as of the (height, width) they are delivered in.
+
+        `info`, what is written of it, and the fingerprint stay as they are in info.json.
+        """
+        features = self.info.features
+        self._resized = features | {key: resized(features[key], sizes[key]) for key in sizes}
 
     def get_chunk_settings(self) -> dict[str, float]:
         """Return the size rules a recorder follows."""

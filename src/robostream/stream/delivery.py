@@ -245,8 +245,8 @@ class Delivery:
         layout = self._worker.layout.cameras[camera]
         if layout.is_transformed:
             return np.empty(layout.stack, layout.dtype)
-        place_of: npt.NDArray[Any] = arrays[layout.key][place].reshape(layout.stack)
-        return place_of
+        own: npt.NDArray[Any] = arrays[layout.key][place]
+        return own.reshape(layout.stack[0], -1) if layout.is_parcel else own.reshape(layout.stack)
 
     def _transform(
         self, camera: int, place: int, pictures: npt.NDArray[Any], arrays: Arrays

@@ -5,23 +5,27 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import av
 import numpy.typing as npt
 
 from robostream.assemble import size_mismatch
 from robostream.decode import (
     Backend,
+    DecodedPicture,
     FileRun,
     Meter,
     MeteredSource,
     PictureLayout,
+    PictureScaler,
     Renderer,
-    layout_of,
+    Size,
+    SlotMemory,
+    label_of,
     load_ffmpeg,
     plan_runs,
+    write_label,
 )
 from robostream.errors import VideoFileError
 from robostream.stream.frame_store import FrameStore
@@ -39,20 +43,32 @@ class Projector:
         store: Where decoded pictures wait for their delivery.
         meter: Counts what is done and how long it takes.
         max_decodings: How many decoders may wait in the middle of a GOP.
+        sizes: What each camera's pictures are scaled to; None for their own size.
+        parcels: The size of each camera's pictures that are delivered as parcels; None for RGB.
     """
 
     def __init__(
-        self, backend: Backend, store: FrameStore, meter: Meter, *, max_decodings: int
+        self,
+        backend: Backend,
+        store: FrameStore,
+        meter: Meter,
+        *,
+        max_decodings: int,
+        sizes: Sequence[Size | None],
+        parcels: Sequence[Size | None],
     ) -> None:
         self._backend = backend
         self._store = store
         self._meter = meter
         self._max_decodings = max_decodings
         self._renderer = Renderer(load_ffmpeg())
+        self._scaler = PictureScaler(self._renderer)
+        self._sizes = sizes
+        self._parcels = parcels
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
         # Pictures of the batch being built that are not in the store: this batch is the last to
         # need them, or the store had no slot for them.
-        self._loose: dict[tuple[Reel, int], av.VideoFrame] = {}
+        self._loose: dict[tuple[Reel, int], DecodedPicture] = {}
 
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
         """Decode pictures of reels, ascending, and keep those that later batches need too.
@@ -71,8 +87,8 @@ class Projector:
                 runs = plan_runs(reel.file.index, reel.numbers[pictures])
                 file_runs += [FileRun(source, reel.file.index, run) for run in runs]
                 owners += [reel] * len(runs)
-            for place, number, picture in self._backend.decode(file_runs):
-                self._keep(owners[place], number, picture)
+            for place, number, decoded in self._backend.decode(file_runs):
+                self._keep(owners[place], number, decoded)
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
             self._meter.decode_s += time.perf_counter() - began - elsewhere
@@ -111,45 +127,73 @@ class Projector:
         self._stop(reel)
 
     def _draw_kept(self, reel: Reel, slots: list[int], out: npt.NDArray[Any]) -> None:
-        assert reel.layout is not None
-        _check_size(reel, reel.layout, out)
+        layout = reel.layout
+        assert layout is not None
         memory = list(map(self._store.memory, slots))
-        self._renderer.draw_packed(memory, reel.layout, out, file=reel.file.name)
+        if self._check_size(reel, layout, out):
+            self._renderer.draw_packed(memory, layout, out, file=reel.file.name)
+        else:
+            label = label_of(layout, file=reel.file.name)
+            for slot, parcel in zip(memory, out, strict=True):
+                parcel[: layout.nbytes] = slot.content
+                write_label(parcel, label)
         self._meter.store_hits += len(slots)
 
     def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
-        frame = self._loose.get((reel, picture))
-        if frame is None:
+        loose = self._loose.get((reel, picture))
+        if loose is None:
             raise VideoFileError(
                 f"{reel.file.source.name}: the decoder gave no picture for frame "
                 f"{int(reel.numbers[picture])}. The file is damaged; download or copy it again."
             )
-        _check_size(reel, layout_of(frame), out)
-        self._renderer.draw(frame, layout_of(frame), out, file=reel.file.name)
+        if self._check_size(reel, loose.layout, out):
+            self._renderer.draw(loose, out, file=reel.file.name)
+        else:
+            label = label_of(loose.layout, file=reel.file.name)
+            self._renderer.pack(loose, SlotMemory(out[: loose.layout.nbytes], out.ctypes.data))
+            write_label(out, label)
 
-    def _keep(self, reel: Reel, number: int, frame: av.VideoFrame) -> None:
+    def _check_size(self, reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> bool:
+        """Return whether a picture is drawn, and not put in a parcel; raise if it does not fit."""
+        parcel = self._parcels[reel.camera]
+        height, width = parcel or out.shape[-2:]
+        if layout.shape[1:] != (height, width):
+            raise VideoFileError(
+                f"{reel.file.source.name}: episode {reel.episode}: "
+                + size_mismatch((layout.width, layout.height), (width, height))
+            )
+        return parcel is None
+
+    def _keep(self, reel: Reel, number: int, decoded: DecodedPicture | None) -> None:
         self._meter.images_decoded += 1
         picture = reel.picture_of(number)
-        if picture < 0 or reel.slots[picture] >= 0:
+        if decoded is None or picture < 0 or reel.slots[picture] >= 0:
             return
         now = reel.now.get(picture, 0)
-        slot = None
         # A picture that is delivered for the last time by this batch need not be copied.
-        if now < reel.left[picture] or self._store.keeps_used:
-            slot = self._put_away(reel, picture, frame)
+        is_kept = now < reel.left[picture] or self._store.keeps_used
+        if not (now or is_kept):
+            return
+        decoded = self._scale(reel, decoded)
+        slot = self._put_away(reel, picture, decoded) if is_kept else None
         if now and slot is None:
-            self._loose[reel, picture] = frame
+            self._loose[reel, picture] = decoded
 
-    def _put_away(self, reel: Reel, picture: int, frame: av.VideoFrame) -> int | None:
+    def _scale(self, reel: Reel, decoded: DecodedPicture) -> DecodedPicture:
         began = time.perf_counter()
-        layout = layout_of(frame)
+        scaled = self._scaler.scale(decoded, self._sizes[reel.camera], file=reel.file.name)
+        self._meter.convert_s += time.perf_counter() - began
+        return scaled
+
+    def _put_away(self, reel: Reel, picture: int, decoded: DecodedPicture) -> int | None:
+        began = time.perf_counter()
+        layout = decoded.layout
         if reel.layout is None:
             reel.layout = layout
         # A picture of another size than the reel's first is not kept: the reel has one layout.
         slot = self._store.take(reel, picture, layout) if layout is reel.layout else None
         if slot is not None:
-            memory = self._store.memory(slot)
-            self._renderer.pack(frame, layout, memory, file=reel.file.name)
+            self._renderer.pack(decoded, self._store.memory(slot))
             self._store.publish(slot, layout)
             reel.slots[picture] = slot
         self._meter.copy_s += time.perf_counter() - began
@@ -188,8 +232,8 @@ class Projector:
     def _run_to(self, reel: Reel, picture: int) -> bool:
         """Decode up to a picture; return False if the decoder's packets end before it."""
         assert reel.decoding is not None
-        for _, number, frame in reel.decoding:
-            self._keep(reel, number, frame)
+        for _, number, decoded in reel.decoding:
+            self._keep(reel, number, decoded)
             reached = reel.picture_of(number)
             if reached >= 0:
                 reel.decoding_at = reached + 1
@@ -203,11 +247,3 @@ class Projector:
         decoding, reel.decoding = reel.decoding, None
         if decoding is not None:
             decoding.close()  # type: ignore[attr-defined]  # a generator, which returns its decoder
-
-
-def _check_size(reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> None:
-    if layout.shape[1:] != out.shape[-2:]:
-        found, others = (layout.width, layout.height), (out.shape[-1], out.shape[-2])
-        raise VideoFileError(
-            f"{reel.file.source.name}: episode {reel.episode}: {size_mismatch(found, others)}"
-        )

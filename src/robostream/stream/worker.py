@@ -81,7 +81,12 @@ class Worker:
             index_folder=dataset.index_folder,
         )
         self.projector = Projector(
-            PyavBackend(), self.store, self._meter, max_decodings=budgets.max_decodings
+            PyavBackend(),
+            self.store,
+            self._meter,
+            max_decodings=budgets.max_decodings,
+            sizes=[camera.resize for camera in layout.cameras],
+            parcels=[camera.parcel_size for camera in layout.cameras],
         )
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]

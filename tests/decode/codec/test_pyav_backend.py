@@ -12,7 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from robostream.decode import FileRun, FrameEngine, FrameIndex, PyavBackend, build_index, plan_runs
+from robostream.decode import (
+    DecodedPicture,
+    FileRun,
+    FrameEngine,
+    FrameIndex,
+    PyavBackend,
+    Renderer,
+    build_index,
+    plan_runs,
+)
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
@@ -40,10 +49,17 @@ def piece(path: Path, index: FrameIndex, frame: int) -> FileRun:
 def decode(pieces: list[FileRun]) -> dict[tuple[int, int], npt.NDArray[np.uint8]]:
     """Return the pictures of pieces by place and number, decoded by one backend."""
     return {
-        (place, number): frame.to_ndarray(format="rgb24").transpose(2, 0, 1)
-        for place, number, frame in PyavBackend().decode(pieces)
-        if number >= 0
+        (place, number): drawn(picture)
+        for place, number, picture in PyavBackend().decode(pieces)
+        if picture is not None
     }
+
+
+def drawn(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
+    """Return a decoded picture as RGB."""
+    out = np.zeros(picture.layout.shape, np.uint8)
+    Renderer(None).draw(picture, out, file="")
+    return out
 
 
 def error_of(engine: FrameEngine, file: str, frame: int, out: npt.NDArray[np.uint8]) -> str:

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
+from robostream.decode import DecodedPicture
 from robostream.decode.picture.conversion import convert
+from robostream.decode.picture.from_pyav import FrameReader
 
 
 def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:
@@ -21,6 +23,11 @@ def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:
             values[1::2] &= 3
         plane.update(values.tobytes())
     return frame
+
+
+def picture_of(frame: av.VideoFrame) -> DecodedPicture:
+    """Return what a backend makes of a frame."""
+    return FrameReader().read(frame, file="top.mp4")
 
 
 def through_rgb24(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:

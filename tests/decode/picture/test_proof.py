@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from robostream.decode.picture import native
-from robostream.decode.picture.layout import layout_of
 from robostream.decode.picture.native import Ffmpeg, load_ffmpeg
 from robostream.decode.picture.proof import is_proven
 from robostream.decode.picture.render import Renderer
-from tests.decode.picture.frames import noise, through_rgb24
+from tests.decode.picture.frames import noise, picture_of, through_rgb24
 
 KINDS = ("yuv420p", "yuvj420p")
 COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
@@ -70,9 +69,9 @@ def test_a_proven_library_draws(kind: str) -> None:
     frame = noise(64, 48, kind, 0)
     drawn = np.zeros((3, 48, 64), np.uint8)
     renderer = Renderer(ffmpeg)
-    renderer.draw(frame, layout_of(frame), drawn, file="")
+    renderer.draw(picture_of(frame), drawn, file="")
     proving = len(calls)
-    renderer.draw(frame, layout_of(frame), drawn, file="")
+    renderer.draw(picture_of(frame), drawn, file="")
 
     assert len(calls) == proving + 1
 
@@ -96,7 +95,7 @@ def test_a_library_that_draws_otherwise_is_refused(
     frame = noise(64, 48, "yuv420p", 0)
     for _ in range(3):
         drawn = np.zeros((3, 48, 64), np.uint8)
-        Renderer(library).draw(frame, layout_of(frame), drawn, file="")
+        Renderer(library).draw(picture_of(frame), drawn, file="")
 
         np.testing.assert_array_equal(drawn, through_rgb24(frame))
     assert not is_proven(library, "yuv420p", 64, (2, 0))

@@ -15,12 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode.picture.arena import allocate
-from robostream.decode.picture.layout import layout_of
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
 from robostream.errors import VideoFileError
 from tests.decode.conftest import local_engine
-from tests.decode.picture.frames import noise, through_rgb24
+from tests.decode.picture.frames import noise, picture_of, through_rgb24
 from tests.fixture_datasets import FIXTURES
 from tests.servers.required import lacking
 
@@ -46,11 +45,12 @@ def test_pictures_equal_ffmpegs_rgb24(
 ) -> None:
     """At every size and format, drawn at once or kept in between, no value differs."""
     frame = noise(width, height, name, seed)
-    layout = layout_of(frame)
+    picture = picture_of(frame)
+    layout = picture.layout
     at_once, kept = np.zeros((2, 3, height, width), np.uint8)
     slot = allocate(layout.nbytes)
-    renderer.draw(frame, layout, at_once, file="")
-    renderer.pack(frame, layout, slot, file="")
+    renderer.draw(picture, at_once, file="")
+    renderer.pack(picture, slot)
     renderer.draw_packed([slot], layout, kept[None], file="")
     wanted = through_rgb24(frame)
 
@@ -66,11 +66,12 @@ def test_matrix_and_range_are_those_of_the_frame(
     """A frame tagged BT.709 or full range is converted as such, drawn at once or kept."""
     frame = noise(48, 32, "yuv420p", 0)
     frame.colorspace, frame.color_range = colorspace, color_range
-    layout = layout_of(frame)
+    picture = picture_of(frame)
+    layout = picture.layout
     at_once, kept = np.zeros((2, 3, 32, 48), np.uint8)
     slot = allocate(layout.nbytes)
-    renderer.draw(frame, layout, at_once, file="")
-    renderer.pack(frame, layout, slot, file="")
+    renderer.draw(picture, at_once, file="")
+    renderer.pack(picture, slot)
     renderer.draw_packed([slot], layout, kept[None], file="")
 
     np.testing.assert_array_equal(at_once, through_rgb24(frame))
@@ -95,7 +96,7 @@ def test_pictures_follow_the_formula(
     r, b = y + 2 * (1 - red) * v, y + 2 * (1 - blue) * u
     formula = np.stack([r, (y - red * r - blue * b) / (1 - red - blue), b])
     drawn = np.zeros((3, 32, 64), np.uint8)
-    renderer.draw(frame, layout_of(frame), drawn, file="")
+    renderer.draw(picture_of(frame), drawn, file="")
 
     assert np.abs(drawn - formula.clip(0, 255)).max() < 3
 
@@ -114,7 +115,7 @@ def test_nothing_beside_the_slot_is_written(
     memory = np.full(offset + 3 * height * (width + pad) + 64, 9, np.uint8)
     rows = memory[offset : offset + 3 * height * (width + pad)].reshape(3, height, width + pad)
     slot = rows[:, :, :width]
-    renderer.draw(frame, layout_of(frame), slot, file="")
+    renderer.draw(picture_of(frame), slot, file="")
 
     np.testing.assert_array_equal(slot, through_rgb24(frame))
     slot[:] = 9
@@ -127,14 +128,14 @@ def test_an_unknown_colour_space_is_refused(renderer: Renderer) -> None:
     frame.colorspace = 8
 
     with pytest.raises(VideoFileError, match=r"top\.mp4.*colour space 8"):
-        renderer.draw(frame, layout_of(frame), np.zeros((3, 32, 48), np.uint8), file="top.mp4")
+        renderer.draw(picture_of(frame), np.zeros((3, 32, 48), np.uint8), file="top.mp4")
 
 
 def test_float_slots_may_have_any_stride(renderer: Renderer) -> None:
     """float32 slots inside wider rows get the same quotients."""
     frame = noise(48, 32, "yuv420p", 0)
     wide = np.zeros((3, 32, 60), np.float32)
-    renderer.draw(frame, layout_of(frame), wide[:, :, 3:51], file="")
+    renderer.draw(picture_of(frame), wide[:, :, 3:51], file="")
 
     np.testing.assert_array_equal(
         wide[:, :, 3:51], through_rgb24(frame).astype(np.float32) / np.float32(255)
@@ -143,7 +144,7 @@ def test_float_slots_may_have_any_stride(renderer: Renderer) -> None:
 
 def test_kept_colour_frames_take_half_of_rgb() -> None:
     """A 4:2:0 frame is kept as decoded."""
-    assert layout_of(noise(64, 48, "yuv420p", 0)).nbytes == 64 * 48 * 3 // 2
+    assert picture_of(noise(64, 48, "yuv420p", 0)).layout.nbytes == 64 * 48 * 3 // 2
 
 
 def test_a_slot_that_does_not_fit_is_refused(renderer: Renderer) -> None:
@@ -155,7 +156,7 @@ def test_a_slot_that_does_not_fit_is_refused(renderer: Renderer) -> None:
         np.zeros((3, 32, 48), np.int64),
     ):
         with pytest.raises(VideoFileError, match=r"top\.mp4.*48x32.*\(3, 32, 48\)"):
-            renderer.draw(frame, layout_of(frame), slot, file="top.mp4")
+            renderer.draw(picture_of(frame), slot, file="top.mp4")
 
 
 EXPECTED_VIDEOS = sorted(

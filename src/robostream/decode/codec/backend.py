@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import av
-
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
+from robostream.decode.picture.decoded import DecodedPicture
 from robostream.storage import ByteSource
 
 
@@ -28,13 +27,18 @@ class FileRun:
         return self.index.configs[self.run.config]
 
 
+# (place in the list of runs, number, picture); number -1 and no picture for what is not asked for.
+Decoded = tuple[int, int, DecodedPicture | None]
+
+
 class Backend(Protocol):
     """Decodes runs of packets. For one thread."""
 
-    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """Yield (place in `file_runs`, number, frame) for their frames, in no promised order.
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
+        """Yield (place in `file_runs`, number, picture) for their frames, in no promised order.
 
         Every shown frame of a run's packets from `run.first_frame` on is yielded once. Other frames
-        that had to be decoded are yielded with the number -1, so that they can be counted. A frame
-        stays valid after the iterator has moved on. A damaged file is a VideoFileError.
+        that had to be decoded are yielded with the number -1 and without a picture, so that they
+        can be counted. A picture stays valid after the iterator has moved on. A damaged file is a
+        VideoFileError.
         """

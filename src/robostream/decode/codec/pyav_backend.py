@@ -9,10 +9,11 @@ from typing import Any
 
 import av
 
-from robostream.decode.codec.backend import FileRun
+from robostream.decode.codec.backend import Decoded, FileRun
 from robostream.decode.codec.packets import begins_afresh, carries_parameters, read_packets
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
+from robostream.decode.picture.from_pyav import FrameReader
 from robostream.errors import VideoFileError
 from robostream.storage import Recent
 
@@ -28,12 +29,15 @@ class PyavBackend:
 
     def __init__(self) -> None:
         self._idle: Recent[CodecConfig, av.VideoCodecContext] = Recent(_IDLE_CONTEXTS)
+        self._frames = FrameReader()
 
-    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """Yield (place, number, frame) for the frames of several runs, one after the other."""
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
+        """Yield (place, number, picture) for the frames of several runs, one after the other."""
+        read = self._frames.read
         for place, file_run in enumerate(file_runs):
             for number, frame in self._decode_run(file_run):
-                yield place, number, frame
+                file = file_run.source.name
+                yield place, number, None if number < 0 else read(frame, file=file)
 
     def _decode_run(self, file_run: FileRun) -> Iterator[tuple[int, av.VideoFrame]]:
         index, run, config = file_run.index, file_run.run, file_run.config

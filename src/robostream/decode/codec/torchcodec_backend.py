@@ -12,12 +12,13 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import av
 import numpy as np
 
-from robostream.decode.codec.backend import FileRun
+from robostream.decode.codec.backend import Decoded, FileRun
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import FrameIndex
+from robostream.decode.picture.decoded import DecodedPicture, picture_of_arrays
+from robostream.decode.picture.layout import kept_layout
 from robostream.errors import MissingExtraError, VideoFileError
 from robostream.storage import ByteSource, Recent, SourceFile
 
@@ -39,15 +40,15 @@ class TorchcodecBackend:
         self._decoder_type: Any = VideoDecoder
         self._decoders: Recent[str, Any] = Recent(_OPEN_DECODERS)
 
-    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, av.VideoFrame]]:
-        """Yield (place, number, frame) for the frames of several runs."""
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
+        """Yield (place, number, picture) for the frames of several runs."""
         for place, file_run in enumerate(file_runs):
-            for number, frame in self._decode_run(file_run.source, file_run.index, file_run.run):
-                yield place, number, frame
+            for number, picture in self._decode_run(file_run.source, file_run.index, file_run.run):
+                yield place, number, picture
 
     def _decode_run(
         self, source: ByteSource, index: FrameIndex, run: Run
-    ) -> Iterator[tuple[int, av.VideoFrame]]:
+    ) -> Iterator[tuple[int, DecodedPicture]]:
         decoder = self._decoder(source, index)
         shown = index.frames_of(run.first_packet, run.stop_packet)
         numbers = sorted(number for number in shown if number >= run.first_frame)
@@ -69,8 +70,11 @@ class TorchcodecBackend:
                     f"{wanted[-1]} (their times are up to {off.max():.6f} s off). Use the PyAV "
                     "backend for this file."
                 )
-            for number, picture in zip(wanted, batch.data.numpy(), strict=True):
-                yield number, _as_frame(picture)
+            # It gives rows of pixels, seen from the side of the channels.
+            pictures = np.ascontiguousarray(batch.data.numpy())
+            for number, channels in zip(wanted, pictures, strict=True):
+                _, height, width = channels.shape
+                yield number, picture_of_arrays(kept_layout("rgb", width, height, 0, 0), channels)
 
     def _decoder(self, source: ByteSource, index: FrameIndex) -> Any:
         decoder = self._decoders.get(index.file)
@@ -99,12 +103,3 @@ def _frame_mappings(index: FrameIndex) -> bytes:
         for number, (at, step) in enumerate(zip(pts, [*steps, steps[-1]], strict=False))
     ]
     return json.dumps({"frames": rows}).encode()
-
-
-def _as_frame(picture: Any) -> av.VideoFrame:
-    _, height, width = picture.shape
-    frame = av.VideoFrame(width, height, "gbrp")
-    for plane, channel in zip(frame.planes, (1, 2, 0), strict=True):
-        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(height, -1)
-        rows[:, :width] = picture[channel]
-    return frame

@@ -19,7 +19,7 @@ from av.video.reformatter import VideoReformatter
 _LIMITED_RANGE, _FULL_RANGE = 1, 2
 _BT709, _BT601 = 1, 5
 # RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
-_COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
+COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 
 
 def convert(reformatter: VideoReformatter, frame: av.VideoFrame, name: str) -> av.VideoFrame:
@@ -52,7 +52,7 @@ def _tags_of(frame: av.VideoFrame) -> dict[str, int]:
     """Return the colour tags of a frame as options, for PyAV before 17."""
     if frame.format.is_rgb:
         return {}
-    if frame.colorspace not in _COLORSPACES:
+    if frame.colorspace not in COLORSPACES:
         raise av.FFmpegError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
     is_full = is_full_range(frame.format.name, frame.color_range)
     return {

@@ -7,11 +7,9 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any
 
-import av
 import numpy as np
 
 PLANAR_8BIT = ("yuv420p", "yuvj420p")
-_GRAY_16BIT = ("gray12le", "gray10le", "gray16le")
 _DEPTH_TYPES = (np.dtype(np.uint16),)
 _COLOUR_TYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 
@@ -21,7 +19,7 @@ class PictureLayout:
     """How a kept frame lies in its bytes: as decoded (4:2:0), or as the finished picture.
 
     `shape` and `dtypes` are those of the arrays that it can be drawn into. Equal layouts are one
-    object (see `layout_of`), so that comparing them and looking them up is fast.
+    object (see `kept_layout`), so that comparing them and looking them up is fast.
     """
 
     kind: str
@@ -53,29 +51,9 @@ class PictureLayout:
         return [whole, half, half]
 
 
-def layout_of(frame: av.VideoFrame) -> PictureLayout:
-    """Return how a decoded frame is kept."""
-    key = (frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range)
-    layout = _LAYOUTS_BY_FORMAT.get(key)
-    if layout is None:
-        layout = _LAYOUTS_BY_FORMAT[key] = _layout(*key)
-    return layout
-
-
 @functools.cache
 def kept_layout(
     kind: str, width: int, height: int, colorspace: int, color_range: int
 ) -> PictureLayout:
     """Return the one layout with these properties."""
     return PictureLayout(kind, width, height, colorspace, color_range)
-
-
-def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> PictureLayout:
-    if name in PLANAR_8BIT and height % 2 == 0:
-        # 4:2:0 takes half the bytes of RGB, and converting it takes no longer than copying RGB.
-        return kept_layout(name, width, height, colorspace, color_range)
-    return kept_layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
-
-
-# By format, size and colour tags: the layout of every decoded picture is looked up here.
-_LAYOUTS_BY_FORMAT: dict[tuple[str, int, int, int, int], PictureLayout] = {}

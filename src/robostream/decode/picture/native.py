@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from robostream.decode.picture.arena import SlotMemory
 from robostream.decode.picture.conversion import is_full_range
+from robostream.decode.picture.decoded import DecodedPicture
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL:
 
 
 class PlaneReader:
-    """Reads planar frames of one format, size and colour coding. For one thread."""
+    """Reads planar pictures of one format, size and colour coding. For one thread."""
 
     def __init__(
         self, ffmpeg: Ffmpeg, name: str, size: tuple[int, int], colours: tuple[int, int]
@@ -118,16 +119,13 @@ class PlaneReader:
         self._pixels = width * height
         self._packed_at = self._pixels, self._pixels + half * (height // 2)
 
-    def write(self, frame: av.VideoFrame | SlotMemory, out: npt.NDArray[Any]) -> None:
-        """Convert a frame, or a kept one, into contiguous uint8 planes (3, height, width)."""
-        if isinstance(frame, av.VideoFrame):
-            self._point_at(frame)
-            self._convert(self._from_lines, _address(out))
-        else:
-            self.write_packed([frame], out)
+    def write(self, picture: DecodedPicture, out: npt.NDArray[Any]) -> None:
+        """Convert a picture into contiguous uint8 planes (3, height, width)."""
+        self._point_at(picture)
+        self._convert(self._from_lines, _address(out))
 
     def write_packed(self, slots: Sequence[SlotMemory], out: npt.NDArray[Any]) -> None:
-        """Convert kept frames into contiguous uint8 planes (frames, 3, height, width)."""
+        """Convert kept pictures into contiguous uint8 planes (frames, 3, height, width)."""
         source, (u, v), to = self._from, self._packed_at, _address(out)
         for slot in slots:
             address = slot.address
@@ -145,9 +143,9 @@ class PlaneReader:
         if done != height:
             raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a picture")
 
-    def pack(self, frame: av.VideoFrame, slot: SlotMemory) -> None:
-        """Copy a frame's planes, one after the other and without padding, into memory."""
-        self._point_at(frame)
+    def pack(self, picture: DecodedPicture, slot: SlotMemory) -> None:
+        """Copy a picture's planes, one after the other and without padding, into memory."""
+        self._point_at(picture)
         nbytes = slot.content.nbytes
         copied = self._ffmpeg.copy(
             slot.address, nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
@@ -155,9 +153,9 @@ class PlaneReader:
         if copied < 0:
             raise RuntimeError(f"FFmpeg could not copy a picture of {self._size} into {nbytes}")
 
-    def _point_at(self, frame: av.VideoFrame) -> None:
-        for place, plane in enumerate(frame.planes):
-            self._from[place], self._from_lines[place] = plane.buffer_ptr, plane.line_size
+    def _point_at(self, picture: DecodedPicture) -> None:
+        for place, plane in enumerate(picture.planes):
+            self._from[place], self._from_lines[place] = plane.address, plane.line_bytes
 
 
 def _address(array: npt.NDArray[Any]) -> int:

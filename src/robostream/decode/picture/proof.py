@@ -22,6 +22,7 @@ from av.video.reformatter import VideoReformatter
 
 from robostream.decode.picture.arena import allocate
 from robostream.decode.picture.conversion import convert
+from robostream.decode.picture.from_pyav import FrameReader
 from robostream.decode.picture.native import Ffmpeg, PlaneReader
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ def _draws_the_same(ffmpeg: Ffmpeg, name: str, width: int, colours: tuple[int, i
     slot = allocate(nbytes)
     reader = PlaneReader(ffmpeg, name, (width, height), colours)
     at_once, kept = np.zeros((2, 3, height, width), np.uint8)
-    reader.write(frame, at_once)
-    reader.pack(frame, slot)
-    reader.write(slot, kept)
+    picture = FrameReader().read(frame, file="noise")
+    reader.write(picture, at_once)
+    reader.pack(picture, slot)
+    reader.write_packed([slot], kept)
     return np.array_equal(at_once, wanted) and np.array_equal(kept, wanted)

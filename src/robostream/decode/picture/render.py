@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From decoded frames to pictures in a batch, and to and from the bytes kept in between.
+"""From decoded pictures to those of a batch, and to and from the bytes kept in between.
 
 Colours are exactly those of FFmpeg's conversion to rgb24. For 8-bit 4:2:0, converting straight to
 planes (gbrp) gives the same values, several times faster than rgb24 and a transpose. There are two
@@ -16,12 +16,12 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
-from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode.picture.arena import SlotMemory
-from robostream.decode.picture.conversion import convert
-from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout
+from robostream.decode.picture.decoded import CPU, DecodedPicture, kept_picture
+from robostream.decode.picture.from_pyav import plane_of, to_format
+from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.decode.picture.native import Ffmpeg, PlaneReader
 from robostream.decode.picture.proof import is_proven
 from robostream.errors import VideoFileError
@@ -34,7 +34,7 @@ _WHITE = np.float32(255)
 
 
 class Renderer:
-    """Turns frames into pictures. For one thread, because it reuses its scratch memory.
+    """Draws decoded pictures into batches. For one thread, because it reuses its scratch memory.
 
     If `ffmpeg` is None, everything goes through PyAV and numpy; the pictures are the same.
     """
@@ -46,116 +46,92 @@ class Renderer:
         self._wide: dict[PictureLayout, _WideFrame] = {}
         self._colours: dict[PictureLayout, Bytes] = {}
 
-    def draw(self, frame: av.VideoFrame, layout: PictureLayout, out: Picture, *, file: str) -> None:
-        """Write a decoded frame into one slot of a batch, shaped (channels, height, width).
+    def draw(self, picture: DecodedPicture, out: Picture, *, file: str) -> None:
+        """Write a decoded picture into one slot of a batch, shaped (channels, height, width).
 
         A colour slot is uint8, or float32 in [0, 1]; a depth slot is uint16 codes.
         """
-        _check_slot(layout, out, file)
-        if layout.kind == "depth":
-            out[0] = _plane(frame.planes[0], np.uint16)[:, : layout.width]
-        elif layout.kind in PLANAR_8BIT:
-            self._draw_420(frame, layout, out, file)
-        elif frame.format.name == "gbrp":
-            _write_planes(frame, out)
-        else:
-            (plane,) = self._reformat(frame, "rgb24", file).planes
-            rows = _plane(plane, np.uint8)[:, : 3 * layout.width]
-            _write_colours(rows.reshape(layout.height, -1, 3).transpose(2, 0, 1), out)
+        _check_device(picture)
+        _check_slot(picture.layout, out, file)
+        self._draw(picture, out, file)
 
-    def pack(
-        self, frame: av.VideoFrame, layout: PictureLayout, slot: SlotMemory, *, file: str
-    ) -> None:
-        """Write a decoded frame into the memory that keeps it."""
-        reader = self._reader(layout)
+    def pack(self, picture: DecodedPicture, slot: SlotMemory) -> None:
+        """Write a decoded picture into the memory that keeps it."""
+        _check_device(picture)
+        reader = self._reader(picture.layout)
         if reader is not None:
-            reader.pack(frame, slot)
-        elif layout.kind in PLANAR_8BIT:
-            at = 0
-            for plane, (width, height) in zip(frame.planes, layout.plane_sizes, strict=True):
-                kept = slot.content[at : at + width * height].reshape(height, width)
-                kept[:] = _plane(plane, np.uint8)[:, :width]
-                at += width * height
-        else:
-            self.draw(frame, layout, _as_picture(slot.content, layout), file=file)
+            reader.pack(picture, slot)
+            return
+        kept = kept_picture(picture.layout, slot)
+        for mine, plane in zip(kept.arrays(), picture.arrays(), strict=True):
+            mine[:] = plane
 
     def draw_packed(
         self, slots: Sequence[SlotMemory], layout: PictureLayout, out: Picture, *, file: str
     ) -> None:
-        """Write kept frames into slots of a batch, shaped (frames, channels, height, width)."""
+        """Write kept pictures into slots of a batch, shaped (pictures, channels, height, width)."""
         _check_slot(layout, out[0], file)
         reader = self._reader(layout)
         if reader is not None and out.dtype == np.uint8 and out.flags.c_contiguous:
             reader.write_packed(slots, out)
             return
-        for slot, picture in zip(slots, out, strict=True):
-            if layout.kind in PLANAR_8BIT:
-                self._draw_420(slot, layout, picture, file)
-            elif layout.kind == "depth":
-                picture[:] = _as_picture(slot.content, layout)
-            else:
-                _write_colours(_as_picture(slot.content, layout), picture)
+        for slot, place in zip(slots, out, strict=True):
+            self._draw(kept_picture(layout, slot), place, file)
 
-    def _draw_420(
-        self, frame: av.VideoFrame | SlotMemory, layout: PictureLayout, out: Picture, file: str
-    ) -> None:
+    def _draw(self, picture: DecodedPicture, out: Picture, file: str) -> None:
+        """Do what the layout of a picture asks for: the one place that knows all of them."""
+        if picture.layout.kind == "depth":
+            (out[0],) = picture.arrays()
+        elif picture.layout.kind in PLANAR_8BIT:
+            self._draw_420(picture, out, file)
+        else:
+            _write_planes(picture, out)
+
+    def _draw_420(self, picture: DecodedPicture, out: Picture, file: str) -> None:
+        layout = picture.layout
         reader = self._reader(layout)
         if reader is None:
-            wide = self._wide_frame(layout)
-            wide.fill(frame)
-            _write_planes(self._reformat(wide.frame, "gbrp", file), out)
+            _write_planes(self._through_pyav(picture, file), out)
         elif out.dtype == np.uint8 and out.flags.c_contiguous:
-            reader.write(frame, out)
+            reader.write(picture, out)
         else:
             if layout not in self._colours:
                 self._colours[layout] = np.empty(out.shape, np.uint8)
             colours = self._colours[layout]
-            reader.write(frame, colours)
+            reader.write(picture, colours)
             _write_colours(colours, out)
+
+    def _through_pyav(self, picture: DecodedPicture, file: str) -> DecodedPicture:
+        """Return 4:2:0 as RGB."""
+        layout = picture.layout
+        if layout not in self._wide:
+            self._wide[layout] = _WideFrame(layout)
+        frame = self._wide[layout].filled(picture)
+        green, blue, red = to_format(self._reformatter, frame, "gbrp", file).planes
+        colours = kept_layout("rgb", layout.width, layout.height, 0, 0)
+        return DecodedPicture(colours, tuple(map(plane_of, (red, green, blue))))
 
     def _reader(self, layout: PictureLayout) -> PlaneReader | None:
         if layout not in self._readers:
             self._readers[layout] = _open_reader(layout, self._ffmpeg)
         return self._readers[layout]
 
-    def _wide_frame(self, layout: PictureLayout) -> _WideFrame:
-        if layout not in self._wide:
-            self._wide[layout] = _WideFrame(layout)
-        return self._wide[layout]
-
-    def _reformat(self, frame: av.VideoFrame, name: str, file: str) -> av.VideoFrame:
-        try:
-            return convert(self._reformatter, frame, name)
-        except av.FFmpegError as error:
-            raise VideoFileError(
-                f"{file}: FFmpeg cannot turn {frame.format.name} of colour space "
-                f"{frame.colorspace} into RGB ({error.strerror}). Re-encode the file."
-            ) from error
-
 
 class _WideFrame:
-    """A frame wide enough for FFmpeg's fast conversion; others are copied into it."""
+    """A frame wide enough for FFmpeg's fast conversion; 4:2:0 pictures are copied into it."""
 
     def __init__(self, layout: PictureLayout) -> None:
         width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
-        self.frame = av.VideoFrame(width, layout.height, layout.kind)
-        self.frame.colorspace = layout.colorspace
-        self.frame.color_range = layout.color_range
-        self._planes = [
-            _plane(plane, np.uint8)[:, :width]
-            for plane, (width, _) in zip(self.frame.planes, layout.plane_sizes, strict=True)
-        ]
+        self._frame = av.VideoFrame(width, layout.height, layout.kind)
+        self._frame.colorspace = layout.colorspace
+        self._frame.color_range = layout.color_range
+        self._planes = DecodedPicture(layout, tuple(map(plane_of, self._frame.planes))).arrays()
 
-    def fill(self, frame: av.VideoFrame | SlotMemory) -> None:
-        """Copy a frame, or a kept one, into the left part."""
-        if isinstance(frame, av.VideoFrame):
-            for mine, plane in zip(self._planes, frame.planes, strict=True):
-                mine[:] = _plane(plane, np.uint8)[:, : mine.shape[1]]
-            return
-        at = 0
-        for mine in self._planes:
-            mine[:] = frame.content[at : at + mine.size].reshape(mine.shape)
-            at += mine.size
+    def filled(self, picture: DecodedPicture) -> av.VideoFrame:
+        """Return the frame with a picture in its left part."""
+        for mine, plane in zip(self._planes, picture.arrays(), strict=True):
+            mine[:] = plane
+        return self._frame
 
 
 def _open_reader(layout: PictureLayout, ffmpeg: Ffmpeg | None) -> PlaneReader | None:
@@ -167,25 +143,9 @@ def _open_reader(layout: PictureLayout, ffmpeg: Ffmpeg | None) -> PlaneReader | 
     return PlaneReader(ffmpeg, layout.kind, size, colours)
 
 
-def _plane(plane: VideoPlane, dtype: type[np.uint8 | np.uint16]) -> npt.NDArray[Any]:
-    """Return a plane's rows as an array that shares its memory, padding included."""
-    rows: npt.NDArray[Any] = np.frombuffer(memoryview(plane), dtype).reshape(plane.height, -1)
-    return rows
-
-
-def _as_picture(slot: Bytes, layout: PictureLayout) -> Picture:
-    """Return the finished picture in kept bytes."""
-    pixels = layout.height * layout.width
-    if layout.kind == "depth":
-        return slot[: 2 * pixels].view(np.uint16).reshape(1, layout.height, layout.width)
-    return slot[: 3 * pixels].reshape(3, layout.height, layout.width)
-
-
-def _write_planes(frame: av.VideoFrame, out: Picture) -> None:
-    green, blue, red = frame.planes
-    width = out.shape[2]
-    for plane, channel in ((red, out[0]), (green, out[1]), (blue, out[2])):
-        _write_colours(_plane(plane, np.uint8)[:, :width], channel)
+def _write_planes(picture: DecodedPicture, out: Picture) -> None:
+    for plane, channel in zip(picture.arrays(), out, strict=True):
+        _write_colours(plane, channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:
@@ -193,6 +153,11 @@ def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:
     if out.dtype == np.float32:
         # A true division: multiplying by 1/255 differs in the last bit.
         np.divide(out, _WHITE, out=out)
+
+
+def _check_device(picture: DecodedPicture) -> None:
+    if picture.device != CPU:
+        raise ValueError(f"pictures are drawn on the CPU; this one lies on {picture.device}")
 
 
 def _check_slot(layout: PictureLayout, out: Picture, file: str) -> None:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""8-bit 4:2:0 pictures that travel as they were decoded, to be drawn where they arrive.
+
+A parcel is a picture's planes, one after the other as they are kept, and a label: one byte that
+says how its colours are coded. It is half as long as RGB, and nothing is converted to make it.
+
+The numbers with which FFmpeg draws RGB are given here, so that others can draw the same: all of its
+arithmetic is in whole numbers, and follows from the luma weights of the standards.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.decode.picture.conversion import COLORSPACES, is_full_range
+from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
+from robostream.errors import VideoFileError
+
+# Parcels begin where vector instructions like it; the label is the first byte after the planes.
+_LABEL_BYTES = 64
+_FULL = 16
+NUM_LABELS = 2 * _FULL
+
+# Luma weights of red and blue by colour space; those not named are coded as BT.601.
+_BT601 = (0.299, 0.114)
+_WEIGHTS = {1: (0.2126, 0.0722), 4: (0.30, 0.11), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
+# Coefficients are multiples of 1 / 2^13, meant for values times 8 of which 16 bits fall away.
+_ONE = 1 << 13
+
+
+class Drawing(NamedTuple):
+    """How the values of one colour coding become RGB; see `draw_parcels` of the loader."""
+
+    black: int
+    y: int
+    v_red: int
+    u_green: int
+    v_green: int
+    u_blue: int
+
+
+def parcel_bytes(width: int, height: int) -> int:
+    """Return the bytes of a parcel. Pure."""
+    return _planes_bytes(width, height) + _LABEL_BYTES
+
+
+def label_of(layout: PictureLayout, *, file: str) -> int:
+    """Return the label of pictures of a layout, or raise VideoFileError if they cannot travel."""
+    if layout.kind not in PLANAR_8BIT:
+        raise VideoFileError(
+            f"{file}: the pictures are not 8-bit 4:2:0, as those of this camera's first episode "
+            "are, so they cannot be drawn on the device with them. Choose episodes of one format, "
+            "or leave out `device` and copy batches to it."
+        )
+    if layout.colorspace not in COLORSPACES:
+        raise VideoFileError(
+            f"{file}: colour space {layout.colorspace} cannot be turned into RGB. Re-encode the "
+            "file."
+        )
+    is_full = is_full_range(layout.kind, layout.color_range)
+    return layout.colorspace | (_FULL if is_full else 0)
+
+
+def write_label(out: npt.NDArray[np.uint8], label: int) -> None:
+    """Put the label on a parcel."""
+    out[-_LABEL_BYTES] = label
+
+
+def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
+    """Return labels (count,), and planes y, u, v (count, rows, columns) of parcels (count, bytes).
+
+    Works with arrays and tensors, and copies nothing.
+    """
+    height, width = size
+    half = ((height + 1) // 2, (width + 1) // 2)
+    planes, at = [], 0
+    for rows, columns in ((height, width), half, half):
+        plane = parcels[:, at : at + rows * columns]
+        planes.append(plane.reshape(-1, rows, columns))
+        at += rows * columns
+    return parcels[:, -_LABEL_BYTES], planes[0], planes[1], planes[2]
+
+
+def drawing_of(label: int) -> Drawing:
+    """Return the numbers FFmpeg draws pictures of a label with. Pure."""
+    red, blue = _WEIGHTS.get(label % _FULL, _BT601)
+    green = 1 - red - blue
+    colours = (
+        2 * (1 - red),
+        -2 * (1 - blue) * blue / green,
+        -2 * (1 - red) * red / green,
+        2 * (1 - blue),
+    )
+    # FFmpeg begins with the numbers of limited range, in 16 bits, also for full range.
+    limited = [round(colour * 255 / 224 * (1 << 16)) for colour in colours]
+    if label >= _FULL:
+        return Drawing(0, _ONE, *(_rounded(int(number * 224 / 255)) for number in limited))
+    return Drawing(16 * 8, _rounded((1 << 16) * 255 // 219), *map(_rounded, limited))
+
+
+def _rounded(number: int) -> int:
+    """Return a number of 16 binary places with 13."""
+    return (number * _ONE + (1 << 15)) >> 16
+
+
+def _planes_bytes(width: int, height: int) -> int:
+    return kept_layout("yuv420p", width, height, 0, 0).nbytes
