@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from robostream.bench.network import Fault, Proxy, Script, mixed_faults, serve_files, start_proxy
+from robostream.bench.network.limits import Allowance
 from robostream.bench.network.script import KINDS, Director
 
 CONTENT = bytes(range(256)) * 400
@@ -240,16 +241,24 @@ def test_latency_and_bandwidth_hold_for_all_connections_together(proxy: Proxy) -
 
 
 def test_requests_beyond_a_limit_are_refused(proxy: Proxy) -> None:
-    """At 20 a second, what comes faster is answered 429, and later ones pass again."""
-    proxy.play(Script(requests_per_s=20))
-    first = [fetch(proxy.url)[0] for _ in range(60)]
-    time.sleep(0.5)
+    """They are answered 429 with Retry-After, and counted."""
+    proxy.play(Script(requests_per_s=0.001))
+    answers = [fetch(proxy.url) for _ in range(4)]
 
-    assert set(first) == {200, 429}
-    assert fetch(proxy.url)[0] == 200
-    counts = proxy.counts()
-    assert counts["faults"]["limit"] == first.count(429)
-    assert counts["answered"] == first.count(200) + 1
+    assert [answer[0] for answer in answers] == [200, 429, 429, 429]
+    assert answers[1][1]["Retry-After"] == "1"
+    assert proxy.counts()["faults"] == {"limit": 3}
+    assert proxy.counts()["answered"] == 1
+
+
+def test_a_limit_refills_at_its_rate() -> None:
+    """A burst of a second's requests passes, then ten a second."""
+    allowance = Allowance(10)
+    burst = [allowance.take(100.0) for _ in range(12)]
+    later = [allowance.take(100.0 + tick / 100) for tick in range(1, 201)]
+
+    assert burst == [True] * 10 + [False] * 2
+    assert 19 <= sum(later) <= 20
 
 
 def test_chance_follows_from_the_seed_alone(server: str) -> None:

@@ -28,16 +28,16 @@ class Allowance:
 
     def __init__(self, per_s: float) -> None:
         self._per_s = per_s
-        self._left = max(per_s, 1.0)
-        self._at = time.monotonic()
+        self._most = max(per_s, 1.0)
+        self._left = self._most
+        self._at_s = 0.0
 
-    def take(self) -> bool:
-        """Return whether one more request is allowed."""
+    def take(self, now_s: float) -> bool:
+        """Return whether one more request is allowed at a time of a clock that never goes back."""
         if not self._per_s:
             return True
-        now = time.monotonic()
-        self._left = min(self._left + (now - self._at) * self._per_s, max(self._per_s, 1.0))
-        self._at = now
+        self._left = min(self._left + (now_s - self._at_s) * self._per_s, self._most)
+        self._at_s = now_s
         if self._left < 1.0:
             return False
         self._left -= 1.0

@@ -114,7 +114,7 @@ class FaultyProxy:
         status, suffered = 0, ""
         await asyncio.sleep(self.script.latency_s)
         try:
-            if not self._allowance.take():
+            if not self._allowance.take(time.monotonic()):
                 answer, suffered = (
                     make_answer(429, b"too many requests\n", Retry_After="1"),
                     "limit",
