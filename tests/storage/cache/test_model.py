@@ -123,13 +123,14 @@ class CacheMachine(RuleBasedStateMachine):
             return
         # Not drawn from the files: which there are depends on the clock, and must be repeatable.
         path = paths[number % len(paths)]
-        at = int(place * path.stat().st_size) // 512 * 512
+        size = path.stat().st_size
+        at = int(place * size) // 512 * 512
         with open(path, "r+b") as file:
             if is_cut:
                 file.truncate(at)
             else:
                 file.seek(at)
-                file.write(b"\0" * 5120)
+                file.write(b"\0" * min(5120, size - at))
         (self.folder / "lock").write_bytes(b"as of another start of the machine")
         with locked_room(open_folder(self.folder, BLOCK), self.limit) as room:
             room.used()
