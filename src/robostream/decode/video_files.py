@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class VideoFile:
 
 
 class VideoFiles:
-    """At most `max_files` files open at a time; for one thread.
+    """At most `max_files` files open at a time. Thread-safe: each file is opened once.
 
     A file that was dropped from here stays open while somebody still reads it.
 
@@ -52,6 +53,7 @@ class VideoFiles:
         self._open_source = open_source
         self._index_folder = index_folder
         self._files: Recent[str, VideoFile] = Recent(max_files)
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._files)
@@ -68,17 +70,18 @@ class VideoFiles:
 
     def get(self, name: str) -> VideoFile:
         """Return a file, opened and indexed if need be."""
-        held = self._files.get(name)
-        if held is not None:
-            self._hits += 1
-            return held
-        self._misses += 1
-        source = VideoSource(self._open_source(name))
-        return self._files.put(name, VideoFile(name, source, self._index(source)))
+        with self._lock:
+            held = self._files.get(name)
+            if held is not None:
+                self._hits += 1
+                return held
+            self._misses += 1
+            source = VideoSource(self._open_source(name))
+            return self._files.put(name, VideoFile(name, source, self._index(source)))
 
     def clear(self) -> None:
-        """Let go of all files."""
-        self._files.clear()
+        """Let go of all files. Does not wait for one that is being opened."""
+        self._files = Recent(self._files.budget)
 
     def _index(self, source: ByteSource) -> FrameIndex:
         folder = self._index_folder

@@ -21,8 +21,8 @@ class Bringer:
         door: What opens its files.
         cameras: Its cameras.
         offsets: The window of each camera.
+        files: Its video files.
         store: Where decoded pictures are kept: those that are need no bytes.
-        max_files: Video files whose index is kept at hand.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class Bringer:
         cameras: Sequence[str],
         offsets: Sequence[Offsets],
         *,
+        files: VideoFiles,
         store: FrameStore,
-        max_files: int,
     ) -> None:
         self._dataset = dataset
         self._cameras = cameras
         self._offsets = offsets
         self._store = store
-        self._files = VideoFiles(door.open, max_files=max_files, index_folder=dataset.index_folder)
+        self._files = files
         self._rows = RowReader(dataset, door, [])
         self._lock = threading.Lock()
 
@@ -56,8 +56,6 @@ class Bringer:
         part = coming.first, coming.stop
         if self._store.has_all(camera, coming.episode, *part):
             return
-        # Each file's index is read by one thread; the pictures by as many as there are.
-        with self._lock:
-            key = self._cameras[camera]
-            file, numbers = find_pictures(self._dataset, self._files, coming.episode, key)
+        key = self._cameras[camera]
+        file, numbers = find_pictures(self._dataset, self._files, coming.episode, key)
         bring_pictures(file, numbers, *part, self._offsets[camera])

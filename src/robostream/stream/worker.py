@@ -91,7 +91,7 @@ class Worker:
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
         self.is_video = [camera.key in spec.videos for camera in layout.cameras]
-        self.bringer = self._open_bringer(budgets.max_files)
+        self.bringer = self._open_bringer()
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.pictures]
         row_bytes = budgets.row_bytes // (1 + len(spec.pictures))
@@ -101,7 +101,7 @@ class Worker:
             for key in spec.pictures
         }
 
-    def _open_bringer(self, max_files: int) -> Bringer | None:
+    def _open_bringer(self) -> Bringer | None:
         """Return what fetches ahead, where there is a place to bring bytes to."""
         dataset = self.layout.dataset
         if not dataset.files.is_far or dataset.files.cache is None:
@@ -111,8 +111,8 @@ class Worker:
             self._door,
             [camera.key for camera in self.layout.cameras],
             self.offsets,
+            files=self._files,
             store=self.store,
-            max_files=max_files,
         )
 
     def rows(self, episode: int) -> EpisodeRows:
