@@ -21,7 +21,6 @@ ENDINGS: list[dict[str, Any]] = [
     {},
     {"kind": "status", "status": 403},
     {"kind": "status", "status": 404},
-    {"kind": "etag", "skip": 1},
 ]
 
 

@@ -74,7 +74,7 @@ def create_writer(
     _check_free(root)
     staging = StagingFolder(root)
     cure = "Choose another folder, or free some space."
-    with _lock(staging, cure=cure) as lock:
+    with _lock(staging, "a new dataset", cure=cure) as lock:
         with writing("a new dataset", root, cure=cure):
             staging.clean()
             write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
@@ -102,7 +102,7 @@ def resume_writer(
         )
     staging = StagingFolder(root)
     cure = "Free some space, then resume again."
-    with _lock(staging, cure=cure) as lock:
+    with _lock(staging, "the lock", cure=cure) as lock:
         with writing("the saved episodes", root, cure=cure):
             finish_publishing(staging)
             set_bad_aside(staging)
@@ -114,9 +114,9 @@ def resume_writer(
 
 
 @contextmanager
-def _lock(staging: StagingFolder, *, cure: str) -> Iterator[WriterLock]:
+def _lock(staging: StagingFolder, what: str, *, cure: str) -> Iterator[WriterLock]:
     """Lock a dataset for a writer that is made in the block; an error there unlocks it again."""
-    with writing("the lock", staging.root, cure=cure):
+    with writing(what, staging.root, cure=cure):
         lock = WriterLock(staging.path)
     try:
         yield lock

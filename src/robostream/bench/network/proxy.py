@@ -19,6 +19,7 @@ import sys
 import time
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -140,7 +141,9 @@ async def _answer(
 ) -> tuple[Message, str]:
     """Return what to send, and the fault that shows in it."""
     if fault is not None and fault.kind == "status":
-        return refusal(fault), fault.kind
+        answer = refusal(fault)
+        # What follows the head of an answer to HEAD would be taken for the next answer.
+        return replace(answer, body=b"") if request.method == "HEAD" else answer, fault.kind
     asked = request.without(*_HOP_FIELDS)
     if fault is not None and fault.kind == "ignore_range" and request.get("Range"):
         asked, done = asked.without("Range"), True

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from robostream.config import hub_endpoint, lerobot_home
 from robostream.errors import MissingFileError, StorageError, UnreachableError
+from robostream.storage.files.names import redact
 from robostream.storage.remote.answers import is_passing, refusal
 from robostream.storage.remote.connections import Answer
 from robostream.storage.remote.retry import Passing
@@ -80,7 +81,19 @@ def download(
     return path, path.name
 
 
+class _Redacting(logging.Filter):
+    """Takes signatures out of the addresses that the HTTP library tells of."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite a record; let all pass."""
+        record.msg, record.args = redact(record.getMessage()), None
+        return True
+
+
 def _until_answered(ask: Callable[[], T], name: str) -> T:
+    library = logging.getLogger(_http_error().__module__.split(".")[0])
+    if not any(isinstance(known, _Redacting) for known in library.filters):
+        library.addFilter(_Redacting())
     return asking(urlsplit(hub_endpoint()).netloc, Traffic()).until_answered(ask, name)
 
 
