@@ -8,7 +8,9 @@ begins, the stretch already has frames in it that nobody has decoded: their pict
 when they fall due.
 
 If the window is most of the lane, there is no stretch that moves: every picture is decoded when it
-falls due.
+falls due. So it is where GOPs are so short that one is hardly more than the picture itself, and no
+camera has a window of its own: then only the rest of a GOP waits, which takes a third of the memory
+and of the copies.
 
 Without a shuffle, a lane delivers its frames in order. Then workers own blocks of it in turn,
 instead of whole lanes.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import NamedTuple
 
@@ -29,7 +31,7 @@ from robostream.plan import Ints, head_of_lane, places_in_lane
 from robostream.stream.agenda import Tour, first_place
 from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.prefetch import Coming
-from robostream.stream.reel import Reel, is_long
+from robostream.stream.reel import Reel, is_long, is_tiny
 
 # A lane is a conveyor if it is at least so many windows long. In a shorter one, decoding along the
 # line would hardly have caught up when the epoch ends.
@@ -110,7 +112,9 @@ class LaneWork:
         self._samples = 0
         # Of so many frames that leave the lane, the rank delivers one.
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
-        self._pace: Pace | None = None
+        margin = margin_frames(self._lane.window)
+        self._pace = Pace(self._first_head, margin, behind=margin + self._lane.window)
+        self._is_settled = not tour.plan.shuffle
         self._is_new = True
 
     def share(self, frame: int) -> Share:
@@ -143,6 +147,9 @@ class LaneWork:
         Returns:
             (reel, first, stop) of ranges of pictures.
         """
+        if not self._is_settled:
+            self._is_settled = True
+            self._look_at_videos()
         if not self._is_conveyor:
             return []
         self._samples += 1
@@ -183,12 +190,10 @@ class LaneWork:
     def _goal(self, head: int) -> int:
         if not self._tour.plan.shuffle:
             return head + PORTION_FRAMES - 1 if head > self._ahead else head
-        if self._pace is None:
-            self._pace = self._choose_pace()
         return self._pace.goal(head, self._samples * self._stride)
 
-    def _choose_pace(self) -> Pace:
-        """Return the pace of decoding, after a look at the first video.
+    def _look_at_videos(self) -> None:
+        """Choose how decoding begins, and whether it runs ahead, by the first videos.
 
         When an iterator begins, nothing is decoded yet, and the pictures of every frame that falls
         due have to be. Decoding ahead at the same time would be twice the work. So decoding along
@@ -197,11 +202,14 @@ class LaneWork:
         In long GOPs it begins at the first head: there, one picture by itself costs as much as all
         pictures before it in its GOP.
         """
-        margin = margin_frames(self._lane.window)
-        if any(is_long(reel) for reel in self.piece_at(self._first_head).reels):
+        reels = self.piece_at(self._first_head).reels if self._is_conveyor else []
+        if any(is_long(reel) for reel in reels):
             self._ahead = self._first_head
-            return Pace(self._first_head, margin, behind=margin)
-        return Pace(self._first_head, margin, behind=margin + self._lane.window)
+            self._pace = replace(self._pace, behind=self._pace.margin)
+        elif reels and all(
+            self._windows[reel.camera] == (0, 0) and is_tiny(reel) for reel in reels
+        ):
+            self._is_conveyor = False
 
     def retire(self, piece: Piece) -> None:
         """Forget the reels of a piece whose pictures are all delivered."""

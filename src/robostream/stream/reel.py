@@ -15,6 +15,8 @@ from robostream.plan import Ints
 # A GOP longer than this is decoded in several goes by a decoder that is kept in between. A shorter
 # one is decoded whole.
 _LONG_GOP_FRAMES = 16
+# Of a GOP that is no longer than this, few pictures wait for their delivery when one is decoded.
+_TINY_GOP_FRAMES = 4
 NEVER = int(np.iinfo(np.int64).max)
 
 Decoding = Iterator[tuple[int, int, Any]]
@@ -151,3 +153,9 @@ def is_long(reel: Reel) -> bool:
     """Return whether the GOPs of a reel's file are so long that decoders are kept inside them."""
     index = reel.file.index
     return index.num_frames > _LONG_GOP_FRAMES * len(index.starts)
+
+
+def is_tiny(reel: Reel) -> bool:
+    """Return whether a GOP of a reel's file is hardly more than one picture."""
+    index = reel.file.index
+    return index.num_frames <= _TINY_GOP_FRAMES * len(index.starts)
