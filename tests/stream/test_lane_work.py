@@ -154,6 +154,19 @@ def test_most_pictures_are_decoded_ahead(gop: int, start: int, shuffle: bool) ->
     assert len(rehearsal.decoded_ahead) > 0.7 * len(wanted)
 
 
+@pytest.mark.parametrize(("gop", "camera", "runs"), [(2, 0, False), (2, 1, True), (8, 0, True)])
+def test_tiny_gops_without_a_window_are_not_decoded_ahead(
+    gop: int, camera: int, runs: bool
+) -> None:
+    """Camera 0 has no window of its own; camera 1 has one, whose pictures come again."""
+    rehearsal = Rehearsal(long_tour(start=0), Duties(0, 1, 2), gop=gop)
+    for work in rehearsal.lanes.values():
+        work._share_of = lambda block: Share(False, [camera], [])
+    seen = [work.run_ahead(work._first_head + 300) for work in rehearsal.lanes.values()]
+
+    assert any(seen) is runs
+
+
 def test_a_retired_piece_is_not_opened_again() -> None:
     """A retired piece has no reels, also when it is asked for again."""
     rehearsal = Rehearsal(long_tour(start=0), Duties(0, 1, 2))
