@@ -54,7 +54,7 @@ def travels(loader: Any) -> dict[str, tuple[int, ...]]:
     return {key: arrays[key][1] for key in loader.stream.meta.camera_keys}
 
 
-def recode(path: Path, pix_fmt: str) -> None:
+def recode(path: Path, pix_fmt: str, gop: int = 250) -> None:
     """Encode a video again in another pixel format, at the same times."""
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
@@ -62,7 +62,7 @@ def recode(path: Path, pix_fmt: str) -> None:
         rate, time_base = stream.average_rate, stream.time_base
         width, height = stream.width, stream.height
     with av.open(str(path), "w") as container:
-        out = container.add_stream("libx264", rate, {"crf": "10"})
+        out = container.add_stream("libx264", rate, {"crf": "10", "g": str(gop)})
         out.width, out.height, out.pix_fmt, out.time_base = width, height, pix_fmt, time_base
         for pts, values in frames:
             frame = av.VideoFrame.from_ndarray(values, format="rgb24")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robostream.decode import Meter, PyavBackend
+from robostream.decode import Meter
 from robostream.errors import VideoFileError
 from robostream.stream import PrivateStore
-from robostream.stream.projector import Projector
+from robostream.stream.projector import Projector, tools_on_cpu
 from robostream.stream.reel import Clock, Reel
 from tests.decode.conftest import Clip
 from tests.stream.reels import open_file, reel_of
@@ -29,8 +29,7 @@ class Stage:
         self.clock = Clock()
         self.meter = Meter()
         self.projector = Projector(
-            PyavBackend(),
-            PrivateStore(how["budget"]),
+            tools_on_cpu(PrivateStore(how["budget"])),
             self.meter,
             max_decodings=how["max_decodings"],
             sizes=[None],

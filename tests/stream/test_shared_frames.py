@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import Meter, PictureLayout, PyavBackend, kept_layout
+from robostream.decode import Meter, PictureLayout, kept_layout
 from robostream.stream import SharedFrames, SharedShape
-from robostream.stream.projector import Projector
+from robostream.stream.projector import Projector, tools_on_cpu
 from robostream.stream.reel import Reel
 from tests.decode.conftest import Clip
 from tests.stream.reels import open_file, reel_of
@@ -164,7 +164,7 @@ def decode_half(path: Path, shape: SharedShape, clip: Clip, half: int) -> None:
     reel = reel_of([0] * len(clip), file=open_file(clip))
     frames.open(reel)
     projector = Projector(
-        PyavBackend(), frames, Meter(), max_decodings=2, sizes=[None], parcels=[None]
+        tools_on_cpu(frames), Meter(), max_decodings=2, sizes=[None], parcels=[None]
     )
     projector.decode([(reel, list(range(half, len(clip), 2)))])
 
@@ -189,7 +189,7 @@ def test_processes_see_each_others_pictures(clip: ClipMaker, tmp_path: Path) -> 
     frames.open(reel)
     meter = Meter()
     out = video.slots(48)
-    Projector(PyavBackend(), frames, meter, max_decodings=2, sizes=[None], parcels=[None]).draw(
+    Projector(tools_on_cpu(frames), meter, max_decodings=2, sizes=[None], parcels=[None]).draw(
         reel, list(range(48)), out
     )
 

@@ -40,7 +40,13 @@ from robostream.assemble.selection import (
     FrameSelection,
     select_episodes,
 )
-from robostream.assemble.sizes import find_parcels, find_shapes, note_shape, video_shape
+from robostream.assemble.sizes import (
+    find_parcels,
+    find_shapes,
+    first_pictures,
+    note_shape,
+    video_shape,
+)
 from robostream.assemble.spec import (
     ImageTransforms,
     Resize,
@@ -78,6 +84,7 @@ __all__ = [
     "find_parcels",
     "find_pictures",
     "find_shapes",
+    "first_pictures",
     "finish_depth",
     "localise",
     "make_spec",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 from robostream.assemble.episode import find_pictures
@@ -75,6 +76,16 @@ def find_parcels(layout: SampleLayout) -> list[str]:
             if next(filter(None, kinds), None) in PLANAR_8BIT:
                 found.append(camera.key)
     return found
+
+
+def first_pictures(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, int]]:
+    """Yield (camera, file, frame number) of the first picture of each camera with parcels."""
+    dataset = layout.dataset
+    files = _open_files(dataset, dataset.open_door())
+    for camera in layout.cameras:
+        if camera.is_parcel:
+            file, numbers = find_pictures(dataset, files, _first_episodes(dataset)[0], camera.key)
+            yield camera.key, file, int(numbers[0])
 
 
 def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:

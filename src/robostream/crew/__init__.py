@@ -6,6 +6,7 @@ The consumer is the process that iterates over a loader.
 channel.py        messages and file descriptors between two processes
 shared_memory.py  memory several processes map, and objects whose arrays lie in it
 batch_memory.py   how batches lie in shared memory
+device_memory.py  memory of a GPU that several processes map
 messages.py       what the consumer and its workers say to each other
 station.py        one worker's work for all live iterators
 program.py        the program of a worker process
@@ -17,6 +18,7 @@ home.py           the same work done in the consumer's own process, without work
 
 from robostream.crew.batch_memory import BatchFormat, format_batch
 from robostream.crew.crew import Crew
+from robostream.crew.device_memory import DeviceBatches, open_device_batches
 from robostream.crew.home import HomeCrew
 from robostream.crew.messages import Failed, Hello, Recipe
 from robostream.crew.shared_memory import create_memory, map_memory, pack
@@ -25,6 +27,7 @@ from robostream.crew.station import Station
 __all__ = [
     "BatchFormat",
     "Crew",
+    "DeviceBatches",
     "Failed",
     "Hello",
     "HomeCrew",
@@ -33,5 +36,6 @@ __all__ = [
     "create_memory",
     "format_batch",
     "map_memory",
+    "open_device_batches",
     "pack",
 ]

@@ -33,18 +33,24 @@ class BatchFormat:
     arrays: dict[str, tuple[int, tuple[int, ...], str]]
     slot_bytes: int
 
-    def view(self, memory: ByteArray, slot: int, size: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays of a batch of `size` samples in a slot of the memory."""
+    def view(self, memory: Any, slot: int, size: int) -> dict[str, Any]:
+        """Return the arrays of a batch of `size` samples in a slot of the memory.
+
+        The memory is an array of bytes, or a tensor if all arrays are bytes.
+        """
         begin = slot * self.slot_bytes
         return self.view_slot(memory[begin : begin + self.slot_bytes], size)
 
-    def view_slot(self, content: ByteArray, size: int) -> dict[str, npt.NDArray[Any]]:
+    def view_slot(self, content: Any, size: int) -> dict[str, Any]:
         """Return the arrays of a batch of `size` samples in the bytes of one slot."""
-        found: dict[str, npt.NDArray[Any]] = {}
+        found: dict[str, Any] = {}
         for key, (at, shape, name) in self.arrays.items():
             dtype = np.dtype(name)
             nbytes = size * math.prod(shape) * dtype.itemsize
-            found[key] = content[at : at + nbytes].view(dtype).reshape(size, *shape)
+            part = content[at : at + nbytes]
+            # A tensor knows no types of numpy; those of a GPU are all bytes.
+            values = part if dtype == np.uint8 else part.view(dtype)
+            found[key] = values.reshape(size, *shape)
         return found
 
 

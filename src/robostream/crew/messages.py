@@ -8,6 +8,7 @@ from typing import Any
 
 from robostream.assemble import SampleLayout
 from robostream.crew.batch_memory import BatchFormat
+from robostream.crew.device_memory import DeviceRecipe
 from robostream.plan import Cut
 from robostream.stream import Budgets, SharedShape
 
@@ -21,12 +22,14 @@ class Recipe:
         batches: How batches lie in their slots.
         budgets: What each worker may use.
         shared: Where decoded pictures lie that all workers share; None if each keeps its own.
+        on_device: Where pictures of batches lie that a GPU decodes; None if it decodes none.
     """
 
     layout: SampleLayout
     batches: BatchFormat
     budgets: Budgets
     shared: SharedShape | None
+    on_device: DeviceRecipe | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from robostream.crew.channel import Channel, ChannelClosed, encode
+from robostream.crew.device_memory import open_shared
 from robostream.crew.messages import Assign, Begin, Crashed, End, Ended, Failed, Hello, Recipe
 from robostream.crew.shared_memory import map_memory, unpack
 from robostream.crew.station import Station, portable
@@ -93,7 +94,10 @@ def _open_station(post: _Post) -> Station:
     for fd in fds:
         os.close(fd)
     counters = board.view(np.float64).reshape(-1, len(COUNTERS))[hello.worker]
-    return Station(recipe, hello, batches=batches, counters=counters, kept=kept)
+    on_device = None if recipe.on_device is None else open_shared(recipe.on_device)
+    return Station(
+        recipe, hello, batches=batches, counters=counters, kept=kept, on_device=on_device
+    )
 
 
 def _take_message(station: Station, post: _Post) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from robostream.crew.batch_memory import ByteArray
 from robostream.crew.channel import encode
+from robostream.crew.device_memory import DeviceBatches
 from robostream.crew.messages import Assign, Begin, Built, Failed, Hello, Recipe
 from robostream.plan import EpochPlan, rank_lanes
 from robostream.stream import (
@@ -51,6 +52,7 @@ class Station:
         batches: The memory that batches are built in.
         counters: A row of `decode.COUNTERS` to add to.
         kept: The memory of the decoded pictures that all workers share, if they do.
+        on_device: Pictures of batches in the memory of a GPU, if it decodes them.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Station:
         batches: ByteArray,
         counters: npt.NDArray[np.float64],
         kept: ByteArray | None,
+        on_device: DeviceBatches | None = None,
     ) -> None:
         cameras = len(recipe.layout.cameras)
         store = None
@@ -68,6 +71,7 @@ class Station:
             store = SharedFrames(kept, recipe.shared)
         self._format = recipe.batches
         self._batches = batches
+        self._on_device = on_device
         self._worker = Worker(
             recipe.layout,
             Duties(hello.worker, hello.num_workers, cameras),
@@ -123,9 +127,14 @@ class Station:
         self._worker.close()
 
     def _build(self, tour: int, live: _Live, share: StepShare) -> Built | Failed:
-        arrays = self._format.view(self._batches, live.slots.pop(share.step), share.size)
+        slot = live.slots.pop(share.step)
+        arrays = self._format.view(self._batches, slot, share.size)
+        if self._on_device is not None:
+            arrays |= self._on_device.view(slot, share.size)
         try:
             texts = live.delivery.fill(share, arrays)
+            if self._on_device is not None:
+                self._on_device.settle()
             live.share = live.delivery.next_share()
         except BadSampleError as bad:
             self.end(tour)

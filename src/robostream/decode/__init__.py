@@ -14,6 +14,7 @@ statistics.py     the same as counters of one process, which can be added up ove
 """
 
 from robostream.decode.codec.backend import Backend, FileRun
+from robostream.decode.codec.nvdec_backend import open_nvdec, open_on_gpu
 from robostream.decode.codec.packets import packet_span
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
@@ -28,6 +29,7 @@ from robostream.decode.picture.decoded import CPU, DecodedPicture
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
+from robostream.decode.picture.on_device import DeviceRenderer, DeviceScaler, device_memory
 from robostream.decode.picture.parcel import (
     NUM_LABELS,
     drawing_of,
@@ -52,6 +54,8 @@ __all__ = [
     "CodecConfig",
     "DecodeStatistics",
     "DecodedPicture",
+    "DeviceRenderer",
+    "DeviceScaler",
     "FrameEngine",
     "FrameIndex",
     "FrameReader",
@@ -69,11 +73,14 @@ __all__ = [
     "VideoFiles",
     "VideoSource",
     "build_index",
+    "device_memory",
     "drawing_of",
     "kept_layout",
     "label_of",
     "load_ffmpeg",
     "one_thread",
+    "open_nvdec",
+    "open_on_gpu",
     "open_parcels",
     "packet_span",
     "parcel_bytes",

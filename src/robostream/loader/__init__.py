@@ -12,6 +12,7 @@ plain.py          how far a plain torch DataLoader has come
 
 dataloader.py     StreamingDataLoader: whole batches, and where the run stands
 place.py          where a consumer stands, and where its next iterator begins
+gpu_decoding.py   whether a GPU decodes: what was asked for, and what it can do
 outfit.py         what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine

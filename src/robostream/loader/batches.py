@@ -183,10 +183,11 @@ class BatchIterator(Iterator[Batch]):
 
     def _deliver(self, texts: Texts) -> Batch:
         size = len(self._tour.positions(self._step))
-        arrays = self._slots.deliver(self._assigned.popleft(), size)
+        slot = self._assigned.popleft()
+        arrays = self._slots.deliver(slot, size)
         self._step += 1
         self._assign()
-        batch: Batch = {**self._finish(arrays)}
+        batch: Batch = {**self._finish(arrays, slot, size)}
         del arrays
         for key in self._texts:
             values = texts.get(key, {})

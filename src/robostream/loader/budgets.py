@@ -48,26 +48,32 @@ def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape
 
 
 def choose_frame_budget(
-    asked: int | str, shape: SharedShape, needed: int, *, memory: int, ranks: int, on_disk: bool
+    asked: int | str,
+    shape: SharedShape | None,
+    needed: int,
+    *,
+    memory: int,
+    ranks: int,
+    on_disk: bool,
 ) -> FrameBudget:
     """Return how much memory decoded pictures get. Pure.
 
     Args:
         asked: Bytes, a text such as "2GiB", or "auto".
-        shape: Where the pictures of the whole selection would lie.
+        shape: Where the pictures of the whole selection would lie; None if they are never shared.
         needed: Bytes with which a conveyor decodes every picture once.
         memory: Bytes this process may use.
         ranks: How many ranks share them.
         on_disk: Whether pictures are kept in a file instead.
     """
-    whole = shape.nbytes if any(shape.slot_bytes) else 0
+    whole = shape.nbytes if shape is not None and any(shape.slot_bytes) else 0
     if on_disk and whole:
         return FrameBudget(0, True, f"{config.format_bytes(whole)} of them are kept on disk")
     if asked != "auto":
         nbytes = config.parse_bytes(asked)
         return FrameBudget(nbytes, 0 < whole <= nbytes, "as asked for")
     most = memory // _SHARE_OF_MEMORY // ranks
-    if whole <= most:
+    if shape is not None and whole <= most:
         return FrameBudget(whole, whole > 0, "all decoded pictures of the selection fit")
     if needed <= most:
         return FrameBudget(needed, False, "what the lanes need")

@@ -19,6 +19,7 @@ from robostream import config
 from robostream.assemble import find_parcels
 from robostream.crew import (
     Crew,
+    DeviceBatches,
     Hello,
     HomeCrew,
     Recipe,
@@ -26,11 +27,13 @@ from robostream.crew import (
     create_memory,
     format_batch,
     map_memory,
+    open_device_batches,
     pack,
 )
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.batches import BatchIterator
+from robostream.loader.gpu_decoding import choose_gpu
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
@@ -72,8 +75,8 @@ class StreamingDataLoader(DataLoader[Any]):
     Args:
         dataset: The stream.
         batch_size: Samples per batch of this rank.
-        num_workers: Worker processes; None for this rank's share of the cores, 0 to build batches
-            in this process when they are asked for.
+        num_workers: Worker processes; None for this rank's share of the cores, or for one if a
+            GPU decodes; 0 to build batches in this process when they are asked for.
         drop_last: Whether to drop the frames at the end that do not fill a global batch; otherwise
             the last batches are shorter, and completed so that all ranks deliver equally many.
         pin_memory: Copy batches to page-locked memory.
@@ -120,8 +123,10 @@ class StreamingDataLoader(DataLoader[Any]):
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
         self.pin_memory = pin_memory
         self._device = choose_device(device)
+        self._gpu = self._choose_gpu()
         if num_workers is None:
-            num_workers = share_of_cores(local_ranks(rank.world_size))
+            # More processes that decode on one GPU would each take memory of it for themselves.
+            num_workers = 1 if self._gpu else share_of_cores(local_ranks(rank.world_size))
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
         batch_bytes = batch_size * dataset.layout.nbytes
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
@@ -258,17 +263,38 @@ class StreamingDataLoader(DataLoader[Any]):
                 self._team = self._start()
             return self._team
 
+    def _choose_gpu(self) -> str | None:
+        """Return the GPU that decodes, if one does; batches are then delivered there."""
+        asked = self.stream.video_decode_device
+        if asked == "cpu":
+            return None
+        layout = self.stream.layout
+        gpu = choose_gpu(asked, self._device, layout.in_parcels(find_parcels(layout)))
+        if gpu is not None:
+            self._device = torch.device(gpu)
+        return gpu
+
     def _start(self) -> _Team:
-        outfit = self.stream.fit_out(max(self.num_workers, 1))
+        outfit = self.stream.fit_out(max(self.num_workers, 1), self._gpu)
         layout = outfit.layout
         if self._device is not None:
             layout = layout.in_parcels(find_parcels(layout))
-        batches = format_batch(layout.arrays, self._cut.batch_size)
-        most = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
-        slots = BatchSlots(batches, most, config.HELD_BATCHES)
-        recipe = Recipe(layout, batches, outfit.budgets, outfit.shared)
-        pin = self.pin_memory
-        finish = choose_finish(self._device, layout.cameras, slots, pin_memory=pin)
+        arrays, on_device = layout.arrays, None
+        num_slots = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
+        if self._gpu is not None:
+            # Memory of a GPU is taken at once, so there is less of it.
+            num_slots = 2 * self._depth + config.HELD_BATCHES
+            parcels = {camera.key for camera in layout.cameras if camera.is_parcel}
+            own = {key: arrays[key] for key in parcels}
+            arrays = {key: kind for key, kind in arrays.items() if key not in parcels}
+            on_device = open_device_batches(own, self._cut.batch_size, num_slots, self._gpu)
+        batches = format_batch(arrays, self._cut.batch_size)
+        slots = BatchSlots(batches, num_slots, config.HELD_BATCHES)
+        shared = on_device.share() if on_device and self.num_workers else None
+        recipe = Recipe(layout, batches, outfit.budgets, outfit.shared, shared)
+        finish = choose_finish(
+            self._device, layout.cameras, slots, on_device, pin_memory=self.pin_memory
+        )
         before = self._counters.rows
         board = create_memory(before.nbytes)
         kept = open_kept(outfit, self.stream._limits)
@@ -276,14 +302,19 @@ class StreamingDataLoader(DataLoader[Any]):
         rows[:] = before
         self._counters.rows = rows
         try:
-            return _Team(self._hire(recipe, slots, board, kept), slots, finish)
+            return _Team(self._hire(recipe, slots, board, kept, on_device), slots, finish)
         finally:
             for fd in (board, kept):
                 if fd is not None:
                     os.close(fd)
 
     def _hire(
-        self, recipe: Recipe, slots: BatchSlots, board: int, kept: int | None
+        self,
+        recipe: Recipe,
+        slots: BatchSlots,
+        board: int,
+        kept: int | None,
+        on_device: DeviceBatches | None,
     ) -> Crew | HomeCrew:
         if self.num_workers == 0:
             station = Station(
@@ -292,6 +323,7 @@ class StreamingDataLoader(DataLoader[Any]):
                 batches=slots.memory,
                 counters=self._counters.rows[0],
                 kept=None if kept is None else map_memory(kept),
+                on_device=on_device,
             )
             return HomeCrew(station)
         packed = self._pack(recipe)

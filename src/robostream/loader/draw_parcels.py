@@ -34,8 +34,9 @@ def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch
     for channel, colour in enumerate(colours):
         pictures[:, channel] = (light + _widened(colour, size)).clamp_(0, _WHITE)
     if dtype == torch.float32:
-        # A true division: multiplying by 1/255 differs in the last bit.
-        pictures = pictures.float().div_(_WHITE)
+        # A true division: multiplying by 1/255, as torch does with a number on a GPU, differs in
+        # the last bit.
+        pictures = pictures.float().div_(_white(parcels.device))
     return pictures.reshape(*parcels.shape[:-1], 3, *size)
 
 
@@ -47,6 +48,11 @@ def _widened(colour: torch.Tensor, size: Size) -> torch.Tensor:
     """Return the colour of each pixel: that of the four it shares one with."""
     doubled = colour.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
     return doubled[:, : size[0], : size[1]]
+
+
+@functools.lru_cache(maxsize=16)
+def _white(device: torch.device) -> torch.Tensor:
+    return torch.full((1,), _WHITE, dtype=torch.float32, device=device)
 
 
 @functools.lru_cache(maxsize=16)

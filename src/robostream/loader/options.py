@@ -10,6 +10,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import SelectionError
+from robostream.loader.gpu_decoding import check_decode_device
 from robostream.plan import default_lanes
 
 logger = logging.getLogger(__name__)
@@ -35,17 +36,13 @@ def warn_of_ignored(**values: Any) -> None:
 
 
 def check_options(*, streaming: bool, video_decode_device: str) -> None:
-    """Raise SelectionError for an option that robostream does not support."""
+    """Raise SelectionError for an option that robostream does not have."""
     if not streaming:
         raise SelectionError(
             "streaming=False: StreamingLeRobotDataset always streams; use LeRobotDataset for "
             "random access"
         )
-    if video_decode_device != "cpu":
-        raise SelectionError(
-            f"video_decode_device={video_decode_device!r}: this version decodes on the CPU only; "
-            "leave it out or pass 'cpu'"
-        )
+    check_decode_device(video_decode_device)
 
 
 def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:

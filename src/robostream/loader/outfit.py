@@ -21,6 +21,7 @@ from robostream.crew import create_memory
 from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
+from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
@@ -68,19 +69,28 @@ class Outfit:
 
 
 def fit_out(
-    layout: SampleLayout, plan: EpochPlan, cut: Cut, limits: Limits, *, num_workers: int
+    layout: SampleLayout,
+    plan: EpochPlan,
+    cut: Cut,
+    limits: Limits,
+    *,
+    num_workers: int,
+    gpu: str | None = None,
 ) -> Outfit:
-    """Return what each of the rank's `num_workers` workers is given."""
-    ranks = local_ranks(cut.world_size)
-    shape = shared_shape(layout, layout.dataset.selection)
+    """Return what each of the rank's `num_workers` workers is given.
+
+    Pictures that a GPU decodes are kept in its memory; then nothing is shared by workers.
+    """
+    ranks = 1 if gpu else local_ranks(cut.world_size)
+    shape = None if gpu else shared_shape(layout, layout.dataset.selection)
     needed = needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes)))
     frames = choose_frame_budget(
         limits.frame_cache_bytes,
         shape,
         needed,
-        memory=usable_memory(),
+        memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
-        on_disk=limits.frame_cache_dir is not None,
+        on_disk=limits.frame_cache_dir is not None and gpu is None,
     )
     logger.info(
         "decoded pictures may take %s on this rank (%s), shared by %d workers",
@@ -95,6 +105,7 @@ def fit_out(
         max_files=min(max_files, open_files_share()),
         max_decodings=_decoders(layout, len(rank_lanes(cut, plan.lanes)), num_workers),
         runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed,
+        gpu=gpu,
     )
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
 

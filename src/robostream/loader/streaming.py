@@ -27,6 +27,7 @@ from robostream.assemble import (
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.gpu_decoding import refuse_gpu
 from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.place import Place
@@ -74,7 +75,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         world_size: How many processes share the epoch.
         video_decoder_cache_size: How many video files' indexes are kept at hand.
         data_files_root: Where data/ and videos/ lie, if not beside meta/.
-        video_decode_device: "cpu".
+        video_decode_device: "cpu"; "cuda" or "cuda:0" to decode on that GPU, for batches of a
+            StreamingDataLoader; "auto" for the GPU where it can, if batches are delivered there.
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
         resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
@@ -171,6 +173,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
         self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
+        self.video_decode_device = video_decode_device
         self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
         self._agreement, self._place = EpochAgreement(), Place()
         self._read_by_loader = False
@@ -220,10 +223,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """How samples lie in a batch. For robostream itself."""
         return lay_out(self._dataset)
 
-    def fit_out(self, num_workers: int) -> Outfit:
+    def fit_out(self, num_workers: int, gpu: str | None = None) -> Outfit:
         """Return what each of this rank's workers is given. For robostream itself."""
-        plan = self.plan(self._place.cursor.epoch)
-        return fit_out(self.layout, plan, self._cut, self._limits, num_workers=num_workers)
+        plan, layout = self.plan(self._place.cursor.epoch), self.layout
+        return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""
@@ -382,6 +385,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     def _open_worker(self, num_workers: int) -> Worker:
         """Return what this process builds samples with; a fork opens its own."""
         if self._worker is None or self._worker[0] != os.getpid():
+            refuse_gpu(self.video_decode_device)
             outfit = self.fit_out(num_workers)
             # Nobody else sees what this process keeps, also where it would hold all pictures.
             own_bytes = outfit.frames.nbytes // num_workers

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From arrays in a slot to the tensors of a batch, on this side or on a device.
 
-With a device, 4:2:0 pictures travel as parcels and are drawn there. Of CUDA, the parts that need a
+With a device, 4:2:0 pictures travel as parcels and are drawn there, unless the device decoded them
+and they lie there already. Of CUDA, the parts that need a
 GPU (page-locked slots, a stream of copies beside the training step) are kept in one class.
 """
 
@@ -10,13 +11,15 @@ from __future__ import annotations
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy.typing as npt
 import torch
 
+from robostream import config
 from robostream.assemble import Arrays, CameraLayout
+from robostream.crew import DeviceBatches
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import draw_parcels
@@ -24,8 +27,10 @@ from robostream.loader.draw_parcels import draw_parcels
 logger = logging.getLogger(__name__)
 
 Tensors = dict[str, torch.Tensor]
-# What turns the arrays of a batch into the tensors a consumer gets.
-Finish = Callable[[Arrays], Tensors]
+# What turns the arrays of a batch into the tensors a consumer gets; with its slot and its size.
+Finish = Callable[[Arrays, int, int], Tensors]
+# Batches that are being copied at a time. Fewer than a consumer may hold, so that none is a copy.
+_COPIES_IN_FLIGHT = config.HELD_BATCHES - 1
 
 
 def choose_device(device: str | torch.device | None) -> torch.device | None:
@@ -52,16 +57,22 @@ def choose_finish(
     device: torch.device | None,
     cameras: Sequence[CameraLayout],
     slots: BatchSlots,
+    on_device: DeviceBatches | None,
     *,
     pin_memory: bool,
 ) -> Finish:
-    """Return what makes tensors of the arrays of a batch."""
+    """Return what makes tensors of the arrays of a batch, and of what lies on the device."""
     if device is None:
         pins = pin_memory and torch.cuda.is_available()
         return _pinned_copies if pins else _as_they_are
-    if device.type == "cpu":
-        return lambda arrays: draw_all(_as_they_are(arrays), cameras)
-    return CudaUpload(device, cameras, slots)
+    if device.type == "cuda":
+        return CudaUpload(device, cameras, slots, on_device)
+
+    def draw_here(arrays: Arrays, slot: int, size: int) -> Tensors:
+        there = {} if on_device is None else on_device.view(slot, size)
+        return draw_all(_as_they_are(arrays, slot, size) | there, cameras)
+
+    return draw_here
 
 
 def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
@@ -82,23 +93,27 @@ class CudaUpload:
     """Copies batches to a GPU beside the work that is queued there, and draws parcels.
 
     A batch may be used on the stream that was current when it was asked for, as any tensor made
-    there. Its slot is used again once the copy is done.
+    there. Its slot is used again once it has been copied and drawn. Pictures that the GPU decoded
+    lie there already.
     """
 
     def __init__(
-        self, device: torch.device, cameras: Sequence[CameraLayout], slots: BatchSlots
+        self,
+        device: torch.device,
+        cameras: Sequence[CameraLayout],
+        slots: BatchSlots,
+        on_device: DeviceBatches | None,
     ) -> None:
         self._device = device
         self._cameras = cameras
+        self._on_device = on_device
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pages = _PinnedSlots(slots)
         # Arrays hold their slot; they are held until they have been copied.
         self._in_flight: deque[tuple[torch.cuda.Event, Arrays]] = deque()
 
-    def __call__(self, arrays: Arrays) -> Tensors:
+    def __call__(self, arrays: Arrays, slot: int, size: int) -> Tensors:
         """Return a batch on the GPU; the copy may still be under way."""
-        while self._in_flight and self._in_flight[0][0].query():  # type: ignore[no-untyped-call]
-            self._in_flight.popleft()
         self._pages.pin(next(iter(arrays.values())))
         consumer = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._copies):
@@ -106,13 +121,26 @@ class CudaUpload:
                 key: torch.from_numpy(array).to(self._device, non_blocking=True)
                 for key, array in arrays.items()
             }
-            self._in_flight.append((self._copies.record_event(), arrays))
+            if self._on_device is not None:
+                copied |= self._on_device.view(slot, size)
             batch = draw_all(copied, self._cameras)
+            self._in_flight.append((self._copies.record_event(), arrays))
         consumer.wait_stream(self._copies)
         for tensor in batch.values():
             # Its memory must not be used for a later batch before the consumer's work is done.
             tensor.record_stream(consumer)
+        self._let_go()
         return batch
+
+    def _let_go(self) -> None:
+        """Give back the slots that have been copied from. Blocks while too many have not."""
+        while self._in_flight:
+            done, _ = self._in_flight[0]
+            if len(self._in_flight) > _COPIES_IN_FLIGHT:
+                done.synchronize()
+            elif not done.query():  # type: ignore[no-untyped-call]
+                return
+            self._in_flight.popleft()
 
 
 class _PinnedSlots:
@@ -151,9 +179,9 @@ def _cudart() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
-def _as_they_are(arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
+def _as_they_are(arrays: Arrays, slot: int, size: int) -> Tensors:
     return {key: torch.from_numpy(array) for key, array in arrays.items()}
 
 
-def _pinned_copies(arrays: Mapping[str, npt.NDArray[Any]]) -> Tensors:
+def _pinned_copies(arrays: Arrays, slot: int, size: int) -> Tensors:
     return {key: torch.from_numpy(array).pin_memory() for key, array in arrays.items()}

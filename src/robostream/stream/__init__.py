@@ -11,6 +11,7 @@ reel.py          one camera's pictures of an episode that one lane delivers, and
 frame_store.py   decoded pictures kept from decoding to their last delivery
 shared_frames.py decoded pictures of a whole selection, kept once for all processes
 projector.py     decodes the pictures of reels and draws them into batches
+projectors.py    the projectors of one process, for the CPU's cameras and the GPU's
 augment.py       the user's image transform, and the random numbers it draws
 worker.py        what one process holds open
 delivery.py      the parts of one iterator's batches that one process builds

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -51,14 +51,14 @@ class PrivateStore:
     """Pictures of one process; each is dropped after its last delivery.
 
     When the budget is full, a new picture replaces the one that is delivered last of all, unless
-    the new one is delivered even later.
+    the new one is delivered even later. `memory` is that of a GPU, if pictures lie there.
     """
 
     keeps_used = False
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, memory: Any = None) -> None:
         self.evictions = 0
-        self._arena = Arena(budget_bytes)
+        self._arena = Arena(budget_bytes, memory)
         self._owners: list[tuple[Reel, int] | None] = []
         self._victims: dict[int, deque[tuple[int, int]]] = {}
         self._taken_since_scan = 0

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes the pictures of reels and draws them into batches."""
+"""Decodes the pictures of reels and draws them into batches, on the CPU or on a GPU."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
@@ -14,33 +14,64 @@ from robostream.assemble import size_mismatch
 from robostream.decode import (
     Backend,
     DecodedPicture,
+    DeviceRenderer,
+    DeviceScaler,
     FileRun,
     Meter,
     MeteredSource,
     PictureLayout,
     PictureScaler,
+    PyavBackend,
     Renderer,
     Size,
-    SlotMemory,
+    device_memory,
     label_of,
     load_ffmpeg,
+    open_nvdec,
     plan_runs,
     write_label,
 )
 from robostream.errors import VideoFileError
-from robostream.stream.frame_store import FrameStore
+from robostream.stream.frame_store import FrameStore, PrivateStore
 from robostream.stream.reel import Reel, is_long
 
 # A decoder that is kept is given packets for at least so many frames, up to the end of a GOP.
 _FRAMES_PER_DECODING = 64
 
 
+class Tools(NamedTuple):
+    """What a projector works with; all for pictures in the same kind of memory.
+
+    Attributes:
+        backend: What decodes.
+        store: Where decoded pictures wait for their delivery.
+        renderer: Draws and copies pictures.
+        scaler: Scales them.
+    """
+
+    backend: Backend
+    store: FrameStore
+    renderer: Renderer
+    scaler: PictureScaler
+
+
+def tools_on_cpu(store: FrameStore) -> Tools:
+    """Return what decodes on the CPU."""
+    renderer = Renderer(load_ffmpeg())
+    return Tools(PyavBackend(), store, renderer, PictureScaler(renderer))
+
+
+def tools_on_gpu(device: str, frame_bytes: int) -> Tools:
+    """Return what decodes on a GPU, such as "cuda:0", and keeps pictures there."""
+    store = PrivateStore(frame_bytes, device_memory(frame_bytes, device))
+    return Tools(open_nvdec(device), store, DeviceRenderer(), DeviceScaler())
+
+
 class Projector:
     """One process's decoder. For one thread.
 
     Args:
-        backend: What decodes.
-        store: Where decoded pictures wait for their delivery.
+        tools: What it works with.
         meter: Counts what is done and how long it takes.
         max_decodings: How many decoders may wait in the middle of a GOP.
         sizes: What each camera's pictures are scaled to; None for their own size.
@@ -49,20 +80,16 @@ class Projector:
 
     def __init__(
         self,
-        backend: Backend,
-        store: FrameStore,
+        tools: Tools,
         meter: Meter,
         *,
         max_decodings: int,
         sizes: Sequence[Size | None],
         parcels: Sequence[Size | None],
     ) -> None:
-        self._backend = backend
-        self._store = store
+        self._backend, self._store, self._renderer, self._scaler = tools
         self._meter = meter
         self._max_decodings = max_decodings
-        self._renderer = Renderer(load_ffmpeg())
-        self._scaler = PictureScaler(self._renderer)
         self._sizes = sizes
         self._parcels = parcels
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
@@ -91,7 +118,8 @@ class Projector:
                 self._keep(owners[place], number, decoded)
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
-            self._meter.decode_s += time.perf_counter() - began - elsewhere
+            # Threads of a GPU's decoder read files side by side; their times add up to more.
+            self._meter.decode_s += max(0.0, time.perf_counter() - began - elsewhere)
 
     def draw(self, reel: Reel, pictures: list[int], out: npt.NDArray[Any]) -> None:
         """Write pictures into the slots of a sample and count them as delivered."""
@@ -150,7 +178,7 @@ class Projector:
             self._renderer.draw(loose, out, file=reel.file.name)
         else:
             label = label_of(loose.layout, file=reel.file.name)
-            self._renderer.pack(loose, SlotMemory(out[: loose.layout.nbytes], out.ctypes.data))
+            self._renderer.pack_into(loose, out)
             write_label(out, label)
 
     def _check_size(self, reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> bool:

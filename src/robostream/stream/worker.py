@@ -16,12 +16,13 @@ from robostream.assemble import (
     bring_pictures,
     find_pictures,
 )
-from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
+from robostream.decode import DecodeStatistics, Meter, VideoFiles
 from robostream.plan import Ints
 from robostream.stream.bringer import Bringer
 from robostream.stream.duties import Duties
 from robostream.stream.frame_store import FrameStore, PrivateStore
-from robostream.stream.projector import Projector
+from robostream.stream.projector import Projector, Tools, tools_on_cpu, tools_on_gpu
+from robostream.stream.projectors import Projectors
 from robostream.stream.reel import Clock, Reel
 
 _NOW = np.zeros(1, np.int64)
@@ -37,6 +38,8 @@ class Budgets:
         max_files: Video files held open.
         max_decodings: Decoders that wait in the middle of a long GOP.
         runs_ahead: Whether pictures are decoded ahead; not if `frame_bytes` is too little for them.
+        gpu: The GPU that decodes parcels, such as "cuda:0", and keeps them in as many bytes of its
+            own memory; None to decode everything on the CPU.
     """
 
     frame_bytes: int
@@ -44,6 +47,7 @@ class Budgets:
     max_files: int
     max_decodings: int
     runs_ahead: bool
+    gpu: str | None = None
 
 
 class Worker:
@@ -72,6 +76,7 @@ class Worker:
         self.runs_ahead = budgets.runs_ahead
         self.keeps_pictures = store is not None or budgets.frame_bytes > 0
         self.store = store or PrivateStore(budgets.frame_bytes)
+        self._stores = [self.store]
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
         self._door = dataset.open_door()
@@ -80,14 +85,7 @@ class Worker:
             max_files=budgets.max_files,
             index_folder=dataset.index_folder,
         )
-        self.projector = Projector(
-            PyavBackend(),
-            self.store,
-            self._meter,
-            max_decodings=budgets.max_decodings,
-            sizes=[camera.resize for camera in layout.cameras],
-            parcels=[camera.parcel_size for camera in layout.cameras],
-        )
+        self.projector = self._open_projectors(budgets)
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
         self.is_video = [camera.key in spec.videos for camera in layout.cameras]
@@ -100,6 +98,27 @@ class Worker:
             key: RowShelf(dataset, self._door, [key], row_bytes, checks_times=False)
             for key in spec.pictures
         }
+
+    def _open_projectors(self, budgets: Budgets) -> Projectors:
+        cameras = self.layout.cameras
+
+        def projector(tools: Tools) -> Projector:
+            return Projector(
+                tools,
+                self._meter,
+                max_decodings=budgets.max_decodings,
+                sizes=[camera.resize for camera in cameras],
+                parcels=[camera.parcel_size for camera in cameras],
+            )
+
+        on_cpu = projector(tools_on_cpu(self.store))
+        if budgets.gpu is None:
+            return Projectors(on_cpu, None, ())
+        tools = tools_on_gpu(budgets.gpu, budgets.frame_bytes)
+        self._stores.append(tools.store)
+        on_gpu = projector(tools)
+        parcels = [number for number, camera in enumerate(cameras) if camera.is_parcel]
+        return Projectors(on_cpu, on_gpu, parcels)
 
     def _open_bringer(self) -> Bringer | None:
         """Return what fetches ahead, where there is a place to bring bytes to."""
@@ -155,9 +174,11 @@ class Worker:
     def count(self) -> None:
         """Add what was counted since the last call to the shared counters."""
         counts = self._files.take_counts()
-        work = self._meter.take(store_evictions=self.store.evictions, **counts)
+        evictions = sum(store.evictions for store in self._stores)
+        work = self._meter.take(store_evictions=evictions, **counts)
         self.statistics.add((*work, *self._door.traffic.take()))
-        self.store.evictions = 0
+        for store in self._stores:
+            store.evictions = 0
 
     def close(self) -> None:
         """Let go of everything."""

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import av
+from av.codec.hwaccel import HWAccel
 
 from robostream.decode.codec.backend import Decoded, FileRun
 from robostream.decode.codec.packets import begins_afresh, carries_parameters, read_packets
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
+from robostream.decode.picture.decoded import DecodedPicture
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.errors import VideoFileError
 from robostream.storage import Recent
@@ -20,20 +22,34 @@ from robostream.storage import Recent
 # Contexts that are kept for the next run. Each camera may have an encoder set-up of its own.
 _IDLE_CONTEXTS = 8
 
+OpenContext = Callable[[CodecConfig], av.VideoCodecContext]
+
+
+class Read(Protocol):
+    """Takes the picture out of a frame of a file."""
+
+    def __call__(self, frame: av.VideoFrame, *, file: str) -> DecodedPicture:
+        """Return it."""
+
 
 class PyavBackend:
     """Feeds packets to codec contexts, one per codec set-up, reused across files. For one thread.
 
     A run whose frames were not all taken keeps its context until its iterator is closed.
+
+    Args:
+        open_context: Opens a codec context; on the CPU unless given.
+        read: Takes the picture out of a frame.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_context: OpenContext | None = None, read: Read | None = None) -> None:
         self._idle: Recent[CodecConfig, av.VideoCodecContext] = Recent(_IDLE_CONTEXTS)
-        self._frames = FrameReader()
+        self._open = open_context or open_on_cpu
+        self._read = read or FrameReader().read
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
         """Yield (place, number, picture) for the frames of several runs, one after the other."""
-        read = self._frames.read
+        read = self._read
         for place, file_run in enumerate(file_runs):
             for number, frame in self._decode_run(file_run):
                 file = file_run.source.name
@@ -63,15 +79,23 @@ class PyavBackend:
         # A context in use is not in the list, so one whose run fails is not used again.
         context = self._idle.get(config)
         self._idle.forget(config)
-        return _open(config) if context is None else context
+        return self._open(config) if context is None else context
 
     def _give_back(self, config: CodecConfig, context: av.VideoCodecContext) -> None:
         context.flush_buffers()
         self._idle.put(config, context)
 
 
-def _open(config: CodecConfig) -> av.VideoCodecContext:
-    context = av.CodecContext.create(config.decoder, "r")
+def open_on_cpu(config: CodecConfig) -> av.VideoCodecContext:
+    """Return a decoder on the CPU."""
+    return new_context(config, config.decoder, None)
+
+
+def new_context(
+    config: CodecConfig, name: str, accelerator: HWAccel | None
+) -> av.VideoCodecContext:
+    """Return a decoder of a name, with an encoder's set-up."""
+    context = av.CodecContext.create(name, "r", accelerator)
     assert isinstance(context, av.VideoCodecContext)
     context.extradata = config.extradata or None
     context.width = config.width

@@ -7,7 +7,7 @@ import mmap
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,13 +49,14 @@ class _Block:
 
 
 class Arena:
-    """At most `budget_bytes` of slots in RAM.
+    """At most `budget_bytes` of slots in RAM, or in other memory of that size (a tensor).
 
-    For one thread at a time. A slot is a number; it takes memory once it is written to.
+    For one thread at a time. A slot is a number; in RAM, it takes memory once it is written to.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
-        self._memory = _map(budget_bytes)
+    def __init__(self, budget_bytes: int, memory: Any = None) -> None:
+        self._memory = _map(budget_bytes) if memory is None else memory
+        self._address = self._memory.ctypes.data if memory is None else memory.data_ptr()
         self._cut_bytes = 0
         self._blocks: dict[int, list[_Block]] = {}
         self._places: dict[int, _Block] = {}
@@ -123,7 +124,7 @@ class Arena:
         count = length // nbytes
         block = _Block(start, length, nbytes, [])
         contents = self._memory[start : start + count * nbytes].reshape(count, nbytes)
-        address = contents.ctypes.data
+        address = self._address + start
         for place, content in enumerate(contents):
             number = self._unused_numbers.pop() if self._unused_numbers else self.num_slots
             self._places[number] = block

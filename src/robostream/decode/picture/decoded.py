@@ -36,7 +36,8 @@ class DecodedPicture:
 
     Attributes:
         layout: What the planes are, and how the picture is kept: 8-bit 4:2:0, RGB, or depth codes.
-        planes: As `layout.plane_sizes` lists them.
+        planes: As `layout.plane_sizes` lists them. On a GPU it is one: all of them one after the
+            other, as they are kept.
         device: Whose memory they lie in.
     """
 

@@ -66,6 +66,10 @@ class Renderer:
         for mine, plane in zip(kept.arrays(), picture.arrays(), strict=True):
             mine[:] = plane
 
+    def pack_into(self, picture: DecodedPicture, out: Picture) -> None:
+        """Write the planes of a decoded picture, as they are kept, to the begin of an array."""
+        self.pack(picture, SlotMemory(out[: picture.layout.nbytes], out.ctypes.data))
+
     def draw_packed(
         self, slots: Sequence[SlotMemory], layout: PictureLayout, out: Picture, *, file: str
     ) -> None:

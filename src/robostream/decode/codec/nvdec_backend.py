@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding on an NVIDIA GPU (NVDEC), through PyAV; pictures stay in the GPU's memory."""
+
+from __future__ import annotations
+
+import functools
+
+import av
+from av.codec.hwaccel import HWAccel
+
+from robostream.decode.codec.pyav_backend import PyavBackend, new_context
+from robostream.decode.codec.threaded_backend import ThreadedBackend
+from robostream.decode.index.frame_index import CodecConfig
+from robostream.decode.picture.on_device import device_memory, picture_on_device
+
+# A GPU has several decoders, and each waits for the thread that feeds it. With more threads, they
+# wait for Python's lock and the driver's, and decode less together.
+_THREADS = 4
+
+
+def open_nvdec(device: str) -> ThreadedBackend:
+    """Return what decodes on a GPU, such as "cuda:0"."""
+    return ThreadedBackend(
+        lambda: PyavBackend(functools.partial(open_on_gpu, device=device), picture_on_device),
+        _THREADS,
+        # The threads decode in the CUDA context of torch, which becomes a thread's own with the
+        # first memory that it takes.
+        lambda: _enter(device),
+    )
+
+
+def _enter(device: str) -> None:
+    device_memory(1, device)
+
+
+def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
+    """Return a decoder on a GPU that leaves its pictures there; raises what PyAV does."""
+    # NVDEC works with FFmpeg's own decoder of a codec, which has the codec's name.
+    name = av.Codec(config.decoder, "r").canonical_name
+    accelerator = HWAccel(
+        "cuda",
+        device=device.removeprefix("cuda:"),
+        allow_software_fallback=False,
+        # The context that torch has made: one of FFmpeg's own would have other flags.
+        options={"primary_ctx": "0", "current_ctx": "1"},
+        is_hw_owned=True,
+    )
+    return new_context(config, name, accelerator)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether videos are decoded on a GPU: what was asked for, and what this machine can do."""
+
+from __future__ import annotations
+
+import logging
+
+import av
+import torch
+
+from robostream.assemble import SampleLayout, first_pictures
+from robostream.decode import FileRun, open_nvdec, plan_runs
+from robostream.errors import SelectionError, VideoFileError
+
+logger = logging.getLogger(__name__)
+
+CPU, AUTO = "cpu", "auto"
+
+
+def check_decode_device(asked: str) -> None:
+    """Raise SelectionError unless a text is "cpu", "auto", "cuda" or "cuda:0"."""
+    is_gpu = isinstance(asked, str) and asked.partition(":")[0] == "cuda"
+    try:
+        if asked in (CPU, AUTO) or (is_gpu and torch.device(asked)):
+            return
+    except RuntimeError:
+        pass
+    raise SelectionError(
+        f"video_decode_device must be 'cpu', 'cuda', 'cuda:0' or 'auto', got {asked!r}"
+    )
+
+
+def refuse_gpu(asked: str) -> None:
+    """Raise SelectionError if a GPU was asked for where single samples are delivered."""
+    if asked not in (CPU, AUTO):
+        raise SelectionError(
+            f"video_decode_device={asked!r}: only a StreamingDataLoader decodes on a GPU; a loop "
+            "over the stream and torch's DataLoader decode on the CPU"
+        )
+
+
+def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) -> str | None:
+    """Return the GPU that decodes, such as "cuda:0"; None for the CPU.
+
+    Args:
+        asked: What the user said: "cpu", "cuda", "cuda:0" or "auto".
+        device: The device batches are delivered on.
+        layout: How samples lie in a batch that travels to a device, as parcels where possible.
+    """
+    if asked == CPU:
+        return None
+    gpu, reason = _find(asked, device)
+    if gpu is not None:
+        reason = _obstacle(gpu, layout)
+    if reason is None:
+        return gpu
+    if asked != AUTO:
+        raise SelectionError(f"video_decode_device={asked!r}: {reason}")
+    logger.info("videos are decoded on the CPU: %s", reason)
+    return None
+
+
+def free_gpu_memory(gpu: str) -> int:
+    """Return how many bytes of a GPU are free."""
+    free: int = torch.cuda.mem_get_info(gpu)[0]
+    return free
+
+
+def _find(asked: str, device: torch.device | None) -> tuple[str | None, str | None]:
+    """Return the GPU that is meant, or None and the reason why there is none."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked == AUTO and (device is None or device.type != "cuda"):
+        return None, "batches are delivered in RAM"
+    meant = device if asked == AUTO else torch.device(asked)
+    assert meant is not None
+    index = meant.index if ":" in str(meant) else torch.cuda.current_device() if count else 0
+    if index >= count:
+        return None, (
+            f"torch {torch.__version__} sees {count} CUDA devices. Install a torch built for CUDA, "
+            "check the driver with nvidia-smi, or decode on the CPU."
+        )
+    if device is not None and device.type == "cuda" and device.index not in (None, index):
+        return None, f"device={str(device)!r} is another one; give both the same"
+    if device is not None and device.type != "cuda":
+        return None, f"pictures stay on the GPU, but device={str(device)!r}; leave `device` out"
+    return f"cuda:{index}", None
+
+
+def _obstacle(gpu: str, layout: SampleLayout) -> str | None:
+    """Return why a GPU cannot decode the videos of a layout; None if it can."""
+    for camera in layout.cameras:
+        if camera.key not in layout.spec.videos or camera.coding is not None:
+            continue
+        if camera.is_transformed:
+            return (
+                f"image_transforms need the pictures of {camera.key} on the CPU; apply them to the "
+                "batch on the GPU instead"
+            )
+        if not camera.is_parcel:
+            return f"the pictures of {camera.key} are not 8-bit 4:2:0 of even height"
+    for key, file, number in first_pictures(layout):
+        codec = av.Codec(file.index.config_of(number).decoder, "r").canonical_name
+        reason = _try(gpu, FileRun(file.source, file.index, plan_runs(file.index, [number])[0]))
+        if reason is not None:
+            return (
+                f"{torch.cuda.get_device_name(gpu)} does not decode the {codec} videos of {key} "
+                f"({reason}). Decode on the CPU, or make a copy of the dataset with `robostream "
+                "recode ROOT COPY --codec h264`."
+            )
+    return None
+
+
+def _try(gpu: str, run: FileRun) -> str | None:
+    """Return what goes wrong when a GPU decodes a run; None if it gives a picture."""
+    try:
+        if not any(picture is not None for _, _, picture in open_nvdec(gpu).decode([run])):
+            return "no picture came"
+    except TypeError:
+        return f"PyAV {av.__version__} cannot leave pictures on a GPU; PyAV 18 can"
+    except (VideoFileError, NotImplementedError, av.FFmpegError) as error:
+        return str(error)
+    return None
