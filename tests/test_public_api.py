@@ -104,6 +104,7 @@ AS_IN_LEROBOT = {
         "seed",
         "shuffle",
         "timing_stats",
+        "video_decode_device",
         "video_decoder_cache_stats",
     ],
 }

@@ -14,6 +14,7 @@ decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader
 loader_cases.py  its datasets, samples and goals
 loader_run.py    the process it starts for each measurement
+gpu/             `bench gpu`: pictures into the memory of a GPU
 remote.py        `bench remote`: the whole loader behind a network
 remote_need.py   the bytes an epoch needs, and what was asked of a server for it
 remote_run.py    the process it starts for each measurement
@@ -59,6 +60,7 @@ CASES = {
     "rows": "samples/s of rows alone, by how the rows are grouped",
     "decode": "images/s of random access on one thread, against decoding alone",
     "loader": "images/s of the loader, against decoding alone and a plain map-style loader",
+    "gpu": "images/s into the memory of a GPU, by each way there; for machines that have one",
     "remote": "first batch, rate, bytes, requests and waiting behind 20 ms and 200 Mbit/s",
 }
 

@@ -28,13 +28,13 @@ def picture_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.
     return _run("pictures", files, processes, at_most_s)
 
 
-def random_floor(files: Sequence[str], processes: int) -> float:
+def random_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.0) -> float:
     """Return images/s of decoding every image by itself, in random order.
 
     From the key packet before it, with packets that lie in memory and a decoder that stays open.
     For codecs without reordering; no colour conversion.
     """
-    return _run("at_random", files, processes, 0.0)
+    return _run("at_random", files, processes, at_most_s)
 
 
 def _run(how: str, files: Sequence[str], processes: int, at_most_s: float) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 from robostream import config
 from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
-from robostream.bench.floor import decode_floor
+from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loader_cases import CASES, Case, small
 from robostream.bench.results import median_ratio, medians
 from robostream.bench.resume import measure_resume
@@ -32,7 +32,11 @@ _WORKER_BYTES = 150 * 10**6
 
 
 def run(
-    quick: bool, workers: Sequence[int] = (), only: Sequence[str] = (), rounds: int | None = None
+    quick: bool,
+    workers: Sequence[int] = (),
+    only: Sequence[str] = (),
+    rounds: int | None = None,
+    seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Measure, print the tables, and return the figures.
 
@@ -41,6 +45,7 @@ def run(
         workers: How many worker processes; several are measured one after the other.
         only: Names of the cases to measure; all if empty.
         rounds: How often each is measured.
+        seconds: How long at most floor and robostream are measured; 0 for whole epochs.
     """
     config.quiet_encoders()
     rounds = rounds or (2 if quick else 3)
@@ -50,7 +55,7 @@ def run(
     for case in map(small, cases) if quick else cases:
         root = bench_dataset(case.data, case.spec)
         for number in numbers:
-            results.append(_measure(case, root, number, rounds))
+            results.append(_measure(case, root, number, rounds, seconds))
             _print(results[-1])
     print(_table(results), flush=True)
     print(
@@ -64,7 +69,8 @@ def run(
     return figures
 
 
-def _measure(case: Case, root: Path, workers: int, rounds: int) -> dict[str, Any]:
+def _measure(case: Case, root: Path, workers: int, rounds: int, seconds: float) -> dict[str, Any]:
+    floor = random_floor if case.is_random else decode_floor
     files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
     request = {
         "root": str(root),
@@ -73,11 +79,12 @@ def _measure(case: Case, root: Path, workers: int, rounds: int) -> dict[str, Any
         "options": case.options,
         "workers": workers,
         "max_batches": _PEER_BATCHES,
+        "seconds": seconds,
     }
     floors: list[float] = []
     samples: dict[str, list[dict[str, Any]]] = {"peer": [], "robostream": []}
     for _ in range(rounds):
-        floors.append(decode_floor(files, workers))
+        floors.append(floor(files, workers, at_most_s=seconds / 3))
         for contestant, kept in samples.items():
             kept.append(_run({**request, "contestant": contestant}))
     ours = samples["robostream"]

@@ -50,7 +50,9 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
         "bench/loader", root=root, delta_timestamps=_windows(root, options, fps), **settings
     )
     loader = StreamingDataLoader(stream, options["batch_size"], num_workers=options["workers"])
-    batches = (batch for _ in range(_EPOCHS) for batch in loader)
+    batches: Iterator[Any] = (batch for _ in range(_EPOCHS) for batch in loader)
+    if options["seconds"]:
+        batches = _for_a_while(batches, options["seconds"])
     result = _consume(batches, stream.meta.camera_keys, begin)
     stats = loader.stats()
     frames = stream.fit_out(max(loader.num_workers, 1)).frames
@@ -65,6 +67,16 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
     }
     loader.close()
     return result
+
+
+def _for_a_while(batches: Iterator[Any], seconds: float) -> Iterator[Any]:
+    """Yield what comes within some seconds after the first."""
+    yield next(batches)
+    until = time.perf_counter() + seconds
+    for batch in batches:
+        yield batch
+        if time.perf_counter() > until:
+            return
 
 
 def _windows(root: str, options: dict[str, Any], fps: int) -> dict[str, list[float]] | None:

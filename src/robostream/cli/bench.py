@@ -31,15 +31,23 @@ def run(args: argparse.Namespace) -> int:
     """Measure what was asked for."""
     if args.case in PROGRAMS:
         return int(load_program(args.case).run(args))
-    for case in CASES if args.case == "all" else (args.case,):
+    for case in _all() if args.case == "all" else (args.case,):
         print(f"\n== {case}: {CASES[case]}", flush=True)
         options: dict[str, Any] = {}
         if args.case == "loader":
-            options = {"workers": args.workers, "only": args.only, "rounds": args.rounds}
+            given = ("workers", "only", "rounds", "seconds")
+            options = {name: getattr(args, name) for name in given}
         path = args.out / f"{case}.json"
         write_json(path, load_case(case).run(quick=args.quick, **options))
         print(f"kept in {path}", flush=True)
     return 0
+
+
+def _all() -> list[str]:
+    """Return the cases that this machine can run."""
+    import torch
+
+    return [case for case in CASES if case != "gpu" or torch.cuda.is_available()]
 
 
 def _sentence(title: str) -> str:
@@ -63,3 +71,6 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="measure so long at most (two whole epochs)"
+    )

@@ -18,11 +18,11 @@ from robostream.decode.picture.on_device import device_memory, picture_on_device
 _THREADS = 4
 
 
-def open_nvdec(device: str) -> ThreadedBackend:
+def open_nvdec(device: str, num_threads: int = _THREADS) -> ThreadedBackend:
     """Return what decodes on a GPU, such as "cuda:0"."""
     return ThreadedBackend(
         lambda: PyavBackend(functools.partial(open_on_gpu, device=device), picture_on_device),
-        _THREADS,
+        num_threads,
         # The threads decode in the CUDA context of torch, which becomes a thread's own with the
         # first memory that it takes.
         lambda: _enter(device),

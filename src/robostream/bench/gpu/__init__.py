@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bench gpu`: pictures into the memory of a GPU, by each of the ways there.
+
+cases.py    datasets, samples and ways
+one_run.py  the process that is started for each measurement
+measure.py  runs them, and prints the tables
+"""
+
+from robostream.bench.gpu.measure import run
+
+__all__ = ["run"]

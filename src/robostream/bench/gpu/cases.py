@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `robostream bench gpu` measures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from robostream.tools import SynthSpec
+
+# By what way pictures come to the GPU: drawn by workers and copied as RGB, copied as 4:2:0 and
+# drawn there, or decoded there.
+RGB, YUV, NVDEC = "rgb", "yuv", "nvdec"
+_WINDOW_S = tuple(-0.4 * step for step in range(7, -1, -1))
+_SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
+_RESIZED = (224, 224)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One measurement.
+
+    Attributes:
+        way: How pictures come to the GPU.
+        codec: Of the videos.
+        gop: Frames per key frame.
+        size: (height, width) of the pictures.
+        window_s: The pictures of a sample, in seconds relative to its own.
+        workers: Processes that decode.
+        resize: What pictures are scaled to.
+        streams: Videos decoded side by side with nothing else; None for the whole loader.
+    """
+
+    way: str
+    codec: str
+    gop: int
+    size: tuple[int, int]
+    window_s: tuple[float, ...] = (0.0,)
+    workers: int = 1
+    resize: tuple[int, int] | None = None
+    streams: int | None = None
+
+    @property
+    def mode(self) -> str:
+        """Its name for people."""
+        if self.streams is not None:
+            return f"{self.streams} streams, nothing else"
+        return "single" if len(self.window_s) == 1 else "sarm"
+
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch."""
+        return 64 if len(self.window_s) == 1 else 16
+
+    @property
+    def spec(self) -> SynthSpec:
+        """What its dataset is made of: few different episodes, so that it is made quickly."""
+        height, width = self.size
+        spec = SynthSpec(
+            episodes=96 if self.size == _SMALL else 48,
+            min_frames=60,
+            max_frames=100,
+            cameras=3 if self.size == _SMALL else 2,
+            width=width,
+            height=height,
+            gop=self.gop,
+            distinct=12,
+            video_file_mb=0.5,
+        )
+        if self.codec == "av1":
+            return spec
+        return dataclasses.replace(spec, codec=self.codec, crf=23)
+
+
+def upload_cases(workers: list[int]) -> Iterator[Case]:
+    """Yield what compares RGB with 4:2:0 on the way to the GPU, by workers."""
+    for window in ((0.0,), _WINDOW_S):
+        for count in workers:
+            for way in (RGB, YUV):
+                yield Case(way, "av1", 2, _SMALL, window, count)
+    for count in sorted({workers[len(workers) // 2], workers[-1]}):
+        for resize in (None, _RESIZED):
+            for window in ((0.0,), _WINDOW_S):
+                for way in (RGB, YUV):
+                    yield Case(way, "av1", 2, _MIDDLE, window, count, resize)
+
+
+def nvdec_cases() -> Iterator[Case]:
+    """Yield what says how fast a GPU decodes, alone and in a loader."""
+    for codec in ("h264", "hevc"):
+        for gop in (2, 250):
+            for size in (_SMALL, _MIDDLE, _LARGE):
+                for streams in (1, 2, 4, 8):
+                    yield Case(NVDEC, codec, gop, size, streams=streams)
+                yield Case(NVDEC, codec, gop, size)
+    yield Case(NVDEC, "h264", 2, _SMALL, workers=2)
+    yield Case(NVDEC, "h264", 2, _SMALL, workers=4)
+    yield Case(NVDEC, "h264", 2, _SMALL, _WINDOW_S)
+    yield Case(NVDEC, "h264", 2, _LARGE, resize=_RESIZED)

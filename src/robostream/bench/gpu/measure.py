@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the measurements of `bench gpu`, each in a process of its own, and prints tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robostream import config
+from robostream.bench.datasets import bench_dataset
+from robostream.bench.environment import machine
+from robostream.bench.floor import decode_floor
+from robostream.bench.gpu.cases import NVDEC, Case, nvdec_cases, upload_cases
+from robostream.bench.table import format_table
+from robostream.errors import SelectionError
+from robostream.loader import share_of_cores
+
+_SECONDS, _QUICK_SECONDS = 5.0, 2.0
+_FRAME_CACHE = "2GiB"
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure, print the tables, and return the figures."""
+    if not torch.cuda.is_available():
+        raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
+    config.quiet_encoders()
+    seconds = _QUICK_SECONDS if quick else _SECONDS
+    cores = share_of_cores(1)
+    workers = [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
+    uploads = [_measure(case, seconds) for case in upload_cases([cores] if quick else workers)]
+    floors = {str(size): floor for size, floor in _floors(uploads, cores, seconds)}
+    for figures in uploads:
+        figures["over_floor"] = figures["images_per_s"] / floors[str(figures["size"])]
+    print(f"decoding alone in {cores} processes, images/s by size: {floors}")
+    print(_upload_table(uploads), flush=True)
+    decoded = [_measure(case, seconds) for case in nvdec_cases()]
+    print(_nvdec_table(decoded), flush=True)
+    return {
+        "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
+        "seconds": seconds,
+        "floor_images_per_s": floors,
+        "uploads": uploads,
+        "nvdec": decoded,
+    }
+
+
+def _floors(
+    uploads: Iterable[dict[str, Any]], cores: int, seconds: float
+) -> Iterable[tuple[tuple[int, int], float]]:
+    roots = {tuple(figures["size"]): figures["root"] for figures in uploads}
+    for size, root in roots.items():
+        files = sorted(map(str, Path(root).glob("videos/**/*.mp4")))
+        yield size, decode_floor(files, cores, at_most_s=seconds)
+
+
+def _measure(case: Case, seconds: float) -> dict[str, Any]:
+    root = bench_dataset(f"gpu-{case.codec}", case.spec)
+    request = dataclasses.asdict(case) | {
+        "root": str(root),
+        "batch_size": case.batch_size,
+        "seconds": seconds,
+        "frame_cache_bytes": "auto" if case.way == NVDEC else _FRAME_CACHE,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "robostream.bench.gpu.one_run", json.dumps(request)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{case} failed:\n{done.stderr}")
+    figures: dict[str, Any] = (
+        request | {"mode": case.mode} | json.loads(done.stdout.splitlines()[-1])
+    )
+    print(
+        f"{case.way} {case.codec} g={case.gop} {case.size} {case.mode} workers={case.workers} "
+        f"resize={case.resize}: {figures['images_per_s']:,.0f} images/s",
+        flush=True,
+    )
+    return figures
+
+
+def _upload_table(results: list[dict[str, Any]]) -> str:
+    header = ["pictures", "mode", "workers", "RGB upload", "4:2:0 upload", "gain", "over floor"]
+    rows = []
+    for rgb, yuv in zip(results[::2], results[1::2], strict=True):
+        resized = "" if rgb["resize"] is None else f" to {_size(rgb['resize'])}"
+        rows.append(
+            [
+                _size(rgb["size"]) + resized,
+                rgb["mode"],
+                rgb["workers"],
+                rgb["images_per_s"],
+                yuv["images_per_s"],
+                yuv["images_per_s"] / rgb["images_per_s"],
+                yuv["over_floor"],
+            ]
+        )
+    return format_table(header, rows)
+
+
+def _nvdec_table(results: list[dict[str, Any]]) -> str:
+    header = ["codec", "GOP", "pictures", "what", "workers", "images/s", "decoders in use"]
+    rows = [
+        [
+            figures["codec"],
+            figures["gop"],
+            _size(figures["size"])
+            + ("" if figures["resize"] is None else f" to {_size(figures['resize'])}"),
+            figures["mode"],
+            figures["workers"],
+            figures["images_per_s"],
+            figures["decoders_in_use"] or 0.0,
+        ]
+        for figures in results
+    ]
+    return format_table(header, rows)
+
+
+def _size(size: Iterable[int]) -> str:
+    height, width = size
+    return f"{width}x{height}"

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process `robostream bench gpu` starts for each measurement.
+
+python -m robostream.bench.gpu.one_run '{"root": ..., "way": "yuv", ...}'
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robostream.bench.gpu.cases import NVDEC, RGB
+from robostream.decode import FileRun, build_index, open_nvdec, plan_runs
+from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.storage import LocalSource
+
+_GPU = "cuda:0"
+
+
+def run_loader(request: dict[str, Any]) -> dict[str, Any]:
+    """Deliver batches on the GPU for some seconds, from the first on."""
+    began = time.perf_counter()
+    way, window = request["way"], request["window_s"]
+    stream = StreamingLeRobotDataset(
+        "bench/gpu",
+        root=request["root"],
+        return_uint8=True,
+        delta_timestamps=None if len(window) == 1 else _windows(request["root"], window),
+        resize=None if request["resize"] is None else tuple(request["resize"]),
+        # Less than the whole selection takes, as it is with larger datasets.
+        frame_cache_bytes=request["frame_cache_bytes"],
+        video_decode_device=_GPU if way == NVDEC else "cpu",
+    )
+    loader = StreamingDataLoader(
+        stream,
+        request["batch_size"],
+        num_workers=request["workers"],
+        pin_memory=way == RGB,
+        device=None if way == RGB else _GPU,
+    )
+    cameras = stream.meta.camera_keys
+    batches = (_on_gpu(batch, way) for _ in range(1000) for batch in loader)
+    _settle(next(batches))
+    first = time.perf_counter()
+    samples, until = 0, first + request["seconds"]
+    with decoders_in_use() as in_use:
+        for batch in batches:
+            samples += len(batch[cameras[0]])
+            if time.perf_counter() > until:
+                break
+        _settle(batch)
+    seconds = time.perf_counter() - first
+    figures = {
+        "images_per_s": samples * len(cameras) * len(window) / seconds,
+        "samples_per_s": samples / seconds,
+        "first_batch_s": first - began,
+        "decoded_per_delivered": loader.stats()["amplification"],
+        "decoders_in_use": in_use[0] if in_use else None,
+    }
+    loader.close()
+    return figures
+
+
+def run_streams(request: dict[str, Any]) -> dict[str, Any]:
+    """Decode GOPs at random on the GPU, several side by side, with nothing else to do."""
+    backend = open_nvdec(_GPU, request["streams"])
+    runs = []
+    for path in sorted(Path(request["root"]).glob("videos/*/*/*.mp4"))[:24]:
+        source = LocalSource(path)
+        index = build_index(source)
+        starts = index.start_frames.tolist()
+        for start, stop in zip(starts, [*starts[1:], index.num_frames], strict=True):
+            frames = list(range(start, min(stop, start + 64)))
+            runs.append(FileRun(source, index, plan_runs(index, frames)[0]))
+    random.Random(0).shuffle(runs)
+    runs *= 1000
+    list(backend.decode(runs[:8]))
+    images, began = 0, time.perf_counter()
+    at = 0
+    with decoders_in_use() as in_use:
+        while time.perf_counter() < began + request["seconds"]:
+            images += sum(1 for _ in backend.decode(runs[at : at + 64]))
+            at += 64
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - began
+    return {"images_per_s": images / seconds, "decoders_in_use": in_use[0] if in_use else None}
+
+
+@contextmanager
+def decoders_in_use() -> Iterator[list[float]]:
+    """Put the mean share of the GPU's decoders in use during the block into a list, at its end."""
+    command = ["nvidia-smi", "-i", "0", "--query-gpu=utilization.decoder", "-lms", "250"]
+    found: list[float] = []
+    watch = subprocess.Popen(
+        [*command, "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield found
+    finally:
+        watch.terminate()
+        lines = watch.communicate()[0].split()
+        shares = [float(line) / 100 for line in lines if line.isdigit()]
+        if shares:
+            found.append(sum(shares) / len(shares))
+
+
+def _on_gpu(batch: dict[str, Any], way: str) -> dict[str, Any]:
+    if way != RGB:
+        return batch
+    return {
+        key: value.to(_GPU, non_blocking=True) if isinstance(value, torch.Tensor) else value
+        for key, value in batch.items()
+    }
+
+
+def _settle(batch: dict[str, Any]) -> None:
+    """Wait until a batch is there."""
+    del batch
+    torch.cuda.synchronize()
+
+
+def _windows(root: str, window: list[float]) -> dict[str, list[float]]:
+    cameras = StreamingLeRobotDataset("bench/gpu", root=root).meta.camera_keys
+    return {key: list(window) for key in cameras}
+
+
+if __name__ == "__main__":
+    request = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    measure = run_loader if request["streams"] is None else run_streams
+    print(json.dumps(measure(request)))
