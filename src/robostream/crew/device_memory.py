@@ -96,7 +96,7 @@ def open_shared(recipe: DeviceRecipe) -> DeviceBatches:
     """Return the memory that another process shares."""
     import torch
 
-    torch.empty(1, device=recipe.device)  # makes the context that memory is opened in
+    torch.zeros(1, device=recipe.device)  # makes the context that memory is opened in
     base = ctypes.c_uint64()
     handle = _Handle.from_buffer_copy(recipe.handle)
     _call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, ctypes.c_uint(_LAZY_PEER_ACCESS))

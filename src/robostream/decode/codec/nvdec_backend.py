@@ -23,14 +23,13 @@ def open_nvdec(device: str, num_threads: int = _THREADS) -> ThreadedBackend:
     return ThreadedBackend(
         lambda: PyavBackend(functools.partial(open_on_gpu, device=device), picture_on_device),
         num_threads,
-        # The threads decode in the CUDA context of torch, which becomes a thread's own with the
-        # first memory that it takes.
         lambda: _enter(device),
     )
 
 
 def _enter(device: str) -> None:
-    device_memory(1, device)
+    """Make torch's CUDA context this thread's own: a thread has it from its first work there."""
+    device_memory(1, device).zero_()
 
 
 def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
