@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
         if args.case == "loader":
             given = ("workers", "only", "rounds", "seconds")
             options = {name: getattr(args, name) for name in given}
+        if args.case == "gpu":
+            options = {"parts": args.parts}
         path = args.out / f"{case}.json"
         write_json(path, load_case(case).run(quick=args.quick, **options))
         print(f"kept in {path}", flush=True)
@@ -59,6 +61,11 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("bench-results"), help="folder for the JSON (%(default)s)"
     )
+    if name == "gpu":
+        parts = ("uploads", "nvdec")
+        parser.add_argument(
+            "--parts", nargs="+", choices=parts, default=parts, help="what is measured (both)"
+        )
     if name != "loader":
         return
     parser.add_argument(

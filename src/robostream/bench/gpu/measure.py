@@ -7,7 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,31 +24,33 @@ from robostream.loader import share_of_cores
 
 _SECONDS, _QUICK_SECONDS = 5.0, 2.0
 _FRAME_CACHE = "2GiB"
+PARTS = ("uploads", "nvdec")
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool, parts: Sequence[str] = PARTS) -> dict[str, Any]:
     """Measure, print the tables, and return the figures."""
     if not torch.cuda.is_available():
         raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
     config.quiet_encoders()
     seconds = _QUICK_SECONDS if quick else _SECONDS
     cores = share_of_cores(1)
-    workers = [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
-    uploads = [_measure(case, seconds) for case in upload_cases([cores] if quick else workers)]
-    floors = {str(size): floor for size, floor in _floors(uploads, cores, seconds)}
-    for figures in uploads:
-        figures["over_floor"] = figures["images_per_s"] / floors[str(figures["size"])]
-    print(f"decoding alone in {cores} processes, images/s by size: {floors}")
-    print(_upload_table(uploads), flush=True)
-    decoded = [_measure(case, seconds) for case in nvdec_cases()]
-    print(_nvdec_table(decoded), flush=True)
-    return {
+    figures: dict[str, Any] = {
         "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
         "seconds": seconds,
-        "floor_images_per_s": floors,
-        "uploads": uploads,
-        "nvdec": decoded,
     }
+    if "uploads" in parts:
+        workers = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
+        figures["uploads"] = uploads = [_measure(c, seconds) for c in upload_cases(workers)]
+        floors = {str(size): floor for size, floor in _floors(uploads, cores, seconds)}
+        figures["floor_images_per_s"] = floors
+        for found in uploads:
+            found["over_floor"] = found["images_per_s"] / floors[str(tuple(found["size"]))]
+        print(f"decoding alone in {cores} processes, images/s by size: {floors}")
+        print(_upload_table(uploads), flush=True)
+    if "nvdec" in parts:
+        figures["nvdec"] = [_measure(case, seconds) for case in nvdec_cases()]
+        print(_nvdec_table(figures["nvdec"]), flush=True)
+    return figures
 
 
 def _floors(
@@ -78,9 +80,10 @@ def _measure(case: Case, seconds: float) -> dict[str, Any]:
     figures: dict[str, Any] = (
         request | {"mode": case.mode} | json.loads(done.stdout.splitlines()[-1])
     )
+    rates = [found["images_per_s"] for found in figures.get("by_streams", [figures])]
     print(
         f"{case.way} {case.codec} g={case.gop} {case.size} {case.mode} workers={case.workers} "
-        f"resize={case.resize}: {figures['images_per_s']:,.0f} images/s",
+        f"resize={case.resize} streams={case.streams}: images/s {[round(rate) for rate in rates]}",
         flush=True,
     )
     return figures
@@ -106,20 +109,15 @@ def _upload_table(results: list[dict[str, Any]]) -> str:
 
 
 def _nvdec_table(results: list[dict[str, Any]]) -> str:
-    header = ["codec", "GOP", "pictures", "what", "workers", "images/s", "decoders in use"]
-    rows = [
-        [
-            figures["codec"],
-            figures["gop"],
-            _size(figures["size"])
-            + ("" if figures["resize"] is None else f" to {_size(figures['resize'])}"),
-            figures["mode"],
-            figures["workers"],
-            figures["images_per_s"],
-            figures["decoders_in_use"] or 0.0,
-        ]
-        for figures in results
-    ]
+    header = ["codec", "GOP", "pictures", "what", "images/s", "decoders in use"]
+    rows = []
+    for figures in results:
+        resized = "" if figures["resize"] is None else f" to {_size(figures['resize'])}"
+        what = [figures["codec"], figures["gop"], _size(figures["size"]) + resized]
+        loader = f"loader, {figures['mode']}, {figures['workers']} workers"
+        for found in figures.get("by_streams", [figures]):
+            name = f"{found['streams']} streams alone" if figures["streams"] else loader
+            rows.append([*what, name, found["images_per_s"], found["decoders_in_use"] or 0.0])
     return format_table(header, rows)
 
 

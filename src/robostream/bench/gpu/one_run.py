@@ -64,7 +64,7 @@ def run_loader(request: dict[str, Any]) -> dict[str, Any]:
         "samples_per_s": samples / seconds,
         "first_batch_s": first - began,
         "decoded_per_delivered": loader.stats()["amplification"],
-        "decoders_in_use": in_use[0] if in_use else None,
+        "decoders_in_use": _first(in_use),
     }
     loader.close()
     return figures
@@ -72,9 +72,26 @@ def run_loader(request: dict[str, Any]) -> dict[str, Any]:
 
 def run_streams(request: dict[str, Any]) -> dict[str, Any]:
     """Decode GOPs at random on the GPU, several side by side, with nothing else to do."""
-    backend = open_nvdec(_GPU, request["streams"])
+    runs = _gops(request["root"])
+    found = []
+    for streams in request["streams"]:
+        backend = open_nvdec(_GPU, streams)
+        list(backend.decode(runs[: 4 * streams]))
+        images, at, began = 0, 0, time.perf_counter()
+        with decoders_in_use() as in_use:
+            while time.perf_counter() < began + request["seconds"] / 2:
+                images += sum(1 for _ in backend.decode(runs[at : at + 64]))
+                at = (at + 64) % len(runs)
+            torch.cuda.synchronize()
+        rate = images / (time.perf_counter() - began)
+        found.append({"streams": streams, "images_per_s": rate, "decoders_in_use": _first(in_use)})
+    return {"by_streams": found}
+
+
+def _gops(root: str) -> list[FileRun]:
+    """Return GOPs of a dataset's videos, or the first frames of long ones, in random order."""
     runs = []
-    for path in sorted(Path(request["root"]).glob("videos/*/*/*.mp4"))[:24]:
+    for path in sorted(Path(root).glob("videos/*/*/*.mp4"))[:24]:
         source = LocalSource(path)
         index = build_index(source)
         starts = index.start_frames.tolist()
@@ -82,17 +99,7 @@ def run_streams(request: dict[str, Any]) -> dict[str, Any]:
             frames = list(range(start, min(stop, start + 64)))
             runs.append(FileRun(source, index, plan_runs(index, frames)[0]))
     random.Random(0).shuffle(runs)
-    runs *= 1000
-    list(backend.decode(runs[:8]))
-    images, began = 0, time.perf_counter()
-    at = 0
-    with decoders_in_use() as in_use:
-        while time.perf_counter() < began + request["seconds"]:
-            images += sum(1 for _ in backend.decode(runs[at : at + 64]))
-            at += 64
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - began
-    return {"images_per_s": images / seconds, "decoders_in_use": in_use[0] if in_use else None}
+    return runs
 
 
 @contextmanager
@@ -111,6 +118,10 @@ def decoders_in_use() -> Iterator[list[float]]:
         shares = [float(line) / 100 for line in lines if line.isdigit()]
         if shares:
             found.append(sum(shares) / len(shares))
+
+
+def _first(values: list[float]) -> float | None:
+    return values[0] if values else None
 
 
 def _on_gpu(batch: dict[str, Any], way: str) -> dict[str, Any]:
@@ -136,5 +147,5 @@ def _windows(root: str, window: list[float]) -> dict[str, list[float]]:
 if __name__ == "__main__":
     request = json.loads(sys.argv[1])
     torch.set_num_threads(1)
-    measure = run_loader if request["streams"] is None else run_streams
+    measure = run_streams if request["streams"] else run_loader
     print(json.dumps(measure(request)))
