@@ -81,14 +81,14 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + config.format_bytes(needed))
 
 
-def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
+def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int, gop_frames: int = 0) -> int:
     """Return the memory with which a rank's conveyors decode every picture about once. Pure.
 
     Half of a window's pictures are decoded and not yet delivered, on the average. (As many again,
     decoded on the way when the epoch began, could wait for its end; touching memory for them costs
     more than decoding them again in short GOPs.) A camera's own window keeps pictures for as many
-    frames longer as it is wide. A lane that is hardly longer than its window
-    has partners waiting all over it.
+    frames longer as it is wide. A lane that is hardly longer than its window has partners waiting
+    all over it. Where GOPs of `gop_frames` are decoded whole, one more of them waits in each lane.
     """
     lane_frames = plan.num_frames / plan.lanes
     total = 0.0
@@ -98,6 +98,6 @@ def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
         offsets = layout.spec.windows.get(camera.key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
         ahead = margin_frames(plan.window)
-        frames = min(plan.window / 2 * _SLACK + width + ahead, lane_frames)
+        frames = min(plan.window / 2 * _SLACK + width + ahead + gop_frames, lane_frames)
         total += lanes * frames * camera.kept_bytes
     return round(total)

@@ -33,7 +33,7 @@ from robostream.crew import (
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.batches import BatchIterator
-from robostream.loader.gpu_decoding import choose_gpu
+from robostream.loader.gpu_decoding import Gpu, choose_gpu
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
@@ -263,7 +263,7 @@ class StreamingDataLoader(DataLoader[Any]):
                 self._team = self._start()
             return self._team
 
-    def _choose_gpu(self) -> str | None:
+    def _choose_gpu(self) -> Gpu | None:
         """Return the GPU that decodes, if one does; batches are then delivered there."""
         asked = self.stream.video_decode_device
         if asked == "cpu":
@@ -271,7 +271,7 @@ class StreamingDataLoader(DataLoader[Any]):
         layout = self.stream.layout
         gpu = choose_gpu(asked, self._device, layout.in_parcels(find_parcels(layout)))
         if gpu is not None:
-            self._device = torch.device(gpu)
+            self._device = torch.device(gpu.device)
         return gpu
 
     def _start(self) -> _Team:
@@ -287,7 +287,7 @@ class StreamingDataLoader(DataLoader[Any]):
             parcels = {camera.key for camera in layout.cameras if camera.is_parcel}
             own = {key: arrays[key] for key in parcels}
             arrays = {key: kind for key, kind in arrays.items() if key not in parcels}
-            on_device = open_device_batches(own, self._cut.batch_size, num_slots, self._gpu)
+            on_device = open_device_batches(own, self._cut.batch_size, num_slots, self._gpu.device)
         batches = format_batch(arrays, self._cut.batch_size)
         slots = BatchSlots(batches, num_slots, config.HELD_BATCHES)
         shared = on_device.share() if on_device and self.num_workers else None

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+from dataclasses import dataclass
 
 import av
 import torch
@@ -15,6 +17,19 @@ from robostream.errors import SelectionError, VideoFileError
 logger = logging.getLogger(__name__)
 
 CPU, AUTO = "cpu", "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that decodes.
+
+    Attributes:
+        device: Such as "cuda:0".
+        gop_frames: Frames of the longest GOP in the first videos: a GOP is decoded whole.
+    """
+
+    device: str
+    gop_frames: int
 
 
 def check_decode_device(asked: str) -> None:
@@ -39,8 +54,8 @@ def refuse_gpu(asked: str) -> None:
         )
 
 
-def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) -> str | None:
-    """Return the GPU that decodes, such as "cuda:0"; None for the CPU.
+def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) -> Gpu | None:
+    """Return the GPU that decodes; None for the CPU.
 
     Args:
         asked: What the user said: "cpu", "cuda", "cuda:0" or "auto".
@@ -52,17 +67,17 @@ def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) ->
     gpu, reason = _find(asked, device)
     if gpu is not None:
         reason = _obstacle(gpu, layout)
-    if reason is None:
-        return gpu
+        if reason is None:
+            return Gpu(gpu, _longest_gop(layout))
     if asked != AUTO:
         raise SelectionError(f"video_decode_device={asked!r}: {reason}")
     logger.info("videos are decoded on the CPU: %s", reason)
     return None
 
 
-def free_gpu_memory(gpu: str) -> int:
+def free_gpu_memory(gpu: Gpu) -> int:
     """Return how many bytes of a GPU are free."""
-    free: int = torch.cuda.mem_get_info(gpu)[0]
+    free: int = torch.cuda.mem_get_info(gpu.device)[0]
     return free
 
 
@@ -108,6 +123,14 @@ def _obstacle(gpu: str, layout: SampleLayout) -> str | None:
                 "recode ROOT COPY --codec h264`."
             )
     return None
+
+
+def _longest_gop(layout: SampleLayout) -> int:
+    frames = [1]
+    for _, file, _ in first_pictures(layout):
+        starts = [*file.index.start_frames.tolist(), file.index.num_frames]
+        frames += [stop - start for start, stop in itertools.pairwise(starts)]
+    return max(frames)
 
 
 def _try(gpu: str, run: FileRun) -> str | None:

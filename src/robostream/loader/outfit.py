@@ -21,7 +21,7 @@ from robostream.crew import create_memory
 from robostream.errors import SelectionError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
-from robostream.loader.gpu_decoding import free_gpu_memory
+from robostream.loader.gpu_decoding import Gpu, free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
@@ -75,7 +75,7 @@ def fit_out(
     limits: Limits,
     *,
     num_workers: int,
-    gpu: str | None = None,
+    gpu: Gpu | None = None,
 ) -> Outfit:
     """Return what each of the rank's `num_workers` workers is given.
 
@@ -83,7 +83,8 @@ def fit_out(
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
     shape = None if gpu else shared_shape(layout, layout.dataset.selection)
-    needed = needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes)))
+    whole_gops = gpu.gop_frames if gpu else 0
+    needed = needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes)), whole_gops)
     frames = choose_frame_budget(
         limits.frame_cache_bytes,
         shape,
@@ -105,7 +106,7 @@ def fit_out(
         max_files=min(max_files, open_files_share()),
         max_decodings=_decoders(layout, len(rank_lanes(cut, plan.lanes)), num_workers),
         runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed,
-        gpu=gpu,
+        gpu=gpu.device if gpu else None,
     )
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
 

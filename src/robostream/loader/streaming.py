@@ -27,7 +27,7 @@ from robostream.assemble import (
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.gpu_decoding import refuse_gpu
+from robostream.loader.gpu_decoding import Gpu, refuse_gpu
 from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.place import Place
@@ -223,7 +223,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """How samples lie in a batch. For robostream itself."""
         return lay_out(self._dataset)
 
-    def fit_out(self, num_workers: int, gpu: str | None = None) -> Outfit:
+    def fit_out(self, num_workers: int, gpu: Gpu | None = None) -> Outfit:
         """Return what each of this rank's workers is given. For robostream itself."""
         plan, layout = self.plan(self._place.cursor.epoch), self.layout
         return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)

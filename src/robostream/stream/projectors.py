@@ -26,14 +26,18 @@ class Projectors:
         self._on_gpu = on_gpu
         self._gpu_cameras = frozenset(gpu_cameras)
 
+    def is_on_gpu(self, camera: int) -> bool:
+        """Return whether the GPU decodes a camera."""
+        return camera in self._gpu_cameras
+
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
         """Decode pictures of reels, ascending; each reel may be named once."""
         if self._on_gpu is None:
             self._on_cpu.decode(wanted)
             return
         wanted = list(wanted)
-        self._on_gpu.decode([w for w in wanted if w[0].camera in self._gpu_cameras])
-        self._on_cpu.decode([w for w in wanted if w[0].camera not in self._gpu_cameras])
+        self._on_gpu.decode([w for w in wanted if self.is_on_gpu(w[0].camera)])
+        self._on_cpu.decode([w for w in wanted if not self.is_on_gpu(w[0].camera)])
 
     def draw(self, reel: Reel, pictures: list[int], out: Any) -> None:
         """Write pictures into the slots of a sample and count them as delivered."""
@@ -50,6 +54,6 @@ class Projectors:
         self._of(reel).close(reel)
 
     def _of(self, reel: Reel) -> Projector:
-        if self._on_gpu is not None and reel.camera in self._gpu_cameras:
+        if self._on_gpu is not None and self.is_on_gpu(reel.camera):
             return self._on_gpu
         return self._on_cpu

@@ -47,6 +47,7 @@ class Reel:
         now: How often the batch being built delivers each picture.
         waiting: The sum of `left`.
         base: The number of picture 0 in a store that has a slot for every frame of the selection.
+        is_whole: Whether GOPs are decoded whole, however long they are.
         is_behind: Whether all its frames lie before the frame where its lane was entered, so that
             decoding along the line never comes by.
         layout: How kept pictures lie in memory; None until one was decoded.
@@ -71,6 +72,7 @@ class Reel:
         "file",
         "first",
         "is_behind",
+        "is_whole",
         "layout",
         "left",
         "now",
@@ -104,6 +106,7 @@ class Reel:
         self.waiting = targets.size
         self.base = 0
         self.is_behind = False
+        self.is_whole = False
         self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None
         self.decoding_at = 0
@@ -152,7 +155,7 @@ class Reel:
 def is_long(reel: Reel) -> bool:
     """Return whether the GOPs of a reel's file are so long that decoders are kept inside them."""
     index = reel.file.index
-    return index.num_frames > _LONG_GOP_FRAMES * len(index.starts)
+    return not reel.is_whole and index.num_frames > _LONG_GOP_FRAMES * len(index.starts)
 
 
 def is_tiny(reel: Reel) -> bool:

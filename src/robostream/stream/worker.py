@@ -163,6 +163,8 @@ class Worker:
             steps=steps,
             offsets=self.offsets[camera],
         )
+        # A decoder on a GPU takes long to open, so none waits in the middle of a GOP.
+        reel.is_whole = self.projector.is_on_gpu(camera)
         self.store.open(reel)
         return reel
 
