@@ -8,7 +8,6 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EVERY_S = 0.5
@@ -56,12 +55,7 @@ class MemoryWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         assert self._thread is not None
         self._thread.join()

@@ -14,6 +14,7 @@ statistics.py     the same as counters of one process, which can be added up ove
 """
 
 from robostream.decode.codec.backend import Backend, FileRun
+from robostream.decode.codec.built_in import has_codec
 from robostream.decode.codec.packets import packet_span
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
@@ -71,6 +72,7 @@ __all__ = [
     "build_index",
     "drawing_of",
     "kept_layout",
+    "has_codec",
     "label_of",
     "load_ffmpeg",
     "one_thread",
