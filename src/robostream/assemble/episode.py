@@ -50,7 +50,7 @@ def picture_numbers(
     where = f"{key}, episode {episode}"
     if _ends_are_last_frames(meta, key):
         stop_s += 1 / meta.fps
-    check_span(start_s, stop_s, length, meta.fps, f"{meta.meta_location.url}/meta: {where}")
+    check_span(start_s, stop_s, length, meta.fps, f"{meta.root}/meta: {where}")
     times_s = start_s + np.arange(length) / meta.fps
     return index.match(times_s, tolerance_s=tolerance_s, where=where)
 

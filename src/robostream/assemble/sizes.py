@@ -95,14 +95,14 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
 def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     """Say that a camera's pictures are not of the declared size; once for each camera."""
     _, height, width = image_shape(meta.info.features[key])
-    place = meta.meta_location.url, key
-    if shape[1:] == (height, width) or place in _said:
+    camera = str(meta.root), key
+    if shape[1:] == (height, width) or camera in _said:
         return
-    _said.add(place)
+    _said.add(camera)
     logger.warning(
         "%s: info.json declares the pictures of %s as %dx%d (width x height), but there are some "
         "of %dx%d. They are delivered in their own size; correct the shape in info.json.",
-        *(*place, width, height, shape[2], shape[1]),
+        *(*camera, width, height, shape[2], shape[1]),
     )
 
 

@@ -28,7 +28,7 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.metadata import LeRobotDatasetMetadata
+from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.meta.parquet import open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
 from robostream.meta.spans import check_span
@@ -54,12 +54,14 @@ __all__ = [
     "image_shape",
     "is_depth",
     "keys_of_dtype",
+    "location_of",
     "open_parquet",
     "parse_info",
     "parse_stats",
     "pin_and_download",
     "readable_parquet",
     "rescale_depth",
+    "resize_cameras",
     "tasks_from_arrow",
     "tasks_to_arrow",
     "validate_features",

@@ -27,6 +27,20 @@ from robostream.storage import confined
 
 logger = logging.getLogger(__name__)
 
+# The function a language model may call where info.json names none.
+SAY_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "say",
+        "description": "Say a sentence aloud.",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "The sentence."}},
+            "required": ["text"],
+        },
+    },
+}
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
