@@ -253,7 +253,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         mode = "reading" if self.writer is None else "recording"
         return (
             f"LeRobotDataset({self.repo_id!r}, {mode}, episodes={self.num_episodes}, "
-            f"frames={self.num_frames}, features={list(self.features)})"
+            f"frames={self.num_frames}, fps={self.fps}, features={list(self.features)})"
         )
 
     def get_raw_item(self, item: int) -> dict[str, Any]:

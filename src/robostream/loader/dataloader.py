@@ -113,17 +113,16 @@ class StreamingDataLoader(DataLoader[Any]):
         batch_size = config.whole_number(batch_size, "batch_size", least=1)
         warn_of_ignored(multiprocessing_context=multiprocessing_context)
         del persistent_workers  # true or false, it says nothing new
-        rank = dataset.rank
-        self._cut = Cut(rank.rank, rank.world_size, batch_size, drop_last)
+        self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
         self.pin_memory = pin_memory
         self._device = choose_device(device)
         if num_workers is None:
-            num_workers = share_of_cores(local_ranks(rank.world_size))
+            num_workers = share_of_cores(local_ranks(dataset.world_size))
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
-        batch_bytes = batch_size * dataset.layout.nbytes
+        batch_bytes = batch_size * dataset._layout.nbytes
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth
@@ -146,6 +145,14 @@ class StreamingDataLoader(DataLoader[Any]):
         """Return the number of batches of a whole epoch."""
         return steps_left(self._cut, self.stream.num_frames, 0)
 
+    def __repr__(self) -> str:
+        cursor = self._place.cursor
+        return (
+            f"StreamingDataLoader({self.stream.repo_id!r}, batch_size={self._cut.batch_size}, "
+            f"batches={len(self)}, num_workers={self.num_workers}, epoch={cursor.epoch}, "
+            f"position={cursor.position} of {self.stream.num_frames})"
+        )
+
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         """Return an iterator over the epoch, from where the consumer stands."""
         self._adopt()
@@ -157,8 +164,7 @@ class StreamingDataLoader(DataLoader[Any]):
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             self._place.deliver(cursor, staged)
-            self.stream._read_by_loader = True
-            self.stream._place.is_used |= self.stream._place.version == version
+            self.stream._direct.note_loader(version)
             if size:
                 self._tally.add(size)
             if cursor.epoch > start.epoch:
@@ -170,7 +176,7 @@ class StreamingDataLoader(DataLoader[Any]):
             crew,
             slots,
             self.stream._bad_episodes,
-            texts=self.stream.layout.texts,
+            texts=self.stream._layout.texts,
             depth=self._depth,
             timeout_s=self.timeout,
             finish=finish,
@@ -259,7 +265,7 @@ class StreamingDataLoader(DataLoader[Any]):
             return self._team
 
     def _start(self) -> _Team:
-        outfit = self.stream.fit_out(max(self.num_workers, 1))
+        outfit = self.stream._fit_out(max(self.num_workers, 1))
         layout = outfit.layout
         if self._device is not None:
             layout = layout.in_parcels(find_parcels(layout))

@@ -109,6 +109,14 @@ class EpisodeAwareSampler:
         """Return the kept frames of an epoch, whole even if it resumes in the middle."""
         return len(self._kept)
 
+    def __repr__(self) -> str:
+        state = self.state_dict()
+        return (
+            f"EpisodeAwareSampler(episodes={len(self._kept.ends)}, frames={len(self)}, "
+            f"shuffle={self.shuffle!r}, seed={self.seed}, epoch={state['epoch']}, "
+            f"position={state['start_index']})"
+        )
+
     def __iter__(self) -> Iterator[int]:
         """Yield the frame indices of the next epoch, or the rest of a loaded state's epoch."""
         if self._pass.begun:
