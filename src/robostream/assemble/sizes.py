@@ -35,8 +35,8 @@ _said: set[tuple[str, str]] = set()
 def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
     """Return (channels, height, width) of each camera's pictures, before they are resized.
 
-    They are looked up in the first selected episode. What cannot be read there is taken as
-    declared: whoever needs it will say what is wrong.
+    They are looked up in the first selected episode that can be read. If none of the first few can
+    be, the declared shape is taken; whoever reads the pictures will say what is wrong.
     """
     spec = dataset.spec
     door = dataset.open_door()
@@ -60,9 +60,10 @@ def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
 
 
 def find_parcels(layout: SampleLayout) -> list[str]:
-    """Return the cameras whose pictures can travel as 8-bit 4:2:0: no others, nor transformed ones.
+    """Return the cameras whose pictures can travel as 8-bit 4:2:0.
 
-    The first picture that can be read decides.
+    The first picture of a camera that can be read decides. Pictures that the user's transform
+    applies to cannot travel so.
     """
     dataset = layout.dataset
     files = _open_files(dataset, dataset.open_door())

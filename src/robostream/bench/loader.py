@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole loader against the floor and a peer, from local disk, with nothing set.
+"""The whole loader, beside the floor and a plain map-style loader (the peer), from local disk.
 
-In each round floor, peer and robostream take turns, each in processes of its own, on the same
-dataset, with as many processes and samples per batch. A ratio is the median over rounds of one
-round's quotient. Robostream streams two epochs and is timed from its first batch on.
+In each round the floor, the peer and robostream take turns on the same dataset. Each runs in
+processes of its own, all with equally many processes and samples per batch. A ratio is the median
+over rounds of one round's quotient. Robostream streams two epochs and is timed from its first batch
+on; nothing is set but what a case says.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from robostream.bench.resume import measure_resume
 from robostream.bench.table import format_table
 from robostream.loader import share_of_cores
 
-# What the peer is given: it is too slow for whole epochs.
+# The peer is too slow for whole epochs; it delivers this many batches.
 _PEER_BATCHES = 8
 _WORKER_BYTES = 150 * 10**6
 

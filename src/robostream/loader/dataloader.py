@@ -86,8 +86,8 @@ class StreamingDataLoader(DataLoader[Any]):
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
 
-    # `accelerator.prepare` leaves it alone. It would give each process a part of what is already
-    # that process's part, and say nothing.
+    # So `accelerator.prepare` leaves this loader alone. Otherwise it would give each process a part
+    # of what is already that process's part, and say nothing.
     _is_accelerate_prepared = True
 
     def __init__(

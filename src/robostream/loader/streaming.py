@@ -73,11 +73,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         world_size: How many processes share the epoch.
         video_decoder_cache_size: How many video files' indexes are kept at hand.
         data_files_root: Where data/ and videos/ lie, if not beside meta/.
-        video_decode_device: "cpu".
+        video_decode_device: Must be "cpu".
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
         resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
-        lanes: Into how many lanes the order is cut; world sizes that divide it read least.
+        lanes: How many lanes the order is cut into. World sizes that divide it read least.
         frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
         frame_cache_dir: A folder on a fast disk that keeps all decoded pictures for all ranks.
@@ -278,7 +278,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator, also of loaders over this stream, begin `epoch`.
 
-        A loaded state that stands in that epoch and was not gone on from yet stays.
+        If a state in that epoch was loaded and no iterator has gone on from it yet, it stays.
         """
         self._direct.set_epoch(config.whole_number(epoch, "epoch", least=0))
 

@@ -52,7 +52,7 @@ EVENTS = {
     "h264-single": Event(SHAPES["h264"], "video", "single", [0]),
     "images-single": Event(SHAPES["images"], "image", "single", [0]),
 }
-# Small enough to look at every picture, in several files each, as large datasets are.
+# A dataset so small that every picture is looked at. It has several files, as large datasets do.
 _CHECKED = SynthSpec(
     episodes=12,
     min_frames=18,

@@ -19,9 +19,9 @@ from robostream.errors import RobostreamError
 
 _FLOOR_S = 2.0
 _MINUTE_S = 60.0
-# A window has many pictures, so fewer samples take as long.
+# A sample of this mode has many pictures, so fewer samples take equally long.
 _SARM_BATCHES = 80
-# What of a run belongs to the machine it ran on, and into no published file.
+# What tells about the machine that a run was on; published files leave it out.
 _PRIVATE = ("root", "data_files_root", "node", "definitions", "machine")
 
 
