@@ -79,7 +79,7 @@ def _epoch_batches(case: Case, root: Path) -> int:
 
 def _run(case: Case, root: Path, out: Path, flags: Sequence[str]) -> Figures:
     before = set(out.glob("*.json"))
-    command = [sys.executable, "-m", "robostream.cli.main", "bench", "stream"]
+    command = [sys.executable, "-m", "robostream.bench.stream"]
     command += ["--repo_id", f"bench/{case.shape}", "--root", str(root), "--source", case.name]
     command += ["--mode", case.mode, "--batch_size", str(case.batch_size), *case.flags]
     command += ["--floor_s", str(_FLOOR_S), "--out_dir", str(out), *flags]
