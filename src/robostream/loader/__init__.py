@@ -4,6 +4,7 @@
 ranks.py          which process of the training run this is
 machine.py        which cores, how much memory and how many files this process may use
 options.py        checks and defaults of what a user asks for
+by_value.py       sending to worker processes what only a script or notebook defines
 streaming.py      StreamingLeRobotDataset: an ordered, resumable, distributed stream
 bad_episodes.py   episodes that cannot be read: raise, or set aside
 direct.py         iterating over the stream itself, here or in a plain torch DataLoader
@@ -29,6 +30,7 @@ sampler.py        EpisodeAwareSampler: their order, and where it stands
 training_step.py  training_step.json of a checkpoint
 """
 
+from robostream.loader.by_value import for_pickle
 from robostream.loader.dataloader import StreamingDataLoader
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.map_style import MapReader
@@ -51,6 +53,7 @@ __all__ = [
     "TrainingStep",
     "batch_bytes",
     "compute_sampler_state",
+    "for_pickle",
     "frame_budget",
     "load_training_step",
     "local_ranks",

@@ -31,6 +31,7 @@ from robostream.crew import (
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.batches import BatchIterator
+from robostream.loader.by_value import cannot_be_sent
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
@@ -311,14 +312,10 @@ class StreamingDataLoader(DataLoader[Any]):
         try:
             return pack(recipe)
         except Exception as error:  # a user's object may do anything here
-            transform = recipe.layout.spec.image_transforms
-            if transform is None:
+            transforms = recipe.layout.spec.image_transforms
+            if transforms is None:
                 raise
-            raise SelectionError(
-                f"image_transforms={transform!r} cannot be sent to worker processes: "
-                f"{type(error).__name__}: {error}. Let it make what cannot be copied when it is "
-                "first called, put it into a module as a function, or use num_workers=0."
-            ) from error
+            raise cannot_be_sent(transforms, error) from error
 
     def _with_progress(self, batches: BatchIterator) -> Iterator[dict[str, Any]]:
         with tqdm(total=len(batches), unit="batch", disable=None) as bar:

@@ -25,6 +25,7 @@ from robostream.assemble import (
     open_dataset,
 )
 from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.by_value import for_pickle
 from robostream.loader.direct import DirectReading
 from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
@@ -347,7 +348,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             self._worker[1].close()
         self._worker = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Any:
         # A copy stands where this one does, goes its own way and opens its own files.
         own = {
             "_plan": None,
@@ -355,7 +356,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             "_direct": copy.copy(self._direct),
             "_bad_episodes": copy.copy(self._bad_episodes),
         }
-        return self.__dict__ | own
+        return for_pickle(self.__dict__ | own, self.image_transforms)
 
     @property
     def _place(self) -> Place:
