@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from robostream import config
+from robostream.bench.choose import choose_named
 from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
@@ -46,7 +47,7 @@ def run(
     config.quiet_encoders()
     rounds = rounds or (2 if quick else 3)
     numbers = workers or [share_of_cores(1)]
-    cases = [case for case in CASES if not only or case.name in only]
+    cases = choose_named({case.name: case for case in CASES}, only)
     results = []
     for case in map(small, cases) if quick else cases:
         root = bench_dataset(case.data, case.spec)

@@ -6,6 +6,7 @@ pinning.py   which commit of a Hub dataset is read
 parquet.py   opening Parquet, with errors that name file and cure
 features.py  the feature entries of info.json
 info.py      info.json as a record
+missing.py   what lies where a dataset was looked for
 episodes.py  the episode table, held as columns
 spans.py     whether an episode's seconds in a video are as many as its frames take
 tasks.py     the task texts

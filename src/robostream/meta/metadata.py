@@ -21,6 +21,7 @@ from robostream.errors import (
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
+from robostream.meta.missing import explain_missing
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -318,8 +319,7 @@ class LeRobotDatasetMetadata:
         text = self._read(door, config.INFO_PATH)
         if text is None:
             raise MetadataError(
-                f"{where}: not found, so this is no LeRobot dataset. Point root at the folder that "
-                "holds meta/, data/ and videos/."
+                f"{where}: not found, so this is no LeRobot dataset. {explain_missing(self.root)}"
             )
         return parse_info(text, where)
 
