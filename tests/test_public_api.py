@@ -92,25 +92,33 @@ AS_IN_LEROBOT = {
         "video_path",
     ],
     "StreamingLeRobotDataset": [
+        "delta_timestamps",
+        "depth_output_unit",
+        "episode_pool_size",
         "episodes",
         "fps",
+        "image_transforms",
         "load_state_dict",
         "meta",
         "num_episodes",
         "num_frames",
+        "num_shards",
+        "rank",
         "repo_id",
         "revision",
         "root",
         "seed",
         "shuffle",
         "timing_stats",
+        "tolerance_s",
         "video_decode_device",
         "video_decoder_cache_stats",
+        "world_size",
     ],
 }
 # These are robostream's own:
 OWN = {
-    "LeRobotDatasetMetadata": ["fingerprint", "location", "meta_location", "resize_cameras"],
+    "LeRobotDatasetMetadata": ["fingerprint"],
     "StreamingDataLoader": [
         "close",
         "load_state_dict",
@@ -121,13 +129,9 @@ OWN = {
     ],
     "StreamingLeRobotDataset": [
         "close",
-        "episode_pool_size",
         "features",
-        "fit_out",
         "lanes",
-        "layout",
         "plan",
-        "rank",
         "set_epoch",
         "state_dict",
     ],
@@ -244,3 +248,55 @@ def test_importing_the_package_does_not_import_torch() -> None:
     code = "import sys, robostream.meta, robostream.plan; assert 'torch' not in sys.modules"
 
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_objects_say_what_they_are_and_where_they_stand() -> None:
+    """What a notebook shows of each: the data, the order, and the place in it."""
+    dataset = robostream.LeRobotDataset("some/name", root=FIXTURES / "images")
+    stream = robostream.StreamingLeRobotDataset(
+        "some/name", root=FIXTURES / "images", seed=7, lanes=4, rank=1, world_size=2
+    )
+    loader = robostream.StreamingDataLoader(stream, 8, num_workers=0)
+    next(iter(loader))
+    sampler = robostream.EpisodeAwareSampler([0, 5], [5, 9], shuffle=True, seed=3)
+    next(iter(sampler))
+    cameras, frames = dataset.meta.camera_keys, dataset.num_frames
+    holds = f"episodes={dataset.num_episodes}, frames={frames}"
+
+    assert repr(dataset) == (
+        f"LeRobotDataset('some/name', reading, {holds}, fps={dataset.fps}, "
+        f"features={list(dataset.features)})"
+    )
+    assert repr(stream) == (
+        f"StreamingLeRobotDataset('some/name', {holds}, cameras={cameras}, episode_pool_size=64, "
+        "seed=7, lanes=4, rank=1 of 2, epoch=0, position=0)"
+    )
+    assert repr(loader) == (
+        f"StreamingDataLoader('some/name', batch_size=8, batches={len(loader)}, num_workers=0, "
+        f"epoch=0, position=16 of {frames})"
+    )
+    assert repr(sampler) == (
+        "EpisodeAwareSampler(episodes=2, frames=9, shuffle=True, seed=3, epoch=0, position=1)"
+    )
+
+
+def test_a_stream_says_what_it_was_opened_with() -> None:
+    """Code written for LeRobot's stream reads these; they cannot be changed behind its back."""
+    windows = {"action": [0.0]}
+    stream = robostream.StreamingLeRobotDataset(
+        "some/name",
+        root=FIXTURES / "images",
+        delta_timestamps=windows,
+        tolerance_s=0.001,
+        image_transforms=abs,
+        depth_output_unit="m",
+        lanes=6,
+        rank=1,
+        world_size=2,
+    )
+
+    assert (stream.delta_timestamps, stream.tolerance_s) == (windows, 0.001)
+    assert (stream.image_transforms, stream.depth_output_unit) == (abs, "m")
+    assert (stream.rank, stream.world_size, stream.num_shards) == (1, 2, 3)
+    with pytest.raises(AttributeError):
+        stream.image_transforms = None  # type: ignore[misc]

@@ -106,10 +106,10 @@ class MapFeed:
                 f"want the checkpoint of a run with --map_style, found one of a streaming run in "
                 f"{folder}; resume without --map_style"
             )
-        place = resume_sampler(
+        state = resume_sampler(
             self._sampler, saved, batch_size=cut.batch_size, num_processes=cut.world_size
         )
-        self._cursor = Cursor(place["epoch"], place["start_index"])
+        self._cursor = Cursor(state["epoch"], state["start_index"])
 
     def close(self) -> None:
         """End the workers: they end with the loader."""

@@ -101,4 +101,4 @@ def _open_stream(options: TrainOptions, revision: str | None) -> StreamingLeRobo
 
 def _count_own(cut: Cut, num_frames: int, position: int) -> int:
     """Return how many of this process's samples are no completion of the tail. Pure."""
-    return sum(place < num_frames for place in step_positions(cut, num_frames, position, 0))
+    return sum(at < num_frames for at in step_positions(cut, num_frames, position, 0))

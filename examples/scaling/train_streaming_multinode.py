@@ -5,9 +5,9 @@
   torchrun --nproc-per-node 8 examples/scaling/train_streaming_multinode.py --root DATASET
   srun python examples/scaling/train_streaming_multinode.py --root DATASET --resume_from latest
 
-Exit codes: 0 all steps are taken; 75 SIGTERM or SIGUSR1 asked to stop, a checkpoint is written and
-the same command with --resume_from latest goes on from it, on any number of processes; 1 and 2
-errors. docs/training.md says more.
+Exit codes: 0 all steps are taken; 75 SIGTERM, SIGUSR1 or Ctrl-C asked to stop, a checkpoint is
+written and the same command with --resume_from latest goes on from it, on any number of processes;
+1 and 2 errors. docs/training.md says more.
 """
 
 from __future__ import annotations

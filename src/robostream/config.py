@@ -129,9 +129,11 @@ def parse_bytes(size: float | str) -> int:
             return int(float(match[1]) * _UNITS[match[2].lower()])
     elif _is_whole(size) or (isinstance(size, float) and size.is_integer()):
         if size < 0:
-            raise ValueError(f"want a size of 0 bytes or more, got {size}")
+            raise SelectionError(f"want a size of 0 bytes or more, got {size}")
         return int(size)
-    raise ValueError(f"want a size such as 2GiB, 500MB or a whole number of bytes, got {size!r}")
+    raise SelectionError(
+        f"want a size such as 2GiB, 500MB or a whole number of bytes, got {size!r}"
+    )
 
 
 def whole_number(value: object, name: str, least: int) -> int:
@@ -182,7 +184,7 @@ def hf_home() -> Path:
 def lerobot_home() -> Path:
     """Return the folder of local LeRobot datasets (`HF_LEROBOT_HOME`)."""
     if "LEROBOT_HOME" in os.environ:
-        raise ValueError(
+        raise SelectionError(
             "the environment variable LEROBOT_HOME is no longer read; rename it to HF_LEROBOT_HOME "
             f"(it is now {os.environ['LEROBOT_HOME']!r})"
         )
@@ -219,7 +221,7 @@ def remote_retries() -> int:
         value = os.environ.get(name)
         if value is not None:
             if not value.strip().isdigit():
-                raise ValueError(f"{name} must be a whole number of 0 or more, got {value!r}")
+                raise SelectionError(f"{name} must be a whole number of 0 or more, got {value!r}")
             return int(value)
     return REMOTE_RETRIES
 

@@ -22,7 +22,7 @@ from robostream.assemble import (
     open_dataset,
 )
 from robostream.errors import ModeError
-from robostream.loader import MapReader
+from robostream.loader import MapReader, for_pickle
 from robostream.meta import Features, LeRobotDatasetMetadata
 from robostream.write import (
     DatasetWriter,
@@ -253,7 +253,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         mode = "reading" if self.writer is None else "recording"
         return (
             f"LeRobotDataset({self.repo_id!r}, {mode}, episodes={self.num_episodes}, "
-            f"frames={self.num_frames}, features={list(self.features)})"
+            f"frames={self.num_frames}, fps={self.fps}, features={list(self.features)})"
         )
 
     def get_raw_item(self, item: int) -> dict[str, Any]:
@@ -295,6 +295,10 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             self.writer.finalize()
             self.writer = None
             self.meta = LeRobotDatasetMetadata(self.repo_id, self.root)
+
+    def __getstate__(self) -> Any:
+        is_read = self.writer is None and self.reader is not None
+        return for_pickle(self.__dict__, self.image_transforms if is_read else None)
 
     def __enter__(self) -> LeRobotDataset:
         return self

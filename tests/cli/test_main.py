@@ -14,6 +14,8 @@ from robostream import __version__
 from robostream.cli.main import COMMANDS, main
 from tests.fixture_datasets import FIXTURES
 
+IMAGES = str(FIXTURES / "images")
+
 
 def robostream(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("robostream")), *arguments]
@@ -64,6 +66,82 @@ def test_a_failure_exits_with_1_and_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "info.json: not found" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "plan", "order", "shuffle", "diagnose"])
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("nowhere", "There is nothing at"),
+        ("file", "There is a file at"),
+        ("empty", "The folder is empty"),
+        ("others", "The folder holds notes.txt"),
+        ("many", "There are datasets below"),
+        ("many/images/meta", "The folder above it is a dataset"),
+    ],
+)
+def test_what_is_no_dataset_is_told_apart(
+    command: str, where: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped path, a file, and folders above and below a dataset: each says what it is."""
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "notes.txt").touch()
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "images").symlink_to(FIXTURES / "images")
+    code = main([command, str(tmp_path / where)])
+    printed = capfd.readouterr()
+
+    assert code == 1
+    # A diagnosis is wrapped.
+    assert said in " ".join((printed.err + printed.out).split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("order", IMAGES, "--log", "no/such/folder/a.jsonl"), "No such file or directory"),
+        (("bench", "loader", "--only", "nothing"), "want some of single, sarm"),
+        (("diagnose", IMAGES, "--episode", "99"), "there is no episode 99"),
+    ],
+)
+def test_failures_of_other_kinds_are_one_line_too(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files that cannot be written, names that are not known."""
+    assert main(arguments) in (1, 2)
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("info", IMAGES, "--episodes", "two"), "want a whole number above 0, got two"),
+        (("plan", IMAGES, "--seed", "-5"), "want a whole number of 0 or more, got -5"),
+        (("plan", IMAGES, "--epoch", "1.5"), "want a whole number of 0 or more, got 1.5"),
+        (("shuffle", IMAGES, "--plot", "a.doc"), "ends in .svg, .png or .pdf, got a.doc"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what was wanted, before anything is read."""
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_variable_that_cannot_be_used_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the environment says wrongly is no traceback either."""
+    monkeypatch.setenv("LEROBOT_HOME", "/data")
+
+    assert main(["info", "some/name"]) == 1
+    assert "rename it to HF_LEROBOT_HOME" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_is_no_failure() -> None:

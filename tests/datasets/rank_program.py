@@ -57,19 +57,19 @@ def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | Non
         # The ranks take every step together, as training does.
         wait_for_all()
         report = {
-            "rank": stream.rank.rank,
-            "world_size": stream.rank.world_size,
-            "found_in": stream.rank.found_in,
+            "rank": stream.rank,
+            "world_size": stream.world_size,
+            "found_in": stream._rank.found_in,
             "node": os.environ.get("SLURMD_NODENAME"),
-            "local_ranks": local_ranks(stream.rank.world_size),
+            "local_ranks": local_ranks(stream.world_size),
             "batches": batches,
             "state": loader.state_dict(),
         }
-        aside = out / f"rank-{stream.rank.rank}.part"
+        aside = out / f"rank-{stream.rank}.part"
         aside.write_text(json.dumps(report))
-        aside.replace(out / f"rank-{stream.rank.rank}.json")
+        aside.replace(out / f"rank-{stream.rank}.json")
         wait_for_all()
-    if dies and stream.rank.rank == 1:
+    if dies and stream.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     wait_for_all()
     if torch.distributed.is_initialized():

@@ -80,11 +80,16 @@ def test_a_run_moves_from_two_processes_to_one_to_four(tmp_path: Path) -> None:
     assert receipts(tmp_path) == planned_receipts(tmp_path, epochs, step_size=8)
 
 
-def test_told_to_stop_it_saves_and_asks_to_be_requeued(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("map_style", [False, True])
+def test_told_to_stop_it_saves_and_asks_to_be_requeued(
+    number: signal.Signals, map_style: bool, tmp_path: Path
+) -> None:
     """The step in hand is finished, a checkpoint written, and the exit code says 'again'."""
-    program = start(flags(tmp_path, steps=1000, save_freq=1000, dummy=True))
+    settings = {"map_style": True, "num_workers": 1} if map_style else {"dummy": True}
+    program = start(flags(tmp_path, steps=1000, save_freq=1000, **settings))
     wait_for_step(program, tmp_path, 2)
-    os.killpg(program.pid, signal.SIGTERM)
+    os.killpg(program.pid, number)
     finish(program, REQUEUE)
 
     steps = len(receipts(tmp_path))

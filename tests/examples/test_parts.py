@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ import robostream
 import robostream.plan
 from examples.scaling.checkpoint import choose_checkpoint, find_checkpoints, write_checkpoint
 from examples.scaling.files import LineLog
+from examples.scaling.preemption import stop_on_signals
 from examples.scaling.processes import adopt_slurm, check_group
 from examples.scaling.training import train
 from robostream import save_training_step
+from robostream.config import SEED
 from robostream.errors import StateError
 from tests.examples.runs import PROGRAM, REPO, environment, flags, free_port, options
 
@@ -27,6 +30,20 @@ def save(output_dir: Path, step: int, keep: int = 2) -> Path:
         save_training_step(folder, step, num_processes=1, batch_size=1)
 
     return write_checkpoint(output_dir, step, fill, keep=keep)
+
+
+def test_a_second_ctrl_c_ends_at_once() -> None:
+    """The first asks for the end of the step, as other signals do."""
+    with stop_on_signals() as request:
+        signal.raise_signal(signal.SIGINT)
+        assert request.is_made
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_the_seed_is_the_streams() -> None:
+    """So `robostream order` with no seed given plans the same order."""
+    assert options(Path()).seed == SEED
 
 
 def test_a_checkpoint_is_there_whole_or_not_at_all(tmp_path: Path) -> None:

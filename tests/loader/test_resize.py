@@ -62,7 +62,7 @@ def test_kept_pictures_are_the_resized_ones(frame_cache_bytes: int | str) -> Non
 
 def test_memory_shrinks_with_the_pictures() -> None:
     """Batches, kept pictures and what lanes need are counted at the delivered size."""
-    own, small = open_stream().fit_out(1), open_stream(resize=(24, 16)).fit_out(1)
+    own, small = open_stream()._fit_out(1), open_stream(resize=(24, 16))._fit_out(1)
     ratio = 48 * 64 / (24 * 16)
     for before, after in zip(own.layout.cameras, small.layout.cameras, strict=True):
         assert before.kept_bytes / after.kept_bytes == ratio

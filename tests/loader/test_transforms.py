@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from robostream.errors import SelectionError
 from tests.loader.programs import run
@@ -130,6 +131,33 @@ except Mine as error:
 else:
     raise AssertionError
 """)
+
+
+@pytest.mark.parametrize("reader", ["LeRobotDataset", "StreamingLeRobotDataset"])
+def test_functions_of_a_notebook_reach_workers_that_torch_spawns(reader: str) -> None:
+    """A plain DataLoader pickles its dataset, and pickle knows functions by name only."""
+    run(f"""
+import robostream
+from torch.utils.data import DataLoader
+def shrink(picture):
+    return picture[:, ::4, ::4]
+for transform in (shrink, lambda picture: picture[:, ::4, ::4]):
+    dataset = robostream.{reader}("some/name", root=sys.argv[1], image_transforms=transform)
+    loader = DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn")
+    batches = iter(loader)
+    assert next(batches)[dataset.meta.camera_keys[0]].shape == (4, 3, 12, 16)
+    del batches
+""")
+
+
+def test_what_cannot_be_copied_is_refused_by_spawned_workers_too() -> None:
+    """The error of a plain DataLoader says what to do."""
+    lock = threading.Lock()
+    stream = open_stream(image_transforms=lambda picture: lock and picture)
+    loader = DataLoader(stream, 4, num_workers=1, multiprocessing_context="spawn")
+
+    with pytest.raises(SelectionError, match=r"cannot pickle.*lock.*num_workers=0"):
+        next(iter(loader))
 
 
 def test_what_cannot_be_copied_is_refused_with_the_cure() -> None:

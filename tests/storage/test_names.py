@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,3 +48,24 @@ def test_a_location_prints_no_secrets() -> None:
     assert not [word for word in ("ann", "pw7", "f00", "k9") if word in repr(place)]
     assert place.options["query"] == "sig=f00"
     assert place.options["user"] == "ann:pw7"
+
+
+def test_a_path_the_locale_cannot_name_is_refused_with_the_cure(tmp_path: Path) -> None:
+    """Python in a C locale knows the letters of ASCII alone, if it is kept from using UTF-8."""
+    (tmp_path / "caf\u00e9").mkdir()
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    code = (
+        "from robostream.meta import LeRobotDatasetMetadata\n"
+        f"LeRobotDatasetMetadata('some/name', root={str(tmp_path)!a} + '/caf\\u00e9')"
+    )
+    refused = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | plain,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "StorageError" in refused.stderr
+    assert "in ascii, which this Python takes from its locale" in refused.stderr
+    assert "PYTHONUTF8=1" in refused.stderr

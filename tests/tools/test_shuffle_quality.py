@@ -113,5 +113,5 @@ def test_without_matplotlib_the_extra_is_named(
     """The message says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    with pytest.raises(MissingExtraError, match=r"pip install 'robostream\[report\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'robostream\[plot\]'"):
         plot_qualities([], 8, tmp_path / "shuffle.svg")

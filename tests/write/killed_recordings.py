@@ -26,6 +26,7 @@ import av
 import pyarrow.parquet as pq
 
 from robostream.write import DatasetWriter, resume_writer
+from tests.forked import in_child
 from tests.write.recording import check_dataset, load, quick_writer, record
 
 SMALL = {"video_files_size_in_mb": 0.006, "data_files_size_in_mb": 0.006}
@@ -102,21 +103,6 @@ def check_after_kill(root: Path, reported: int, kills: int) -> None:
     assert reported <= found <= reported + kills, (reported, found)
     if found:
         check_dataset(root, [length_of(e) for e in range(found)])
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """Run in a forked process and return its id."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            # Not sys.exit: the parent's buffers and exit handlers are not the child's to run.
-            sys.stderr.flush()
-            os._exit(code)
-    return child
 
 
 def checked(root: Path, reported: int, kills: int = 1) -> int:

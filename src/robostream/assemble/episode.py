@@ -29,7 +29,7 @@ def find_pictures(
 def bring_pictures(
     file: VideoFile, numbers: npt.NDArray[np.int64], first: int, stop: int, offsets: Offsets
 ) -> None:
-    """Have the packets of an episode's frames [first, stop), and of their windows, close by."""
+    """Bring the packets of an episode's frames [first, stop), with their windows, to the cache."""
     last = len(numbers) - 1
     begin = min(max(first + int(offsets.min()), 0), last)
     end = min(max(stop - 1 + int(offsets.max()), 0), last)
@@ -50,7 +50,7 @@ def picture_numbers(
     where = f"{key}, episode {episode}"
     if _ends_are_last_frames(meta, key):
         stop_s += 1 / meta.fps
-    check_span(start_s, stop_s, length, meta.fps, f"{meta.meta_location.url}/meta: {where}")
+    check_span(start_s, stop_s, length, meta.fps, f"{meta.root}/meta: {where}")
     times_s = start_s + np.arange(length) / meta.fps
     return index.match(times_s, tolerance_s=tolerance_s, where=where)
 
@@ -59,8 +59,8 @@ def picture_numbers(
 def _ends_are_last_frames(meta: LeRobotDatasetMetadata, key: str) -> bool:
     """Return whether every span of a camera ends with its last frame's time, not one later.
 
-    LeRobot writes the time one past the last frame and never reads it, so some converters write
-    the other; both are meant well if they are meant throughout.
+    LeRobot writes the time one frame past the last, and never reads it. Some converters write the
+    last frame's time. That is accepted if all episodes have it.
     """
     spans_s = meta.episodes[f"videos/{key}/to_timestamp"]
     spans_s = spans_s - meta.episodes[f"videos/{key}/from_timestamp"]

@@ -16,7 +16,7 @@ from typing import Any
 from robostream import config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.storage import CachePlace, Door, Location, as_location
 
 
@@ -123,8 +123,8 @@ def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
         image_transforms=choice.image_transforms,
         resize=choice.resize,
     )
-    meta.resize_cameras(spec.resize)
-    files = meta.location
+    resize_cameras(meta, spec.resize)
+    files = location_of(meta)
     if address.data_files_root is not None:
         files = as_location(address.data_files_root, address.storage_options, address.cache)
     chosen = select_episodes(meta, choice.episodes, choice.episode_filter)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.assemble.columns import language_value
 from robostream.assemble.layout import CameraLayout, SampleLayout
 from robostream.assemble.pictures import decode_picture
@@ -126,7 +127,7 @@ def task_text(meta: LeRobotDatasetMetadata, task_index: int) -> str:
     """Return the text of a task, or raise MetadataError if tasks.parquet has no such row."""
     if not 0 <= task_index < len(meta.tasks):
         raise MetadataError(
-            f"{meta.meta_location.describe('meta/tasks.parquet')}: a frame has task_index "
+            f"{meta.root}/{config.TASKS_PATH}: a frame has task_index "
             f"{task_index}, but there are only {len(meta.tasks)} tasks. Copy meta/ again."
         )
     return meta.tasks[task_index]

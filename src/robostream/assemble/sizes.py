@@ -36,8 +36,8 @@ _said: set[tuple[str, str]] = set()
 def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
     """Return (channels, height, width) of each camera's pictures, before they are resized.
 
-    They are looked up in the first selected episode. What cannot be read there is taken as
-    declared: whoever needs it will say what is wrong.
+    They are looked up in the first selected episode that can be read. If none of the first few can
+    be, the declared shape is taken; whoever reads the pictures will say what is wrong.
     """
     spec = dataset.spec
     door = dataset.open_door()
@@ -61,9 +61,10 @@ def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
 
 
 def find_parcels(layout: SampleLayout) -> list[str]:
-    """Return the cameras whose pictures can travel as 8-bit 4:2:0: no others, nor transformed ones.
+    """Return the cameras whose pictures can travel as 8-bit 4:2:0.
 
-    The first picture that can be read decides.
+    The first picture of a camera that can be read decides. Pictures that the user's transform
+    applies to cannot travel so.
     """
     dataset = layout.dataset
     files = _open_files(dataset, dataset.open_door())
@@ -106,14 +107,14 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
 def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     """Say that a camera's pictures are not of the declared size; once for each camera."""
     _, height, width = image_shape(meta.info.features[key])
-    place = meta.meta_location.url, key
-    if shape[1:] == (height, width) or place in _said:
+    camera = str(meta.root), key
+    if shape[1:] == (height, width) or camera in _said:
         return
-    _said.add(place)
+    _said.add(camera)
     logger.warning(
         "%s: info.json declares the pictures of %s as %dx%d (width x height), but there are some "
         "of %dx%d. They are delivered in their own size; correct the shape in info.json.",
-        *(*place, width, height, shape[2], shape[1]),
+        *(*camera, width, height, shape[2], shape[1]),
     )
 
 

@@ -3,6 +3,7 @@
 
 table.py         plain text tables
 environment.py   what a figure was measured on
+choose.py        which cases a command was asked to measure
 results.py       figures on disk and over rounds
 datasets.py      synthetic datasets, made once and used again
 memory.py        the memory of this process and those it started

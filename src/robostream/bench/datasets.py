@@ -25,7 +25,7 @@ def bench_dataset(name: str, spec: SynthSpec) -> Path:
     be deleted at any time.
     """
     made_of = dataclasses.asdict(spec)
-    if spec.distinct is None:  # as the digest was before there was a choice
+    if spec.distinct is None:  # so that datasets from before there was this option are used again
         del made_of["distinct"]
     text = json.dumps(made_of, sort_keys=True, default=str)
     folder = config.bench_home() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -33,16 +33,16 @@ def bench_dataset(name: str, spec: SynthSpec) -> Path:
 
 
 def one_row_group(root: Path) -> Path:
-    """Return a dataset like this one whose Parquet files have one row group each; videos shared.
+    """Return a dataset with the same videos whose Parquet files have one row group each.
 
-    So do dataset tools write that rewrite a file in one go.
+    Tools that rewrite a data file in one go leave it like that.
     """
 
     def make(aside: Path) -> None:
         shutil.copytree(root, aside, copy_function=os.link)
         for path in aside.glob("data/*/*.parquet"):
             table = pq.read_table(path)
-            path.unlink()  # it is the other dataset's file, too
+            path.unlink()  # a link: writing to it would change the other dataset
             pq.write_table(table, path, row_group_size=table.num_rows)
 
     return _once(root.with_name(f"{root.name}-one-row-group"), make)

@@ -36,7 +36,7 @@ from robostream.storage import LocalSource
 from robostream.tools import SynthSpec
 
 _LONG_GOP = 250
-# With nothing kept, a picture of a long GOP costs all before it; so few are read.
+# Where nothing is kept, a picture of a long GOP costs as much as all before it. Few are read.
 _SAMPLES_OF_LONG_GOPS = 40
 _PICTURES = 64
 

@@ -28,7 +28,7 @@ def machine() -> dict[str, object]:
 def git_commit() -> str | None:
     """Return the commit of the source, with "-dirty" where files differ from it; None outside git.
 
-    Of the very repository robostream lies in: installed elsewhere, it would be somebody else's.
+    An installed robostream may lie inside of another repository, whose commit says nothing.
     """
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The floors: how fast the same videos are decoded alone, in order and at random.
 
-In processes, as many as a loader has workers: threads would wait for Python's lock.
+As many processes decode as a loader has workers. Threads would wait for Python's lock.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Sequence
 def decode_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.0) -> float:
     """Return images/s of PyAV decoding files from first frame to last, with nothing else to do.
 
-    Each process decodes its share of the files on one thread; no colour conversion. With a limit
-    it stops there, and begins again where the files end before it, so that all processes are busy
-    for as long.
+    Each process decodes its share of the files on one thread, without colour conversion. With a
+    limit in seconds, each decodes its files over and over until the time is up, so that all
+    processes are busy for equally long.
     """
     return _run("in_order", files, processes, at_most_s)
 
 
 def picture_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.0) -> float:
-    """Return the same of Pillow decoding all pictures stored in Parquet files."""
+    """Return images/s of Pillow decoding all pictures stored in Parquet files, as above."""
     return _run("pictures", files, processes, at_most_s)
 
 
 def random_floor(files: Sequence[str], processes: int, *, at_most_s: float = 0.0) -> float:
     """Return images/s of decoding every image by itself, in random order.
 
-    From the key packet before it, with packets that lie in memory and a decoder that stays open.
-    For codecs without reordering; no colour conversion.
+    Each is decoded from the key packet before it. All packets lie in memory, the decoder stays
+    open, and there is no colour conversion. Only for codecs that do not reorder frames.
     """
     return _run("at_random", files, processes, at_most_s)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole loader against the floor and a peer, from local disk, with nothing set.
+"""The whole loader, beside the floor and a plain map-style loader (the peer), from local disk.
 
-In each round floor, peer and robostream take turns, each in processes of its own, on the same
-dataset, with as many processes and samples per batch. A ratio is the median over rounds of one
-round's quotient. Robostream streams two epochs and is timed from its first batch on.
+In each round the floor, the peer and robostream take turns on the same dataset. Each runs in
+processes of its own, all with equally many processes and samples per batch. A ratio is the median
+over rounds of one round's quotient. Robostream streams two epochs and is timed from its first batch
+on; nothing is set but what a case says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from robostream import config
+from robostream.bench.choose import choose_named
 from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor, random_floor
@@ -26,7 +28,7 @@ from robostream.bench.resume import measure_resume
 from robostream.bench.table import format_table
 from robostream.loader import share_of_cores
 
-# What the peer is given: it is too slow for whole epochs.
+# The peer is too slow for whole epochs; it delivers this many batches.
 _PEER_BATCHES = 8
 _WORKER_BYTES = 150 * 10**6
 
@@ -50,7 +52,7 @@ def run(
     config.quiet_encoders()
     rounds = rounds or (2 if quick else 3)
     numbers = workers or [share_of_cores(1)]
-    cases = [case for case in CASES if not only or case.name in only]
+    cases = choose_named({case.name: case for case in CASES}, only)
     results = []
     for case in map(small, cases) if quick else cases:
         root = bench_dataset(case.data, case.spec)

@@ -61,7 +61,7 @@ class Case:
         return [-round(self.spacing_s * self.spec.fps) * step for step in range(7, -1, -1)]
 
 
-_OLD = {"episode_pool_size": 8, "lanes": 8}
+_SMALL_POOL = {"episode_pool_size": 8, "lanes": 8}
 
 CASES = (
     Case("single", "av1", _SHORT, 0.85),
@@ -72,7 +72,8 @@ CASES = (
     Case("single 640x480 x 3, 50 episodes", "av1-common", _COMMON, 0.9, is_random=True),
     Case("single, 1.5 pools", "av1-long", _LONG, 0.65),
     Case("sarm, 1.5 pools", "av1-long", _LONG, 2.5, batch_size=16, spacing_s=1.0),
-    # Where memory would hold all decoded pictures, these say what a larger dataset gets.
+    # All decoded pictures of this dataset may fit into memory. With a limit, the cases show what a
+    # larger dataset gets.
     Case("single, 2 GiB", "av1", _SHORT, 0.85, options={"frame_cache_bytes": "2GiB"}),
     Case(
         "sarm, 3 GiB",
@@ -83,8 +84,8 @@ CASES = (
         spacing_s=0.4,
         options={"frame_cache_bytes": "3GiB"},
     ),
-    Case("single, pool 8", "av1", _SHORT, None, options=_OLD),
-    Case("sarm, pool 8", "av1", _SHORT, None, batch_size=16, spacing_s=0.4, options=_OLD),
+    Case("single, pool 8", "av1", _SHORT, None, options=_SMALL_POOL),
+    Case("sarm, pool 8", "av1", _SHORT, None, batch_size=16, spacing_s=0.4, options=_SMALL_POOL),
 )
 
 

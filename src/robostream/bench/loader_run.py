@@ -20,7 +20,12 @@ from torch.utils.data import DataLoader, RandomSampler
 from robostream.bench.memory import tree_bytes
 from robostream.bench.plain.dataset import PlainDataset
 from robostream.bench.plain.pyav_reader import PyavReader
-from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.loader import (
+    StreamingDataLoader,
+    StreamingLeRobotDataset,
+    batch_bytes,
+    frame_budget,
+)
 from robostream.meta import LeRobotDatasetMetadata
 
 # A rate is given for each stretch of this many seconds.
@@ -55,13 +60,13 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
         batches = _for_a_while(batches, options["seconds"])
     result = _consume(batches, stream.meta.camera_keys, begin)
     stats = loader.stats()
-    frames = stream.fit_out(max(loader.num_workers, 1)).frames
+    frames = frame_budget(loader)
     result |= {
         "amplification": stats["amplification"],
         "wait_s": stats["dataloading_s"],
         "frame_cache_bytes": frames.nbytes,
         "frame_cache_reason": frames.reason,
-        "batch_bytes": options["batch_size"] * stream.layout.nbytes,
+        "batch_bytes": batch_bytes(loader),
         "lanes": stream.lanes,
         "tree_bytes": tree_bytes(),
     }

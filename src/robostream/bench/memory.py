@@ -8,11 +8,11 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EVERY_S = 0.5
-# Counting shares of pages walks through all of them, so it is done at every so many looks only.
+# The kernel walks through all pages to tell how many processes share each. So this is asked for
+# once in so many looks only.
 _LOOKS_PER_PSS = 4
 
 
@@ -42,8 +42,8 @@ class MemoryWatch:
     """Looks at the memory of this process and all below it every half second, while it is open.
 
     Attributes:
-        rss: (seconds since it was opened, bytes), shared pages counted by each who has them.
-        pss: The same, shared pages counted once; looked at less often.
+        rss: (seconds since it was opened, bytes); each process counts the pages it shares.
+        pss: The same with shared pages counted once, looked at less often.
     """
 
     rss: list[tuple[float, int]] = field(default_factory=list)
@@ -56,12 +56,7 @@ class MemoryWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         assert self._thread is not None
         self._thread.join()

@@ -30,7 +30,7 @@ from robostream.stream import (
 
 _BATCH_SIZE = 32
 _STEPS = 400
-# Of a picture's cost, what is spent on drawing it; the rest is decoding.
+# The share of a picture's cost that is spent on drawing it; the rest is decoding.
 _DRAWING = 0.15
 _LENGTH = 300
 _NODES = ((1, 2), (1, 16), (2, 16), (8, 16), (8, 28))
@@ -104,7 +104,7 @@ def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[floa
 
 
 def _makespan(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> float:
-    """Return when all is done, if nobody begins a batch `depth` after one that is not done."""
+    """Return when all work is done; nobody is more than `depth` batches ahead of the slowest."""
     done = np.zeros(work.shape[1] + 1)
     free = np.zeros(work.shape[0])
     for step in range(work.shape[1]):

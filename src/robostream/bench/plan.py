@@ -2,8 +2,8 @@
 """The plan at three sizes: start-up, memory, cost of a position, cost of a seek.
 
 Each size is measured in a process of its own, so that its peak memory is its own. Times are CPU
-times: the plan is arithmetic of one thread, so on a machine with nothing else to do they are the
-times on the clock, and on a busy one they stay the same.
+times. The plan is arithmetic on one thread, so these are the times on the clock of an idle machine,
+and they are the same on a busy one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 
 from robostream import config
 from robostream.bench.environment import machine
+from robostream.bench.memory import peak_bytes
 from robostream.bench.table import format_table
 from robostream.plan import Cut, EpochPlan, capture_state, default_lanes, walk
 
@@ -41,7 +41,7 @@ def run(quick: bool) -> dict[str, Any]:
         "ns_per_position": "ns/position",
         "ns_per_own_position_of_8": "same, rank of 8",
         "state_ms": "state ms",
-        **{f"seek_ms {place}": f"seek {place} ms" for place in _SEEKS},
+        **{f"seek_ms {at}": f"seek {at} ms" for at in _SEEKS},
         "seek_ratio": "99 % / 1 %",
     }
     rows = [[result[key] for key in names] for result in results]
@@ -74,31 +74,23 @@ def _measure(num_frames: int, *, rounds: int) -> dict[str, Any]:
         "ns_per_position": _walk_ns(plan, world_size=1),
         "ns_per_own_position_of_8": _walk_ns(plan, world_size=8),
         "state_ms": median(_state_ms(plan, at) for at in range(rounds)),
-        **{f"seek_ms {place}": value for place, value in seeks.items()},
+        **{f"seek_ms {at}": value for at, value in seeks.items()},
         "seek_ratio": seeks["99 %"] / seeks["1 %"],
-        "peak_rss_mb": _peak_rss_mb(),
+        "peak_rss_mb": peak_bytes() / 1e6,
     }
-
-
-def _peak_rss_mb() -> float:
-    # Not getrusage: its peak is inherited from the process that started this one.
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise OSError("/proc/self/status has no VmHWM; this benchmark needs Linux")
 
 
 def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
     # Interleaved, and never twice to the same position.
-    times: dict[str, list[float]] = {place: [] for place in _SEEKS}
+    times: dict[str, list[float]] = {at: [] for at in _SEEKS}
     for attempt in range(rounds):
-        for place, share in _SEEKS.items():
+        for at, share in _SEEKS.items():
             position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
             position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
             begin = time.process_time()
             plan.slice(position, position + _BATCH_SIZE)
-            times[place].append((time.process_time() - begin) * 1e3)
-    return {place: median(values) for place, values in times.items()}
+            times[at].append((time.process_time() - begin) * 1e3)
+    return {at: median(values) for at, values in times.items()}
 
 
 def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:

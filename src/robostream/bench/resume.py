@@ -22,33 +22,34 @@ _LENGTH = 300
 _EPISODES_PER_FILE = 1000
 _BATCH = 32
 _ROUNDS = 9
-_PLACES = (0.0, 0.5, 0.9)
+# How much of the epoch was delivered before.
+_SHARES = (0.0, 0.5, 0.9)
 
 
 def measure_resume(frames: int) -> dict[str, float]:
-    """Print and return the seconds from loading a state to the first batch, by place in the epoch.
+    """Print and return the seconds from loading a state to the first batch, by its position.
 
-    The dataset has no cameras, so what is measured is finding the place and reading rows.
+    The dataset has no cameras, so this is the time to find the position and to read rows.
     """
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         root = Path(folder)
         write_rows_only(root, frames // _LENGTH)
         stream = StreamingLeRobotDataset("bench/resume", root=root, rank=0, world_size=1)
-        states = {place: _state_at(stream, place) for place in _PLACES}
-        seconds: dict[float, list[float]] = {place: [] for place in _PLACES}
+        states = {share: _state_at(stream, share) for share in _SHARES}
+        seconds: dict[float, list[float]] = {share: [] for share in _SHARES}
         for round_number in range(_ROUNDS + 1):
-            for place, state in states.items():
+            for share, state in states.items():
                 taken = _resume_once(stream, state)
                 if round_number:  # the first round only warms up
-                    seconds[place].append(taken)
-    base = seconds[_PLACES[0]]
+                    seconds[share].append(taken)
+    base = seconds[_SHARES[0]]
     rows = [
-        [f"{place:.0%}", median(s), median(a / b for a, b in zip(s, base, strict=True))]
-        for place, s in seconds.items()
+        [f"{share:.0%}", median(s), median(a / b for a, b in zip(s, base, strict=True))]
+        for share, s in seconds.items()
     ]
     print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
-    print(format_table(["place", "seconds to first batch", "over start"], rows), flush=True)
-    return {f"{place:.0%}": median(s) for place, s in seconds.items()}
+    print(format_table(["resumed at", "seconds to first batch", "over start"], rows), flush=True)
+    return {f"{share:.0%}": median(s) for share, s in seconds.items()}
 
 
 def write_rows_only(root: Path, episodes: int) -> None:
@@ -94,9 +95,9 @@ def _write_data_file(root: Path, file: int, episodes: range) -> None:
     pq.write_table(pa.table(rows), path, row_group_size=_LENGTH)
 
 
-def _state_at(stream: StreamingLeRobotDataset, place: float) -> dict[str, object]:
+def _state_at(stream: StreamingLeRobotDataset, share: float) -> dict[str, object]:
     loader = StreamingDataLoader(stream, _BATCH)
-    batches = int(place * len(loader))
+    batches = int(share * len(loader))
     loader.load_state_dict({"batches_consumed": batches, "batch_size": _BATCH})
     return loader.state_dict()
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows alone: what it costs when the row groups of a dataset are not its episodes.
 
-Datasets that were converted from v2.1 have one row group per data file. The same rows are read from
-files with a group per episode, which is as good as it gets, and from such files with and without
-the decoded rows that processes share. Cases take turns, in processes of their own.
+Datasets that were converted from v2.1 have one row group per data file. The same rows are read in
+three ways: from files with a group per episode, which is the best there is; from files with one
+group, each process for itself; and from those files decoded once for all processes. The ways take
+turns, in processes of their own.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from robostream import config
 from robostream.bench import format_table
 from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
 from robostream.config import format_bytes
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth, location_of
 from robostream.tools import measure_dataset
 
 EXAMPLES = """\
@@ -129,7 +129,7 @@ def _file_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
 
 def _files(meta: LeRobotDatasetMetadata) -> dict[str, int | None] | None:
     """Return the number of local files and their bytes, None for bytes if some are missing."""
-    if meta.location.local_root is None or not len(meta.episodes):
+    if location_of(meta).local_root is None or not len(meta.episodes):
         return None  # listing files on a network may take long
     sizes = measure_dataset(meta)
     return {
@@ -140,7 +140,7 @@ def _files(meta: LeRobotDatasetMetadata) -> dict[str, int | None] | None:
 
 
 def _is_recording(meta: LeRobotDatasetMetadata) -> bool:
-    local = meta.location.local_root
+    local = location_of(meta).local_root
     return local is not None and (local / config.STAGING_FOLDER).is_dir()
 
 

@@ -67,12 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RobostreamError as error:
         print(f"robostream {args.command}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print(f"robostream {args.command}: interrupted", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # `robostream ... | head` is no failure
         sys.stderr.close()
         return 0
+    except OSError as error:  # a file that is to be written, say
+        print(f"robostream {args.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"robostream {args.command}: interrupted", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

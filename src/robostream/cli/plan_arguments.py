@@ -15,18 +15,24 @@ DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec U
 
 def positive(text: str) -> int:
     """Return a whole number above 0, for argparse."""
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"want a whole number above 0, got {text}")
-    return value
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """Return a whole number of 0 or more, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"want a whole number of 0 or more, got {text}")
+    return int(text)
 
 
 def add_order_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what decides the order."""
     add = parser.add_argument_group("order").add_argument
     add("--revision", help="branch, tag or commit on the Hub")
-    add("--seed", type=int, default=config.SEED, help="(%(default)s)")
-    add("--epoch", type=int, default=0, help="the first epoch (%(default)s)")
+    add("--seed", type=natural, default=config.SEED, help="(%(default)s)")
+    add("--epoch", type=natural, default=0, help="the first epoch (%(default)s)")
     add("--lanes", type=positive, help="(as the loader chooses, by episodes and ranks)")
     add(
         "--pool-size",

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from robostream import config
 from robostream.bench import format_table
-from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
+from robostream.cli.plan_arguments import DATASET_HELP, load_meta, natural, positive
 from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 
@@ -41,15 +41,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="episodes mixed at a time (16 64 256)",
     )
-    add("--seed", type=int, default=config.SEED, help="(%(default)s)")
-    add("--plot", type=Path, metavar="FILE", help="draw a picture (.svg, .png, .pdf)")
+    add("--seed", type=natural, default=config.SEED, help="(%(default)s)")
+    add("--plot", type=_picture, metavar="FILE", help="draw a picture (.svg, .png, .pdf)")
     add("--json", action="store_true", help="print all figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, and draw it if asked."""
     if args.dataset:
-        lengths = load_meta(args.dataset, args.revision).episodes["length"]
+        meta = load_meta(args.dataset, args.revision)
+        meta.ensure_readable()
+        lengths = meta.episodes["length"]
     else:
         lengths = made_up_lengths(args.episodes, args.mean_length, seed=args.seed)
     measured = measure_methods(
@@ -68,3 +70,10 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         plot_qualities(qualities, args.batch_size, args.plot)
     return 0
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise argparse.ArgumentTypeError(f"want a name that ends in .svg, .png or .pdf, got {text}")
+    return path

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,11 @@ class DeviceBatches:
     def __init__(self, batches: BatchFormat, memory: Any) -> None:
         self._format = batches
         self._memory = memory
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The cameras whose pictures lie there."""
+        return self._format.arrays
 
     def view(self, slot: int, size: int) -> dict[str, Any]:
         """Return the tensors of a batch of `size` samples in a slot."""

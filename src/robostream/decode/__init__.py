@@ -14,6 +14,7 @@ statistics.py     the same as counters of one process, which can be added up ove
 """
 
 from robostream.decode.codec.backend import Backend, FileRun
+from robostream.decode.codec.built_in import has_codec
 from robostream.decode.codec.nvdec_backend import open_nvdec, open_on_gpu
 from robostream.decode.codec.packets import packet_span
 from robostream.decode.codec.pyav_backend import PyavBackend
@@ -76,6 +77,7 @@ __all__ = [
     "device_memory",
     "drawing_of",
     "kept_layout",
+    "has_codec",
     "label_of",
     "load_ffmpeg",
     "one_thread",

@@ -4,8 +4,10 @@
 ranks.py          which process of the training run this is
 machine.py        which cores, how much memory and how many files this process may use
 options.py        checks and defaults of what a user asks for
+by_value.py       sending to worker processes what only a script or notebook defines
 streaming.py      StreamingLeRobotDataset: an ordered, resumable, distributed stream
 bad_episodes.py   episodes that cannot be read: raise, or set aside
+direct.py         iterating over the stream itself, here or in a plain torch DataLoader
 samples.py        single samples, for direct iteration and plain torch loaders
 agreement.py      which epoch the workers of a plain torch DataLoader are on
 plain.py          how far a plain torch DataLoader has come
@@ -13,6 +15,7 @@ plain.py          how far a plain torch DataLoader has come
 dataloader.py     StreamingDataLoader: whole batches, and where the run stands
 place.py          where a consumer stands, and where its next iterator begins
 gpu_decoding.py   whether a GPU decodes: what was asked for, and what it can do
+team.py           who builds batches, in which memory, and how they become tensors
 outfit.py         what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine
@@ -20,6 +23,7 @@ batch_slots.py    the slots batches are built and delivered in
 draw_parcels.py   4:2:0 pictures of a batch into RGB, on any device
 upload.py         from arrays in a slot to tensors, here or on a GPU
 batches.py        an iterator over the batches of one epoch
+memory_figures.py what memory a loader takes, for benchmarks
 tally.py          what was delivered, how fast, and how long was waited for it
 
 map_style.py      MapReader: samples by number, for LeRobotDataset
@@ -28,9 +32,11 @@ sampler.py        EpisodeAwareSampler: their order, and where it stands
 training_step.py  training_step.json of a checkpoint
 """
 
+from robostream.loader.by_value import for_pickle
 from robostream.loader.dataloader import StreamingDataLoader
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.map_style import MapReader
+from robostream.loader.memory_figures import batch_bytes, frame_budget
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.training_step import (
@@ -47,7 +53,10 @@ __all__ = [
     "StreamingDataLoader",
     "StreamingLeRobotDataset",
     "TrainingStep",
+    "batch_bytes",
     "compute_sampler_state",
+    "for_pickle",
+    "frame_budget",
     "load_training_step",
     "local_ranks",
     "resume_sampler",

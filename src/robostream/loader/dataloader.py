@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,21 +17,8 @@ from tqdm import tqdm
 
 from robostream import config
 from robostream.assemble import find_parcels
-from robostream.crew import (
-    Crew,
-    DeviceBatches,
-    Hello,
-    HomeCrew,
-    Recipe,
-    Station,
-    create_memory,
-    format_batch,
-    map_memory,
-    open_device_batches,
-    pack,
-)
+from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
-from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.batches import BatchIterator
 from robostream.loader.gpu_decoding import Gpu, choose_gpu
 from robostream.loader.machine import local_ranks, share_of_cores
@@ -40,7 +27,8 @@ from robostream.loader.outfit import open_kept
 from robostream.loader.place import Place
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Counters, Tally
-from robostream.loader.upload import Finish, choose_device, choose_finish
+from robostream.loader.team import Order, Team, gather
+from robostream.loader.upload import choose_device
 from robostream.plan import (
     Cursor,
     Cut,
@@ -53,14 +41,6 @@ from robostream.plan import (
 from robostream.stream import Tour
 
 logger = logging.getLogger(__name__)
-
-
-class _Team(NamedTuple):
-    """Who builds batches, where, and what is done with them before they are delivered."""
-
-    crew: Crew | HomeCrew
-    slots: BatchSlots
-    finish: Finish
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -89,8 +69,8 @@ class StreamingDataLoader(DataLoader[Any]):
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
 
-    # `accelerator.prepare` leaves it alone. It would give each process a part of what is already
-    # that process's part, and say nothing.
+    # So `accelerator.prepare` leaves this loader alone. Otherwise it would give each process a part
+    # of what is already that process's part, and say nothing.
     _is_accelerate_prepared = True
 
     def __init__(
@@ -116,8 +96,7 @@ class StreamingDataLoader(DataLoader[Any]):
         batch_size = config.whole_number(batch_size, "batch_size", least=1)
         warn_of_ignored(multiprocessing_context=multiprocessing_context)
         del persistent_workers  # true or false, it says nothing new
-        rank = dataset.rank
-        self._cut = Cut(rank.rank, rank.world_size, batch_size, drop_last)
+        self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
@@ -126,9 +105,9 @@ class StreamingDataLoader(DataLoader[Any]):
         self._gpu = self._choose_gpu()
         if num_workers is None:
             # More processes that decode on one GPU would each take memory of it for themselves.
-            num_workers = 1 if self._gpu else share_of_cores(local_ranks(rank.world_size))
+            num_workers = 1 if self._gpu else share_of_cores(local_ranks(dataset.world_size))
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
-        batch_bytes = batch_size * dataset.layout.nbytes
+        batch_bytes = batch_size * dataset._layout.nbytes
         depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth
@@ -136,7 +115,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self._place = Place()
         # A place that was set on the stream and gone on from by now is not for a new loader.
         self._adopted = dataset._place.version if dataset._place.is_used else 0
-        self._team: _Team | None = None
+        self._team: Team | None = None
         self._begin_anew()
         self._said_dropped = False
 
@@ -151,6 +130,14 @@ class StreamingDataLoader(DataLoader[Any]):
         """Return the number of batches of a whole epoch."""
         return steps_left(self._cut, self.stream.num_frames, 0)
 
+    def __repr__(self) -> str:
+        cursor = self._place.cursor
+        return (
+            f"StreamingDataLoader({self.stream.repo_id!r}, batch_size={self._cut.batch_size}, "
+            f"batches={len(self)}, num_workers={self.num_workers}, epoch={cursor.epoch}, "
+            f"position={cursor.position} of {self.stream.num_frames})"
+        )
+
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         """Return an iterator over the epoch, from where the consumer stands."""
         self._adopt()
@@ -162,8 +149,7 @@ class StreamingDataLoader(DataLoader[Any]):
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             self._place.deliver(cursor, staged)
-            self.stream._read_by_loader = True
-            self.stream._place.is_used |= self.stream._place.version == version
+            self.stream._direct.note_loader(version)
             if size:
                 self._tally.add(size)
             if cursor.epoch > start.epoch:
@@ -175,7 +161,7 @@ class StreamingDataLoader(DataLoader[Any]):
             crew,
             slots,
             self.stream._bad_episodes,
-            texts=self.stream.layout.texts,
+            texts=self.stream._layout.texts,
             depth=self._depth,
             timeout_s=self.timeout,
             finish=finish,
@@ -251,7 +237,7 @@ class StreamingDataLoader(DataLoader[Any]):
         assert place.last_staged is not None
         return place.last_staged
 
-    def _open(self) -> _Team:
+    def _open(self) -> Team:
         """Return the workers and the memory they write to, made anew where they are missing.
 
         Both together: an interrupt, or another thread, must not leave workers that write to one
@@ -268,32 +254,21 @@ class StreamingDataLoader(DataLoader[Any]):
         asked = self.stream.video_decode_device
         if asked == "cpu":
             return None
-        layout = self.stream.layout
+        layout = self.stream._layout
         gpu = choose_gpu(asked, self._device, layout.in_parcels(find_parcels(layout)))
         if gpu is not None:
             self._device = torch.device(gpu.device)
         return gpu
 
-    def _start(self) -> _Team:
-        outfit = self.stream.fit_out(max(self.num_workers, 1), self._gpu)
-        layout = outfit.layout
-        if self._device is not None:
-            layout = layout.in_parcels(find_parcels(layout))
-        arrays, on_device = layout.arrays, None
-        num_slots = config.LIVE_ITERATORS * self._depth + config.HELD_BATCHES
-        if self._gpu is not None:
-            # Memory of a GPU is taken at once, so there is less of it.
-            num_slots = 2 * self._depth + config.HELD_BATCHES
-            parcels = {camera.key for camera in layout.cameras if camera.is_parcel}
-            own = {key: arrays[key] for key in parcels}
-            arrays = {key: kind for key, kind in arrays.items() if key not in parcels}
-            on_device = open_device_batches(own, self._cut.batch_size, num_slots, self._gpu.device)
-        batches = format_batch(arrays, self._cut.batch_size)
-        slots = BatchSlots(batches, num_slots, config.HELD_BATCHES)
-        shared = on_device.share() if on_device and self.num_workers else None
-        recipe = Recipe(layout, batches, outfit.budgets, outfit.shared, shared)
-        finish = choose_finish(
-            self._device, layout.cameras, slots, on_device, pin_memory=self.pin_memory
+    def _start(self) -> Team:
+        outfit = self.stream._fit_out(max(self.num_workers, 1), self._gpu)
+        order = Order(
+            self._cut.batch_size,
+            self.num_workers,
+            self._depth,
+            device=self._device,
+            decodes_there=self._gpu is not None,
+            pin_memory=self.pin_memory,
         )
         before = self._counters.rows
         board = create_memory(before.nbytes)
@@ -302,49 +277,11 @@ class StreamingDataLoader(DataLoader[Any]):
         rows[:] = before
         self._counters.rows = rows
         try:
-            return _Team(self._hire(recipe, slots, board, kept, on_device), slots, finish)
+            return gather(order, outfit, rows, board=board, kept=kept)
         finally:
             for fd in (board, kept):
                 if fd is not None:
                     os.close(fd)
-
-    def _hire(
-        self,
-        recipe: Recipe,
-        slots: BatchSlots,
-        board: int,
-        kept: int | None,
-        on_device: DeviceBatches | None,
-    ) -> Crew | HomeCrew:
-        if self.num_workers == 0:
-            station = Station(
-                recipe,
-                Hello(0, 1),
-                batches=slots.memory,
-                counters=self._counters.rows[0],
-                kept=None if kept is None else map_memory(kept),
-                on_device=on_device,
-            )
-            return HomeCrew(station)
-        packed = self._pack(recipe)
-        try:
-            fds = [packed, slots.fd, board]
-            return Crew(self.num_workers, fds if kept is None else [*fds, kept])
-        finally:
-            os.close(packed)
-
-    def _pack(self, recipe: Recipe) -> int:
-        try:
-            return pack(recipe)
-        except Exception as error:  # a user's object may do anything here
-            transform = recipe.layout.spec.image_transforms
-            if transform is None:
-                raise
-            raise SelectionError(
-                f"image_transforms={transform!r} cannot be sent to worker processes: "
-                f"{type(error).__name__}: {error}. Let it make what cannot be copied when it is "
-                "first called, put it into a module as a function, or use num_workers=0."
-            ) from error
 
     def _with_progress(self, batches: BatchIterator) -> Iterator[dict[str, Any]]:
         with tqdm(total=len(batches), unit="batch", disable=None) as bar:

@@ -26,7 +26,7 @@ _BLOCK_POSITIONS = 4096
 
 
 class SamplerState(TypedDict):
-    """The place of the next frame: its epoch and its position in that epoch's order."""
+    """The next frame to hand out: its epoch, and its position in that epoch's order."""
 
     epoch: int
     start_index: int
@@ -109,6 +109,14 @@ class EpisodeAwareSampler:
         """Return the kept frames of an epoch, whole even if it resumes in the middle."""
         return len(self._kept)
 
+    def __repr__(self) -> str:
+        state = self.state_dict()
+        return (
+            f"EpisodeAwareSampler(episodes={len(self._kept.ends)}, frames={len(self)}, "
+            f"shuffle={self.shuffle!r}, seed={self.seed}, epoch={state['epoch']}, "
+            f"position={state['start_index']})"
+        )
+
     def __iter__(self) -> Iterator[int]:
         """Yield the frame indices of the next epoch, or the rest of a loaded state's epoch."""
         if self._pass.begun:
@@ -149,7 +157,7 @@ class EpisodeAwareSampler:
             self._pass = _Pass(epoch, 0)
 
     def state_dict(self) -> SamplerState:
-        """Return the place of the next frame not yet handed out.
+        """Return the epoch and the position of the next frame to hand out.
 
         After the last frame of an epoch, that is the start of the next epoch. A state that was
         loaded is returned unchanged until an iteration begins.
@@ -160,13 +168,13 @@ class EpisodeAwareSampler:
         return {"epoch": current.epoch, "start_index": current.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next iteration begin at the place a `state_dict` (or LeRobot's) names.
+        """Make the next iteration begin where a state, of this class or LeRobot's, stands.
 
         If the state stands at the end of an epoch, that iteration is empty, as LeRobot's is, and
         the one after it goes through the next epoch.
         """
-        place = _checked(state, len(self))
-        self._pass = _Pass(place["epoch"], place["start_index"], loaded=True)
+        start = _checked(state, len(self))
+        self._pass = _Pass(start["epoch"], start["start_index"], loaded=True)
 
     def _order(self, epoch: int) -> _Order:
         """Return the order of an epoch as a function from positions to kept frames."""
@@ -187,19 +195,19 @@ def compute_sampler_state(
     *,
     start: SamplerState | None = None,
 ) -> SamplerState:
-    """Return the place an `EpisodeAwareSampler` has reached after `step` training steps. Pure.
+    """Return the state of an `EpisodeAwareSampler` after `step` training steps. Pure.
 
     A step takes one batch on each process, as Accelerate cuts them with its defaults
     (`even_batches=True`, `split_batches=False`) and `drop_last=False`: the frames that fill up the
-    last step of an epoch are repeats and do not move the place. Gradient accumulation does not
-    matter; a step here is one batch.
+    last step of an epoch are repeats, and do not count. Gradient accumulation does not matter; a
+    step here is one batch.
 
     Args:
         step: Steps taken since `start`.
         num_frames: Frames of an epoch, `len(sampler)`.
         batch_size: Frames of one process's batch.
         num_processes: Processes that read different batches.
-        start: The place the counting began; the start of epoch 0 if None. A run that resumed with
+        start: Where the counting began; the start of epoch 0 if None. A run that resumed with
             another batch size or world size counts from its resume.
     """
     frames = config.whole_number(num_frames, "num_frames", 1)
@@ -211,12 +219,12 @@ def compute_sampler_state(
         drop_last=False,
     )
     cursor = Cursor(began["epoch"], began["start_index"])
-    place = advance(cut, frames, cursor, config.whole_number(step, "step", 0))
-    return {"epoch": place.epoch, "start_index": place.position}
+    cursor = advance(cut, frames, cursor, config.whole_number(step, "step", 0))
+    return {"epoch": cursor.epoch, "start_index": cursor.position}
 
 
 def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
-    """Return a state that names a place of `num_frames` frames, or raise StateError."""
+    """Return a state that stands within `num_frames` frames, or raise StateError."""
     if not {"epoch", "start_index"} <= set(state):
         raise StateError(f"a sampler state has epoch and start_index, got {dict(state)!r}")
     try:

@@ -24,16 +24,15 @@ from robostream.assemble import (
     choose_cache,
     open_dataset,
 )
-from robostream.errors import StateError
-from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.by_value import for_pickle
+from robostream.loader.direct import DirectReading
 from robostream.loader.gpu_decoding import Gpu, refuse_gpu
 from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.place import Place
-from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.ranks import discover_rank
-from robostream.loader.samples import SampleIterator, SampleShare
+from robostream.loader.samples import SampleIterator
 from robostream.meta import Features
 from robostream.plan import (
     Cursor,
@@ -43,6 +42,7 @@ from robostream.plan import (
     check_batches,
     check_state,
     parse_state,
+    rank_lanes,
 )
 from robostream.stream import Duties, Worker
 
@@ -80,7 +80,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
         resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
-        lanes: Into how many lanes the order is cut; world sizes that divide it read least.
+        lanes: How many lanes the order is cut into. World sizes that divide it read least.
         frame_cache_bytes: RAM for decoded pictures per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
         frame_cache_dir: A folder on a fast disk that keeps all decoded pictures for all ranks.
@@ -99,7 +99,6 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     # What this very object has at hand; a copy begins with nothing.
     _plan: EpochPlan | None = None
     _worker: tuple[int, Worker] | None = None
-    _laps = 0
 
     def __init__(
         self,
@@ -167,16 +166,16 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         )
         self.meta, self._selection = self._dataset.meta, self._dataset.selection
         self.repo_id = self.meta.repo_id
-        self.rank = discover_rank(rank, world_size)
+        self._delta_timestamps = delta_timestamps
+        self._rank = discover_rank(rank, world_size)
         self.seed = config.whole_number(seed, "seed", least=0)
         self.shuffle = shuffle
         self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
-        self.lanes = choose_lanes(lanes, self.num_episodes, self.rank.world_size, shuffle=shuffle)
+        self.lanes = choose_lanes(lanes, self.num_episodes, self.world_size, shuffle=shuffle)
         self._lanes_are_given = lanes is not None
         self.video_decode_device = video_decode_device
         self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
-        self._agreement, self._place = EpochAgreement(), Place()
-        self._read_by_loader = False
+        self._direct = DirectReading()
         self._bad_episodes = BadEpisodes(on_bad_episode)
 
     @property
@@ -214,19 +213,54 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """All features of the dataset."""
         return self.meta.features
 
+    @property
+    def delta_timestamps(self) -> Mapping[str, Sequence[float]] | None:
+        """The windows by key, as they were given."""
+        return self._delta_timestamps
+
+    @property
+    def tolerance_s(self) -> float:
+        """How far a picture's time may be from the table's."""
+        return self._dataset.spec.tolerance_s
+
+    @property
+    def image_transforms(self) -> ImageTransforms | None:
+        """What is applied to each camera of a sample."""
+        return self._dataset.spec.image_transforms
+
+    @property
+    def depth_output_unit(self) -> str:
+        """The unit of depth cameras."""
+        return self._dataset.spec.depth_output_unit
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among those that share an epoch."""
+        return self._rank.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes share an epoch."""
+        return self._rank.world_size
+
+    @property
+    def num_shards(self) -> int:
+        """How many workers of a plain DataLoader get samples: as many as this rank has lanes."""
+        return len(rank_lanes(self._cut, self.lanes))
+
+    def __repr__(self) -> str:
+        cursor = self._place.cursor
+        order = f"episode_pool_size={self.episode_pool_size}, seed={self.seed}"
+        return (
+            f"StreamingLeRobotDataset({self.repo_id!r}, episodes={self.num_episodes}, "
+            f"frames={self.num_frames}, cameras={list(self._dataset.spec.cameras)}, "
+            f"{order if self.shuffle else 'shuffle=False'}, lanes={self.lanes}, rank={self.rank} "
+            f"of {self.world_size}, epoch={cursor.epoch}, position={cursor.position})"
+        )
+
     def __len__(self) -> int:
         """Return how many samples this rank delivers in an epoch."""
-        return -(-self.num_frames // self.rank.world_size)
-
-    @functools.cached_property
-    def layout(self) -> SampleLayout:
-        """How samples lie in a batch. For robostream itself."""
-        return lay_out(self._dataset)
-
-    def fit_out(self, num_workers: int, gpu: Gpu | None = None) -> Outfit:
-        """Return what each of this rank's workers is given. For robostream itself."""
-        plan, layout = self.plan(self._place.cursor.epoch), self.layout
-        return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)
+        return -(-self.num_frames // self.world_size)
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""
@@ -248,47 +282,13 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator, also of loaders over this stream, begin `epoch`.
 
-        A loaded state that stands in that epoch and was not gone on from yet stays.
+        If a state in that epoch was loaded and no iterator has gone on from it yet, it stays.
         """
-        self._place.is_used |= self._agreement.last(self._place.version) >= 0
-        self._place.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._direct.set_epoch(config.whole_number(epoch, "epoch", least=0))
 
     def __iter__(self) -> SampleIterator:
-        info = get_worker_info()
-        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        began_from, start = self._place.staged, self._place.next_start()
-        share = SampleShare(self.plan(start.epoch), self._cut, start.position, worker, num_workers)
-        taken = (0, 1) if began_from is None else self._place.taken or (0, 1)
-        progress = plain_progress(share, *taken)
-        first = progress.share.plan.epoch
-        if info is None:
-            key = None
-            epoch = max(first, self._agreement.last(self._place.version) + 1)
-        else:
-            # A copy of the dataset in a plain loader's worker: it must agree with the others.
-            key = self._place.version, info.seed - info.id, self._laps
-            epoch = self._agreement.epoch_of(*key, first)
-            self._laps += 1
-        if epoch != first:
-            share = SampleShare(self.plan(epoch), self._cut, 0, worker, num_workers)
-            progress = PlainProgress(share, 0)
-
-        def on_deliver(iterator: SampleIterator) -> None:
-            if key is None:
-                self._read_by_loader = False
-                self._place.deliver(iterator.cursor(), began_from)
-
-        def on_move(epoch: int) -> None:
-            if key is not None:
-                self._agreement.move(*key, epoch)
-
-        return SampleIterator(
-            progress.share,
-            skipped=progress.samples,
-            worker=self._open_worker(num_workers),
-            bad_episodes=self._bad_episodes,
-            on_deliver=on_deliver,
-            on_move=on_move,
+        return self._direct.begin(
+            self.plan, self._cut, open_worker=self._open_worker, bad_episodes=self._bad_episodes
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -299,7 +299,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """
         if get_worker_info() is not None:
             return {_IN_WORKER: True}  # a worker's place is in the state of its iterator
-        self._check_own_place()
+        self._direct.check_place()
         cursor = self._place.cursor
         plan = self._bad_episodes.plan_of(self.plan(cursor.epoch))
         return capture_state(plan, cursor.position, fingerprint=self.meta.fingerprint).to_dict()
@@ -327,7 +327,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         if not self._lanes_are_given and parsed.lanes != self.lanes:
             # The default follows the world size, which may have changed since the state was saved.
             self.lanes = choose_lanes(
-                parsed.lanes, self.num_episodes, self.rank.world_size, shuffle=self.shuffle
+                parsed.lanes, self.num_episodes, self.world_size, shuffle=self.shuffle
             )
             self._plan = None
         check_state(parsed, self.plan(parsed.epoch), fingerprint=self.meta.fingerprint)
@@ -351,42 +351,41 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             self._worker[1].close()
         self._worker = None
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Any:
         # A copy stands where this one does, goes its own way and opens its own files.
         own = {
             "_plan": None,
             "_worker": None,
-            "_laps": 0,
-            "_agreement": self._agreement.for_copy(),
-            "_place": copy.copy(self._place),
+            "_direct": copy.copy(self._direct),
             "_bad_episodes": copy.copy(self._bad_episodes),
         }
-        return self.__dict__ | own
+        return for_pickle(self.__dict__ | own, self.image_transforms)
+
+    @property
+    def _place(self) -> Place:
+        """Where iterating over this very object stands."""
+        return self._direct.place
 
     @property
     def _cut(self) -> Cut:
         """The rank's share, sample by sample."""
-        return Cut(self.rank.rank, self.rank.world_size, 1, drop_last=False)
+        return Cut(self.rank, self.world_size, 1, drop_last=False)
 
-    def _check_own_place(self) -> None:
-        if self._read_by_loader:
-            raise StateError(
-                "a StreamingDataLoader reads this stream and knows where the run stands: save "
-                "loader.state_dict() instead of stream.state_dict()"
-            )
-        if self._agreement.last(self._place.version) >= 0:
-            raise StateError(
-                "the samples were delivered by worker processes of a plain DataLoader, whose "
-                "progress the dataset cannot see. Use StreamingDataLoader, or torchdata's "
-                "StatefulDataLoader, and save its state; or save {'batches_consumed': n, "
-                "'batch_size': b} and load that."
-            )
+    @functools.cached_property
+    def _layout(self) -> SampleLayout:
+        """How samples lie in a batch."""
+        return lay_out(self._dataset)
+
+    def _fit_out(self, num_workers: int, gpu: Gpu | None = None) -> Outfit:
+        """Return what each of this rank's workers is given."""
+        plan, layout = self.plan(self._place.cursor.epoch), self._layout
+        return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)
 
     def _open_worker(self, num_workers: int) -> Worker:
         """Return what this process builds samples with; a fork opens its own."""
         if self._worker is None or self._worker[0] != os.getpid():
             refuse_gpu(self.video_decode_device)
-            outfit = self.fit_out(num_workers)
+            outfit = self._fit_out(num_workers)
             # Nobody else sees what this process keeps, also where it would hold all pictures.
             own_bytes = outfit.frames.nbytes // num_workers
             budgets = dataclasses.replace(outfit.budgets, frame_bytes=own_bytes)

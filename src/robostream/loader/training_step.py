@@ -28,9 +28,9 @@ class TrainingStep:
         step: Batches each process has taken since the start of training.
         num_processes: Processes that read different batches (LeRobot's dp_world_size).
         batch_size: Frames of one process's batch.
-        grad_accum_steps: Batches per optimizer step; it has no influence on the place in the data.
+        grad_accum_steps: Batches per optimizer step; it does not change where the data stands.
         parallelism: LeRobot's degrees of model parallelism, kept as found.
-        sampler_state: The place in the data itself, where the run recorded it.
+        sampler_state: Where the sampler stood, if the run recorded it.
     """
 
     step: int
@@ -63,9 +63,9 @@ def save_training_step(
         batch_size: Frames of one process's batch.
         grad_accum_steps: Batches per optimizer step.
         parallelism: LeRobot's degrees of model parallelism.
-        sampler_state: The place in the data. Needed once a run has resumed with another number of
-            frames per step, because `step` alone no longer tells the place; give
-            `compute_sampler_state(steps_since_resume, ..., start=place_of_the_resume)`.
+        sampler_state: Where the sampler stands. Needed once a run has resumed with another number
+            of frames per step, because `step` alone no longer tells that; give
+            `compute_sampler_state(steps_since_resume, ..., start=state_at_the_resume)`.
     """
     processes = config.whole_number(num_processes, "num_processes", 1)
     fields: dict[str, Any] = {
@@ -114,32 +114,32 @@ def load_training_step(folder: str | Path) -> TrainingStep:
 def resume_sampler(
     sampler: EpisodeAwareSampler, saved: TrainingStep, *, batch_size: int, num_processes: int
 ) -> SamplerState:
-    """Move a sampler to where a checkpoint's run stood and return that place.
+    """Move a sampler to where a checkpoint's run stood, and return its state there.
 
-    The place is the one the checkpoint recorded, else it is computed from the checkpoint's own
-    step, batch size and world size. The current sizes only decide how the rest is cut up; where
+    That is the state the checkpoint recorded, else one computed from the checkpoint's own step,
+    batch size and world size. The current sizes only decide how the rest is cut up; where
     they differ, a warning says what is exact and what is not. Under Accelerate, then call
-    `set_epoch(place["epoch"])` on the prepared loader.
+    `set_epoch(state["epoch"])` on the prepared loader.
     """
     was_batch_size = saved.batch_size or batch_size
     was_processes = saved.num_processes or num_processes
-    place = saved.sampler_state or compute_sampler_state(
+    state = saved.sampler_state or compute_sampler_state(
         saved.step, len(sampler), was_batch_size, was_processes
     )
-    sampler.load_state_dict(place)
-    place = sampler.state_dict()
+    sampler.load_state_dict(state)
+    state = sampler.state_dict()
     if saved.sampler_state is None and None in (saved.batch_size, saved.num_processes):
         logger.warning(
             "The checkpoint does not say how many frames a step took. Resuming at epoch %d, sample "
             "%d, which is right only if it was written by %d processes with batch size %d.",
-            *(place["epoch"], place["start_index"], was_processes, was_batch_size),
+            *(state["epoch"], state["start_index"], was_processes, was_batch_size),
         )
     if (was_processes, was_batch_size) != (num_processes, batch_size):
-        _warn_recut(place, was=(was_processes, was_batch_size), now=(num_processes, batch_size))
-    return place
+        _warn_recut(state, was=(was_processes, was_batch_size), now=(num_processes, batch_size))
+    return state
 
 
-def _warn_recut(place: SamplerState, *, was: tuple[int, int], now: tuple[int, int]) -> None:
+def _warn_recut(state: SamplerState, *, was: tuple[int, int], now: tuple[int, int]) -> None:
     """Say what a change of (processes, batch size) keeps and what it does not."""
     if was[0] * was[1] == now[0] * now[1]:
         kept, changed = "the frames of each step", "which process reads a frame"
@@ -147,12 +147,12 @@ def _warn_recut(place: SamplerState, *, was: tuple[int, int], now: tuple[int, in
         kept = "every frame of the epoch once"
         changed = (
             "which frames make a step, and which process reads them; the step count no longer "
-            "tells the place, so pass sampler_state to save_training_step from now on"
+            "tells where the data stands, so pass sampler_state to save_training_step from now on"
         )
     logger.warning(
         "Resuming with %d processes and batch size %d, the checkpoint had %d and %d. Exact: epoch "
         "%d, sample %d, the order from there on, %s. Not the same: %s.",
-        *(*now, *was, place["epoch"], place["start_index"], kept, changed),
+        *(*now, *was, state["epoch"], state["start_index"], kept, changed),
     )
 
 

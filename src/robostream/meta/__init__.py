@@ -6,6 +6,7 @@ pinning.py   which commit of a Hub dataset is read
 parquet.py   opening Parquet, with errors that name file and cure
 features.py  the feature entries of info.json
 info.py      info.json as a record
+missing.py   what lies where a dataset was looked for
 episodes.py  the episode table, held as columns
 spans.py     whether an episode's seconds in a video are as many as its frames take
 tasks.py     the task texts
@@ -28,7 +29,7 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.metadata import LeRobotDatasetMetadata
+from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.meta.parquet import open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
 from robostream.meta.spans import check_span
@@ -54,12 +55,14 @@ __all__ = [
     "image_shape",
     "is_depth",
     "keys_of_dtype",
+    "location_of",
     "open_parquet",
     "parse_info",
     "parse_stats",
     "pin_and_download",
     "readable_parquet",
     "rescale_depth",
+    "resize_cameras",
     "tasks_from_arrow",
     "tasks_to_arrow",
     "validate_features",

@@ -24,7 +24,7 @@ Depth = npt.NDArray[np.uint16] | npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class DepthCoding:
-    """How distances become codes 0 to 4095: on a logarithmic scale (finer when near) or a linear.
+    """How distances become codes 0 to 4095: on a linear scale, or a logarithmic one, finer nearby.
 
     Attributes:
         depth_min_m: The distance of code 0; nearer ones are stored as it.

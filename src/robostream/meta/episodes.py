@@ -70,8 +70,8 @@ class EpisodeTable(Sequence[dict[str, Any]]):
         if not -len(self) <= key < len(self):
             raise IndexError(f"episode {key} of {len(self)}")
         row = {name: column[key].item() for name, column in self._numbers.items()}
-        place = key % len(self)
-        return row | {name: column[place].as_py() for name, column in self._texts.items()}
+        number = key % len(self)
+        return row | {name: column[number].as_py() for name, column in self._texts.items()}
 
     def __len__(self) -> int:
         return len(self._numbers["episode_index"])
@@ -126,9 +126,9 @@ def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
 
 
 def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the files of the table by the names they usually have, chunk by chunk, until one lacks.
+    """Yield the files of the table where the store cannot list them, as a web server cannot.
 
-    A web server does not say which files it has.
+    They are asked for by their usual names, chunk by chunk, until one is missing.
     """
     for chunk in itertools.count():
         for number in itertools.count():

@@ -27,6 +27,20 @@ from robostream.storage import confined
 
 logger = logging.getLogger(__name__)
 
+# The function a language model may call where info.json names none.
+SAY_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "say",
+        "description": "Say a sentence aloud.",
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "The sentence."}},
+            "required": ["text"],
+        },
+    },
+}
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
@@ -126,15 +140,15 @@ class DatasetInfo:
 
 def _check_template(name: str, template: Any, usual: str, where: str) -> None:
     """Raise MetadataError unless a path template can be filled in with what v3.0 knows."""
-    places = {"chunk_index": 0, "file_index": 0}
+    numbers = {"chunk_index": 0, "file_index": 0}
     try:
         _check_fields(template)
-        made = template.format(**places, **({"video_key": "top"} if name == "video_path" else {}))
+        made = template.format(**numbers, **({"video_key": "top"} if name == "video_path" else {}))
         confined(made)
     except StorageError as error:
         raise MetadataError(f"{where}: {name} is {template[:200]!r}: {error}") from error
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        known = ", ".join(f"{{{key}}}" for key in ("video_key", *places) if key in usual)
+        known = ", ".join(f"{{{key}}}" for key in ("video_key", *numbers) if key in usual)
         old = (
             f"It is one of v2.x: convert the dataset with LeRobot ({CONVERTER}). If that was done, "
         )

@@ -20,7 +20,8 @@ from robostream.errors import (
 )
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
-from robostream.meta.info import DatasetInfo, parse_info
+from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
+from robostream.meta.missing import explain_missing
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -34,19 +35,6 @@ from robostream.storage import (
     redact,
     write_bytes_atomic,
 )
-
-_SAY_TOOL: dict[str, Any] = {
-    "type": "function",
-    "function": {
-        "name": "say",
-        "description": "Say a sentence aloud.",
-        "parameters": {
-            "type": "object",
-            "properties": {"text": {"type": "string", "description": "The sentence."}},
-            "required": ["text"],
-        },
-    },
-}
 
 
 class LeRobotDatasetMetadata:
@@ -79,16 +67,16 @@ class LeRobotDatasetMetadata:
     ) -> None:
         self.repo_id = redact(repo_id)
         self.revision = revision
-        self.meta_location, self.location = self._locate(
+        meta_location, self._location = self._locate(
             root or (repo_id if "://" in repo_id else None),
             force=force_cache_sync,
             token=token,
             options=storage_options,
             cache=cache,
         )
-        self.root: Path | str = self.meta_location.local_root or self.meta_location.url
+        self.root: Path | str = meta_location.local_root or meta_location.url
         with as_metadata_error():
-            door = Door(self.meta_location)
+            door = Door(meta_location)
             self.info = self._load_info(door)
             self.tasks = self._load_tasks(door)
             self.episodes = self._load_episodes(door)
@@ -106,7 +94,7 @@ class LeRobotDatasetMetadata:
     @property
     def url_root(self) -> str:
         """The address under which data/ and videos/ lie."""
-        return self.location.url
+        return self._location.url
 
     @property
     def fps(self) -> int:
@@ -163,7 +151,7 @@ class LeRobotDatasetMetadata:
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The function schemas a language model may call; by default one that says a text."""
-        return self.info.tools if self.info.tools is not None else [_SAY_TOOL]
+        return self.info.tools if self.info.tools is not None else [SAY_TOOL]
 
     @property
     def names(self) -> dict[str, Any]:
@@ -226,7 +214,7 @@ class LeRobotDatasetMetadata:
 
     def get_data_file_path(self, ep_index: int) -> Path:
         """Return the Parquet file of an episode, relative to the root."""
-        chunk, file = self._place("data", ep_index)
+        chunk, file = self._file_numbers("data", ep_index)
         return Path(self.data_path.format(chunk_index=chunk, file_index=file))
 
     def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
@@ -235,7 +223,7 @@ class LeRobotDatasetMetadata:
             raise SelectionError(
                 f"{vid_key!r} is no video of {self.repo_id}; its videos are {self.video_keys}"
             )
-        chunk, file = self._place(f"videos/{vid_key}", ep_index)
+        chunk, file = self._file_numbers(f"videos/{vid_key}", ep_index)
         assert self.video_path is not None  # DatasetInfo.check: videos have a path
         return Path(self.video_path.format(video_key=vid_key, chunk_index=chunk, file_index=file))
 
@@ -258,7 +246,7 @@ class LeRobotDatasetMetadata:
         """Raise MetadataError unless there is an episode to read."""
         if self.total_episodes == 0:
             raise MetadataError(
-                f"{self.meta_location.url}: the dataset has no episodes. Record some, then call "
+                f"{self.root}: the dataset has no episodes. Record some, then call "
                 "finalize(); LeRobotDataset.resume(...) continues an interrupted recording."
             )
 
@@ -266,14 +254,6 @@ class LeRobotDatasetMetadata:
         """Bring the statistics of depth cameras to "m" or "mm"."""
         if self.stats is not None:
             self.stats = rescale_depth(self.stats, self.features, unit)
-
-    def resize_cameras(self, sizes: Mapping[str, tuple[int, int]]) -> None:
-        """Declare cameras as of the (height, width) they are delivered in.
-
-        `info`, what is written of it, and the fingerprint stay as they are in info.json.
-        """
-        features = self.info.features
-        self._resized = features | {key: resized(features[key], sizes[key]) for key in sizes}
 
     def get_chunk_settings(self) -> dict[str, float]:
         """Return the size rules a recorder follows."""
@@ -290,9 +270,8 @@ class LeRobotDatasetMetadata:
         video_files_size_in_mb: float | None = None,
     ) -> None:
         """Change the size rules, in info.json too (local datasets only)."""
-        local = self.meta_location.local_root
-        if local is None:
-            raise MetadataError(f"{self.meta_location.url}: only a local info.json can be changed")
+        if not isinstance(self.root, Path):
+            raise MetadataError(f"{self.root}: only a local info.json can be changed")
         given = {
             "chunks_size": chunks_size,
             "data_files_size_in_mb": data_files_size_in_mb,
@@ -301,7 +280,7 @@ class LeRobotDatasetMetadata:
         changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
         info = dataclasses.replace(self.info, **changes)
         info.check("update_chunk_settings")
-        write_bytes_atomic(local / config.INFO_PATH, info.to_json().encode())
+        write_bytes_atomic(self.root / config.INFO_PATH, info.to_json().encode())
         self.info = info
 
     def _locate(
@@ -319,8 +298,8 @@ class LeRobotDatasetMetadata:
             if (local / config.INFO_PATH).is_file() and not _is_old_mirror(local):
                 root = local
         if root is not None and repo is None:
-            place = as_location(root, options, cache)
-            return place, place
+            location = as_location(root, options, cache)
+            return location, location
         repo_id, revision = repo or (self.repo_id, None)
         folder, self.revision = pin_and_download(
             repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
@@ -336,12 +315,11 @@ class LeRobotDatasetMetadata:
             return None
 
     def _load_info(self, door: Door) -> DatasetInfo:
-        where = self.meta_location.describe(config.INFO_PATH)
+        where = f"{self.root}/{config.INFO_PATH}"
         text = self._read(door, config.INFO_PATH)
         if text is None:
             raise MetadataError(
-                f"{where}: not found, so this is no LeRobot dataset. Point root at the folder that "
-                "holds meta/, data/ and videos/."
+                f"{where}: not found, so this is no LeRobot dataset. {explain_missing(self.root)}"
             )
         return parse_info(text, where)
 
@@ -367,7 +345,7 @@ class LeRobotDatasetMetadata:
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
             raise MetadataError(
-                f"{self.meta_location.url}: info.json counts {self.total_episodes} episodes and "
+                f"{self.root}: info.json counts {self.total_episodes} episodes and "
                 f"{self.total_frames} frames, but meta/episodes holds {len(table)} and {frames}. "
                 "Copy meta/ again; or, if a recording was interrupted, bring it to its end with "
                 "LeRobotDataset.resume(...).finalize()."
@@ -378,9 +356,10 @@ class LeRobotDatasetMetadata:
         text = self._read(door, config.STATS_PATH)
         if text is None:
             return None
-        return parse_stats(text, self.meta_location.describe(config.STATS_PATH))
+        return parse_stats(text, f"{self.root}/{config.STATS_PATH}")
 
-    def _place(self, prefix: str, episode: int) -> tuple[int, int]:
+    def _file_numbers(self, prefix: str, episode: int) -> tuple[int, int]:
+        """Return the chunk and the number of the file an episode's rows, or pictures, lie in."""
         if not 0 <= episode < len(self.episodes):
             raise SelectionError(
                 f"episode {episode} does not exist; {self.repo_id} has {len(self.episodes)}, "
@@ -390,6 +369,20 @@ class LeRobotDatasetMetadata:
             int(self.episodes[f"{prefix}/chunk_index"][episode]),
             int(self.episodes[f"{prefix}/file_index"][episode]),
         )
+
+
+def location_of(meta: LeRobotDatasetMetadata) -> Location:
+    """Return where data/ and videos/ of a dataset lie, unless the user says otherwise."""
+    return meta._location
+
+
+def resize_cameras(meta: LeRobotDatasetMetadata, sizes: Mapping[str, tuple[int, int]]) -> None:
+    """Declare cameras as of the (height, width) they are delivered in.
+
+    `info`, what is written of it, and the fingerprint stay as they are in info.json.
+    """
+    features = meta.info.features
+    meta._resized = features | {key: resized(features[key], sizes[key]) for key in sizes}
 
 
 def _is_old_mirror(folder: Path) -> bool:

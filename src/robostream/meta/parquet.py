@@ -27,7 +27,7 @@ def readable_parquet(where: str) -> Iterator[None]:
     except DamagedFileError as error:
         raise DataFileError(str(error)) from error
     except StorageError:
-        raise  # nothing is known about the file itself
+        raise  # the bytes did not come; the file itself may be whole
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         text = str(error).strip().splitlines()
         reason = text[0] if text else type(error).__name__

@@ -17,7 +17,7 @@ class TaskTable:
 
     def __init__(self, texts: Sequence[str] = ()) -> None:
         self._texts = list(texts)
-        self._places = {text: place for place, text in enumerate(self._texts)}
+        self._indices = {text: index for index, text in enumerate(self._texts)}
 
     @property
     def index(self) -> list[str]:
@@ -26,7 +26,7 @@ class TaskTable:
 
     def find(self, text: str) -> int | None:
         """Return the task_index of a text, or None if the dataset has no such task."""
-        return self._places.get(text)
+        return self._indices.get(text)
 
     def __getitem__(self, task_index: int) -> str:
         return self._texts[task_index]
@@ -49,13 +49,13 @@ def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:
             f"{where}: want the columns task_index and task, found {table.column_names}"
         )
     text_column = "task" if "task" in names else names[0]
-    places = table.column("task_index").to_numpy()
-    if not np.array_equal(np.sort(places), np.arange(len(places))):
+    indices = table.column("task_index").to_numpy()
+    if not np.array_equal(np.sort(indices), np.arange(len(indices))):
         raise MetadataError(
-            f"{where}: task_index must count from 0 to {len(places) - 1}, found {places.tolist()}"
+            f"{where}: task_index must count from 0 to {len(indices) - 1}, found {indices.tolist()}"
         )
     texts = table.column(text_column).to_pylist()
-    return TaskTable([texts[row] for row in np.argsort(places)])
+    return TaskTable([texts[row] for row in np.argsort(indices)])
 
 
 def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:

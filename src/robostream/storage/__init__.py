@@ -20,7 +20,7 @@ from robostream.storage.cache import (
 )
 from robostream.storage.cached_source import open_cache
 from robostream.storage.door import Door, list_files, open_source
-from robostream.storage.files.atomic import sync_folder, write_bytes_atomic
+from robostream.storage.files.atomic import sync_to_disk, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce
 from robostream.storage.files.local_store import LocalSource
 from robostream.storage.files.location import (
@@ -65,7 +65,7 @@ __all__ = [
     "open_source",
     "parse_repo_url",
     "redact",
-    "sync_folder",
+    "sync_to_disk",
     "warm",
     "write_bytes_atomic",
     "written_root",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from robostream.errors import NoListingError
-from robostream.meta import LeRobotDatasetMetadata, decoded_bytes
+from robostream.meta import LeRobotDatasetMetadata, decoded_bytes, location_of
 from robostream.storage import list_files
 
 _MEGABYTE = 1024**2
@@ -64,7 +64,7 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
 
 def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[int]:
     try:
-        return list(list_files(meta.location, folder, suffix).values())
+        return list(list_files(location_of(meta), folder, suffix).values())
     except NoListingError:
         return []  # plain web servers have no listing
 

@@ -17,7 +17,7 @@ def plot_qualities(qualities: Sequence[ShuffleQuality], batch_size: int, path: P
         # The figure class alone: pyplot would look for a display.
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MissingExtraError("matplotlib", "report", "the plot of shuffle quality") from error
+        raise MissingExtraError("matplotlib", "plot", "the plot of shuffle quality") from error
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     _draw(left, qualities, "pool_size")

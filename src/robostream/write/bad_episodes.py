@@ -18,7 +18,7 @@ from typing import Any
 
 from robostream.errors import WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
-from robostream.storage import sync_folder
+from robostream.storage import sync_to_disk
 from robostream.write.episode_fault import episode_fault
 from robostream.write.jobs import DATA, JoinJob, all_jobs, split_file
 from robostream.write.renumber import renumber_saved
@@ -75,7 +75,7 @@ def _keep(folder: Path, bad_episodes: Path) -> Path:
     names = (folder.name if k == 1 else f"{folder.name}-{k}" for k in count(1))
     kept = next(bad_episodes / name for name in names if not (bad_episodes / name).exists())
     os.rename(folder, kept)
-    sync_folder(bad_episodes)
+    sync_to_disk(bad_episodes)
     return kept
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import av
 
 from robostream import config
+from robostream.decode import has_codec
 from robostream.meta import DepthCoding
 from robostream.write.ordinary_threads import ordinary_threads
 
@@ -186,25 +187,16 @@ def _resolve(codec: str) -> str:
         raise ValueError(
             f"want a video codec out of {', '.join((*CODECS, *ALIASES, 'auto'))}; got {codec!r}"
         )
-    if not _is_built_in(codec):
+    if not has_codec(codec, "w"):
         raise ValueError(f"this PyAV's FFmpeg has no encoder {codec!r}; choose another codec")
     return codec
-
-
-@functools.cache
-def _is_built_in(codec: str) -> bool:
-    try:
-        av.Codec(codec, "w")
-    except av.codec.codec.UnknownCodecError:
-        return False
-    return True
 
 
 @functools.cache
 def _first_working_codec() -> str:
     # FFmpeg may have an encoder for hardware that this machine lacks. Opening it shows that.
     for codec in HARDWARE_CODECS:
-        if not _is_built_in(codec):
+        if not has_codec(codec, "w"):
             continue
         try:
             _open_encoder(VideoEncoderConfig(codec=codec), width=256, height=256)

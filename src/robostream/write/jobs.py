@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from robostream.meta import DatasetInfo
-from robostream.storage import sync_folder
+from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
 from robostream.write.file_places import FilePlace
 from robostream.write.join_data import join_rows, split_rows
@@ -96,7 +96,7 @@ def split_file(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     for aside, episode in zip(asides, job.episodes, strict=True):
         place_whole(aside, part_path(staging, episode, job.stream))
     target.unlink()
-    sync_folder(target.parent)
+    sync_to_disk(target.parent)
 
 
 def _places(episode: StagedEpisode) -> dict[str, FilePlace]:

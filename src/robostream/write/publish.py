@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from robostream import config
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, Stats, tasks_to_arrow
-from robostream.storage import sync_folder
+from robostream.storage import sync_to_disk
 from robostream.write.bad_episodes import remove_saved
 from robostream.write.file_places import MB, FilePlace
 from robostream.write.jobs import all_jobs, run_job
@@ -70,7 +70,7 @@ def publish_saved(staging: StagingFolder) -> None:
     _write_metadata(staging, meta, episodes)
     remove_folder(staging.aside)
     os.rename(staging.ready, staging.publish)
-    sync_folder(staging.path)
+    sync_to_disk(staging.path)
     _move_into_place(staging)
 
 

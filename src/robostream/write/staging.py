@@ -34,7 +34,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.storage import sync_folder, write_bytes_atomic
+from robostream.storage import sync_to_disk, write_bytes_atomic
 from robostream.write.file_places import FilePlace
 
 _ROWS = "rows.parquet"
@@ -125,10 +125,10 @@ def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:
     """Make the open episode a saved one: all its files on disk, then one rename."""
     (staging.open / _RECORD).write_text(json.dumps(asdict(record)))
     for file in staging.open.iterdir():
-        sync_file(file)
-    sync_folder(staging.open)
+        sync_to_disk(file)
+    sync_to_disk(staging.open)
     os.rename(staging.open, staging.episode(record.saved_as))
-    sync_folder(staging.path)
+    sync_to_disk(staging.path)
 
 
 def read_record(folder: Path) -> StagedEpisode:
@@ -180,10 +180,10 @@ def mark_bad(folder: Path, why: str) -> None:
 
 def place_whole(source: Path, target: Path) -> None:
     """Move a finished file to its place: wait until it is on disk, then rename it."""
-    sync_file(source)
+    sync_to_disk(source)
     make_folder(target.parent)
     os.replace(source, target)
-    sync_folder(target.parent)
+    sync_to_disk(target.parent)
 
 
 def make_folder(folder: Path) -> None:
@@ -191,16 +191,7 @@ def make_folder(folder: Path) -> None:
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
-
-
-def sync_file(path: Path) -> None:
-    """Wait until a file's content is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_to_disk(folder.parent)
 
 
 def remove_folder(folder: Path) -> None:

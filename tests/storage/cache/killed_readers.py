@@ -17,7 +17,6 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from robostream.storage import Cache
@@ -26,6 +25,7 @@ from robostream.storage.cache.layout import are_good
 from robostream.storage.cache.lease import living_leases
 from robostream.storage.cache.locks import alone
 from robostream.storage.cache.room import block_files
+from tests.forked import in_child
 from tests.storage.cache.remote import disk_bytes
 
 BLOCK = 16 * 1024
@@ -73,21 +73,6 @@ def read_forever(folder: Path, remotes: list[Path], seed: int) -> None:
     while True:
         read_all(folder, remotes, seed)
         seed += 1
-
-
-def in_child(work: Callable[[], object]) -> int:
-    """Run in a forked process and return its id."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            # Not sys.exit: the parent's buffers and exit handlers are not the child's to run.
-            sys.stderr.flush()
-            os._exit(code)
-    return child
 
 
 def play_round(folder: Path, remotes: list[Path], seed: int) -> int:

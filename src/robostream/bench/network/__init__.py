@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network that fails, on one machine: servers and a proxy between them and who reads.
+"""A network that fails, on one machine: a file server, and a proxy between a server and a reader.
 
-Standard library alone. Each runs in a process of its own and ends with the one that started it.
+Both need the standard library alone. Each runs in a process of its own, and ends with the process
+that started it.
 
 message.py  HTTP/1.1 requests and answers, as far as these servers need them
 script.py   what the proxy does to which answers: a function of a seed and the request

@@ -35,7 +35,7 @@ class RangeHandler(SimpleHTTPRequestHandler):
         self._answer(with_body=False)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: who reads knows what it asked for."""
+        """Log nothing: readers know what they asked for."""
 
     def _answer(self, *, with_body: bool) -> None:
         path = Path(self.translate_path(self.path))
@@ -86,7 +86,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 1024
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Log nothing about clients that hang up."""
 
 
 def main(folder: str) -> None:

@@ -29,7 +29,7 @@ KINDS: Mapping[str, str] = {
     "etag": "another ETag, as if the file had been replaced",
 }
 
-# Which of them need a body to spoil, and which a range of one.
+# The kinds that need a body, and those that need a range.
 _OF_BODIES = frozenset(("stall", "truncate", "corrupt"))
 _OF_RANGES = frozenset(("short", "overlong", "ignore_range", "wrong_range"))
 
@@ -99,9 +99,9 @@ class Script:
 def mixed_faults(share: float, *, path: str = "") -> tuple[Fault, ...]:
     """Return all transient faults a client can notice, equally often, `share` of reads in all.
 
-    Requests for no range suffer those that concern them. Without stalls, which cost as much time as
-    the client has patience, and without corrupted bytes, which no client can notice without a
-    checksum.
+    Requests without a range suffer only those that can happen to them. There are no stalls, each of
+    which would cost as much time as the client has patience. There are no corrupted bytes, which no
+    client can notice without a checksum.
     """
     mix: list[dict[str, Any]] = [
         {"kind": "status", "status": 429, "retry_after_s": 0},
@@ -127,7 +127,7 @@ class Director:
     def choose(self, method: str, path: str, byte_range: str) -> tuple[Fault | None, float]:
         """Return the fault of a request, if any, and a number in [0, 1) for its place.
 
-        Faults that would change nothing, of the body of a HEAD say, do not meet it.
+        A fault that would change nothing, such as one in the body of a HEAD, is not chosen.
         """
         request = f"{method} {path} {byte_range}"
         self._asked[request] += 1

@@ -6,23 +6,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from robostream import config
+from robostream.bench.choose import choose_named
 from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.peers.contestants import CONTESTANTS, Contestant
 from robostream.bench.results import Figures, medians
 from robostream.bench.suite.shapes import SHAPES, Shape
-from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
-
-T = TypeVar("T")
 
 _BATCH_SIZE = 32
 _TIMEOUT_S = 300
@@ -52,7 +50,7 @@ EVENTS = {
     "h264-single": Event(SHAPES["h264"], "video", "single", [0]),
     "images-single": Event(SHAPES["images"], "image", "single", [0]),
 }
-# Small enough to look at every picture, in several files each, as large datasets are.
+# A dataset so small that every picture is looked at. It has several files, as large datasets do.
 _CHECKED = SynthSpec(
     episodes=12,
     min_frames=18,
@@ -73,7 +71,7 @@ def hold_contest(
 ) -> dict[str, Any]:
     """Return rates of all contestants whose packages are there, and what they deliver."""
     config.quiet_encoders()
-    chosen = _choose(CONTESTANTS, only)
+    chosen = choose_named(CONTESTANTS, only)
     present = [one for one in chosen if not one.package or find_spec(one.package)]
     one_file = replace(_CHECKED, data_file_mb=100, video_file_mb=200)
     images = replace(_CHECKED, image_cameras=2, data_file_mb=1)
@@ -84,7 +82,7 @@ def hold_contest(
     }
     results = [
         row
-        for event in _choose(EVENTS, events)
+        for event in choose_named(EVENTS, events)
         for row in _race(event, present, workers, rounds, seconds)
     ]
     delivery = [
@@ -103,13 +101,6 @@ def hold_contest(
         "results": results,
         "delivery": delivery,
     }
-
-
-def _choose(known: Mapping[str, T], names: Sequence[str]) -> list[T]:
-    """Return what is named, or all if nothing is."""
-    if unknown := set(names) - set(known):
-        raise RobostreamError(f"want some of {', '.join(known)}, got {', '.join(unknown)}")
-    return [one for name, one in known.items() if not names or name in names]
 
 
 def _race(

@@ -67,7 +67,8 @@ def in_levels(picture: Any) -> npt.NDArray[np.float32]:
     return levels.transpose(1, 2, 0) if levels.shape[0] == 3 else levels
 
 
-# Mean difference in levels (of 255) that conversions leave; a picture of elsewhere is far beyond.
+# Two decoders' pictures of one frame differ by less than this on the average, in levels of 255.
+# Pictures of two frames differ by far more.
 _ROUNDING = 3.0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures in Parquet, through Hugging Face's datasets; videos it does not read."""
+"""Pictures in Parquet, through Hugging Face's datasets, which reads no videos here."""
 
 from __future__ import annotations
 

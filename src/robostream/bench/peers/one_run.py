@@ -55,7 +55,7 @@ def main(asked: dict[str, Any]) -> None:
     else:
         found = check_delivery(contestant, request)
     print(json.dumps(found), flush=True)
-    # Some workers take their time to end; what they did is known.
+    # Some loaders' workers take long to end. All figures are known by now, so nobody waits.
     os._exit(0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts over time, as SVG that stretches; their text is beside it and does not. Pure."""
+"""Charts over time: SVG that is stretched to the page, with text beside it that is not. Pure."""
 
 from __future__ import annotations
 

@@ -10,4 +10,5 @@ floor.py     the floor of a local dataset: decoding its pictures alone
 figures.py   everything that was seen as one JSON object, each figure defined
 measure.py   run one setting and return its figures
 text.py      the same in a few lines
+__main__.py  the process `bench suite` starts for each measurement
 """

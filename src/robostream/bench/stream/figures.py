@@ -15,7 +15,7 @@ from robostream.bench.results import Figures
 from robostream.bench.stream.mixing import Mixing
 from robostream.bench.stream.pace import Pace
 from robostream.bench.stream.settings import StreamSettings, as_figures
-from robostream.loader import StreamingDataLoader, local_ranks
+from robostream.loader import StreamingDataLoader, frame_budget, local_ranks
 from robostream.meta import image_shape
 from robostream.storage import TRAFFIC
 
@@ -143,7 +143,7 @@ def _traffic(totals: dict[str, float]) -> dict[str, float]:
 
 
 def _frame_cache(loader: StreamingDataLoader) -> dict[str, Any]:
-    frames = loader.stream.fit_out(max(loader.num_workers, 1)).frames
+    frames = frame_budget(loader)
     return {"bytes": frames.nbytes, "reason": frames.reason}
 
 
@@ -159,13 +159,13 @@ def _image_shape(loader: StreamingDataLoader) -> list[int] | None:
 
 
 def _node(loader: StreamingDataLoader) -> dict[str, Any]:
-    rank = loader.stream.rank
+    rank, world_size = loader.stream.rank, loader.stream.world_size
     return {
         "hostname": socket.gethostname(),
-        "rank": rank.rank,
-        "world_size": rank.world_size,
-        "num_nodes": rank.world_size // local_ranks(rank.world_size),
-        "ranks_per_node": local_ranks(rank.world_size),
+        "rank": rank,
+        "world_size": world_size,
+        "num_nodes": world_size // local_ranks(world_size),
+        "ranks_per_node": local_ranks(world_size),
     }
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from robostream.bench.floor import decode_floor, picture_floor
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import LeRobotDatasetMetadata, location_of
 
 
 def floor_figures(
@@ -14,7 +14,7 @@ def floor_figures(
 
     A dataset with videos and pictures in Parquet is measured by its videos.
     """
-    root = meta.location.local_root
+    root = location_of(meta).local_root
     if root is None or not seconds:
         return {"floor_images_per_s": None}
     if meta.video_keys:

@@ -53,8 +53,8 @@ def measure_stream(settings: StreamSettings) -> StreamResult:
     floor = floor_figures(stream.meta, max(loader.num_workers, 1), settings.floor_s)
     prefetch = loader.prefetch_factor or 0
     name = settings.result_name(workers=loader.num_workers, prefetch=prefetch)
-    if stream.rank.world_size > 1:
-        name = f"{name}_r{stream.rank.rank}of{stream.rank.world_size}"
+    if stream.world_size > 1:
+        name = f"{name}_r{stream.rank}of{stream.world_size}"
     figures = all_figures(settings, loader, seen, memory, floor=floor, wallclock_s=wallclock_s)
     return StreamResult(name, figures)
 

@@ -13,7 +13,7 @@ from robostream.errors import SelectionError
 
 MODES = ("single", "sarm")
 DECODE_DEVICES = ("cpu", "cuda")
-# The reference's numbers.
+# The defaults of LeRobot's benchmark_streaming.py.
 BATCH_SIZE = 64
 NUM_WORKERS = 8
 PREFETCH_FACTOR = 2
@@ -93,7 +93,7 @@ class StreamSettings:
         return dict.fromkeys((*camera_keys, "action"), steps)
 
     def result_name(self, *, workers: int, prefetch: int) -> str:
-        """Return the reference's name of the result, without its ending."""
+        """Return the name that LeRobot's script gives a result, without its ending."""
         return (
             f"{self.source}_{self.mode}_bs{self.batch_size}_w{workers}_pf{prefetch}"
             f"_ep{self.episode_pool_size}_{self.video_decode_device}"
@@ -104,7 +104,7 @@ _LABEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def as_figures(settings: StreamSettings) -> dict[str, Any]:
-    """Return what of the settings belongs beside every number."""
+    """Return the settings that are written beside the figures."""
     return {
         "repo_id": settings.repo_id,
         "root": settings.root,

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Nothing but these two: what somebody gets who sets nothing.
+# `bench stream` has numbers of its own for these two. With "auto" the loader chooses, as it does
+# for somebody who sets nothing.
 _NOTHING = ("--num_workers", "auto", "--prefetch_factor", "auto")
 
 

@@ -19,9 +19,9 @@ from robostream.errors import RobostreamError
 
 _FLOOR_S = 2.0
 _MINUTE_S = 60.0
-# A window has many pictures, so fewer samples take as long.
+# A sample of this mode has many pictures, so fewer samples take equally long.
 _SARM_BATCHES = 80
-# What of a run belongs to the machine it ran on, and into no published file.
+# What tells about the machine that a run was on; published files leave it out.
 _PRIVATE = ("root", "data_files_root", "node", "definitions", "machine")
 
 
@@ -79,7 +79,7 @@ def _epoch_batches(case: Case, root: Path) -> int:
 
 def _run(case: Case, root: Path, out: Path, flags: Sequence[str]) -> Figures:
     before = set(out.glob("*.json"))
-    command = [sys.executable, "-m", "robostream.cli.main", "bench", "stream"]
+    command = [sys.executable, "-m", "robostream.bench.stream"]
     command += ["--repo_id", f"bench/{case.shape}", "--root", str(root), "--source", case.name]
     command += ["--mode", case.mode, "--batch_size", str(case.batch_size), *case.flags]
     command += ["--floor_s", str(_FLOOR_S), "--out_dir", str(out), *flags]

@@ -10,14 +10,15 @@ from pathlib import Path
 from robostream.bench.datasets import bench_dataset, one_row_group
 from robostream.tools import SynthSpec
 
-# Many more episodes than the pool, so that a loader has to choose; few of them are different, as
-# decoding costs the same and making them does not. At 5 frames/s, windows of 7 s fit into most.
+# There are many more episodes than the pool holds, so that the pool matters. Few of them differ,
+# which makes the dataset sooner and does not change what decoding costs. At 5 frames/s, windows of
+# 7 s fit into most of them.
 _AV1 = SynthSpec(episodes=256, distinct=32, min_frames=24, max_frames=40, fps=5, video_file_mb=0.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One dataset: how people call it, what it is made of, and what is changed then."""
+    """One dataset: its name in tables, what it is made of, and what is changed afterwards."""
 
     title: str
     spec: SynthSpec

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from robostream.errors import CacheError
+from robostream.storage.files.atomic import write_bytes_once
 
 MARK = "robostream-cache.json"
 _FORMAT = "robostream cache"
@@ -86,22 +86,8 @@ def _refuse_strangers(path: Path) -> None:
 def _write_mark(path: Path, block_bytes: int) -> None:
     """Write the mark so that it is there whole, also after a power cut, before anything else."""
     content = {"format": _FORMAT, "version": _VERSION, "block_bytes": block_bytes}
-    aside = path / f".{MARK}.{uuid.uuid4().hex}"
-    try:
-        with open(aside, "x") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(aside, path / MARK)
-    except FileExistsError:
-        pass  # another process was first, and its size of blocks holds
-    finally:
-        aside.unlink(missing_ok=True)
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    # If another process is first, its size of blocks holds.
+    write_bytes_once(path / MARK, json.dumps(content).encode())
 
 
 def _read_mark(path: Path) -> int:

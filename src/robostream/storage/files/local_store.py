@@ -9,6 +9,7 @@ import weakref
 from pathlib import Path
 
 from robostream.errors import AccessDeniedError, DamagedFileError, MissingFileError, StorageError
+from robostream.storage.files.names import encodable
 from robostream.storage.files.store import whole
 
 
@@ -85,6 +86,7 @@ class _Handle:
     """An open file that closes itself once the last reader lets go of it."""
 
     def __init__(self, path: str) -> None:
+        encodable(path)
         try:
             self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError) as error:

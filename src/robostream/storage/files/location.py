@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from robostream.storage.files.names import split_secrets
+from robostream.storage.files.names import encodable, split_secrets
 
 _REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
 
@@ -75,7 +75,7 @@ def as_location(
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if "://" not in text:
-        text = str(Path(text).expanduser().absolute())
+        text = encodable(str(Path(text).expanduser().absolute()))
     if text.startswith(("http://", "https://")):
         # A password or a signature goes where it is never printed.
         text, options["user"], options["query"] = split_secrets(text)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of files that stay below their root, and addresses without their secrets. Pure."""
+"""Names of files that can be opened and stay below their root; addresses without secrets. Pure."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from urllib.parse import urlsplit, urlunsplit
 
 from robostream.errors import StorageError
@@ -28,6 +30,19 @@ def confined(file: str) -> str:
             "may come from somebody who wants other files to be read."
         )
     return file
+
+
+def encodable(path: str) -> str:
+    """Return a local path if this process can ask the system for it, else raise."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        raise StorageError(
+            f"{path!a}: the letter {path[error.start]!a} cannot be part of a file's name in "
+            f"{sys.getfilesystemencoding()}, which this Python takes from its locale. Set the "
+            "environment variable PYTHONUTF8=1, or LC_ALL=C.UTF-8, and start again."
+        ) from error
+    return path
 
 
 def redact(text: str) -> str:

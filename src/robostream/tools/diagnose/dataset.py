@@ -59,9 +59,9 @@ def check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
     """Return what the dataset is, and whether the episode's rows can be read."""
     meta = dataset.meta
     # In the Hub's cache, the folder of a commit has the commit's name.
-    is_pinned = meta.meta_location.url.endswith(f"/{meta.revision}")
+    is_pinned = str(meta.root).endswith(f"/{meta.revision}")
     return DatasetCheck(
-        meta_url=meta.meta_location.url,
+        meta_url=str(meta.root),
         url=dataset.files.url,
         revision=meta.revision if is_pinned else None,
         codebase_version=meta.info.codebase_version,

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import av
 
+from robostream.decode import has_codec
+
 PACKAGES = (
     "robostream",
     "av",
@@ -62,18 +64,11 @@ def check_software() -> Software:
         ffmpeg_libraries={
             name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()
         },
-        decoders={codec: name if has_decoder(name) else None for codec, name in DECODERS.items()},
+        decoders={
+            codec: name if has_codec(name, "r") else None for codec, name in DECODERS.items()
+        },
         torchcodec=_torchcodec(),
     )
-
-
-def has_decoder(name: str) -> bool:
-    """Return whether the FFmpeg inside PyAV has a decoder of this name."""
-    try:
-        av.Codec(name, "r")
-    except av.codec.codec.UnknownCodecError:
-        return False
-    return True
 
 
 def _version(package: str) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from robostream.assemble import OpenedDataset, RowReader, picture_numbers, video_shape
 from robostream.config import TOLERANCE_S
-from robostream.decode import FrameEngine, FrameIndex, VideoSource
+from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
 from robostream.storage import ByteSource, SourceFile, open_source
@@ -27,7 +27,6 @@ from robostream.tools.diagnose.records import (
     note_size,
     summarise_picture,
 )
-from robostream.tools.diagnose.software import has_decoder
 from robostream.tools.diagnose.stream import codec_tag, describe_stream
 
 Int64s = npt.NDArray[np.int64]
@@ -139,7 +138,7 @@ def _index(case: VideoCase) -> FrameIndex | Problem:
 
 def lacking_decoder(index: FrameIndex) -> Problem | None:
     """Return the problem of a codec that this FFmpeg knows but has no decoder for."""
-    lacking = [c.decoder for c in index.configs if not has_decoder(c.decoder)]
+    lacking = [c.decoder for c in index.configs if not has_codec(c.decoder, "r")]
     return _no_decoder(index.file, f"{lacking[0]} video") if lacking else None
 
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading a stream sample by sample: iterating over it, here or in a plain DataLoader's workers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from robostream.errors import StateError
+from robostream.loader.agreement import EpochAgreement
+from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.place import Place
+from robostream.loader.plain import PlainProgress, plain_progress
+from robostream.loader.samples import SampleIterator, SampleShare
+from robostream.plan import Cut, EpochPlan
+from robostream.stream import Worker
+
+
+class DirectReading:
+    """Which samples the next iterator over a stream delivers, and where the stream stands.
+
+    A plain DataLoader's workers iterate over copies of the stream. They agree on their epochs by a
+    table that all copies share (`EpochAgreement`); the stream they are copies of stays where it is.
+    """
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self._agreement = EpochAgreement()
+        # How many iterators this very copy has begun in a worker.
+        self._laps = 0
+        self._read_by_loader = False
+
+    def begin(
+        self,
+        plan: Callable[[int], EpochPlan],
+        cut: Cut,
+        *,
+        open_worker: Callable[[int], Worker],
+        bad_episodes: BadEpisodes,
+    ) -> SampleIterator:
+        """Return a new iterator.
+
+        Args:
+            plan: Returns the order of an epoch.
+            cut: The rank, with a batch of one sample.
+            open_worker: Takes the number of processes that iterate; returns what this one builds
+                samples with.
+            bad_episodes: The episodes set aside.
+        """
+        info = get_worker_info()
+        worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+        began_from, start = self.place.staged, self.place.next_start()
+        share = SampleShare(plan(start.epoch), cut, start.position, worker, num_workers)
+        taken = (0, 1) if began_from is None else self.place.taken or (0, 1)
+        progress = plain_progress(share, *taken)
+        first = progress.share.plan.epoch
+        if info is None:
+            key = None
+            epoch = max(first, self._agreement.last(self.place.version) + 1)
+        else:
+            key = self.place.version, info.seed - info.id, self._laps
+            epoch = self._agreement.epoch_of(*key, first)
+            self._laps += 1
+        if epoch != first:
+            progress = PlainProgress(SampleShare(plan(epoch), cut, 0, worker, num_workers), 0)
+
+        def on_deliver(iterator: SampleIterator) -> None:
+            if key is None:
+                self._read_by_loader = False
+                self.place.deliver(iterator.cursor(), began_from)
+
+        def on_move(epoch: int) -> None:
+            if key is not None:
+                self._agreement.move(*key, epoch)
+
+        return SampleIterator(
+            progress.share,
+            skipped=progress.samples,
+            worker=open_worker(num_workers),
+            bad_episodes=bad_episodes,
+            on_deliver=on_deliver,
+            on_move=on_move,
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iterator begin an epoch, unless a state in it waits to be gone on from."""
+        self.place.is_used |= self._is_read_by_workers()
+        self.place.set_epoch(epoch)
+
+    def note_loader(self, version: int) -> None:
+        """Note that a StreamingDataLoader has delivered a batch.
+
+        Args:
+            version: The version of the place that the loader's iterator knew when it began.
+        """
+        self._read_by_loader = True
+        self.place.is_used |= self.place.version == version
+
+    def check_place(self) -> None:
+        """Raise StateError if somebody else delivered last, so that the place is not the run's."""
+        if self._read_by_loader:
+            raise StateError(
+                "a StreamingDataLoader reads this stream and knows where the run stands: save "
+                "loader.state_dict() instead of stream.state_dict()"
+            )
+        if self._is_read_by_workers():
+            raise StateError(
+                "the samples were delivered by worker processes of a plain DataLoader, whose "
+                "progress the dataset cannot see. Use StreamingDataLoader, or torchdata's "
+                "StatefulDataLoader, and save its state; or save {'batches_consumed': n, "
+                "'batch_size': b} and load that."
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy stands where this one does, and goes its own way.
+        own = {
+            "place": copy.copy(self.place),
+            "_agreement": self._agreement.for_copy(),
+            "_laps": 0,
+        }
+        return self.__dict__ | own
+
+    def _is_read_by_workers(self) -> bool:
+        return self._agreement.last(self.place.version) >= 0

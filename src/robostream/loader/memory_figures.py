@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What memory a loader takes, for benchmarks to print."""
+
+from __future__ import annotations
+
+from robostream.loader.budgets import FrameBudget
+from robostream.loader.dataloader import StreamingDataLoader
+
+
+def frame_budget(loader: StreamingDataLoader) -> FrameBudget:
+    """Return the memory for decoded pictures of this rank, and why it is that much."""
+    return loader.stream._fit_out(max(loader.num_workers, 1)).frames
+
+
+def batch_bytes(loader: StreamingDataLoader) -> int:
+    """Return the bytes of one batch's arrays."""
+    return loader._cut.batch_size * loader.stream._layout.nbytes

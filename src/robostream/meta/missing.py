@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies where a dataset was looked for, and where one may be instead."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+from robostream import config
+
+_NAMED = 3
+# A folder of very many files is not looked through to its end for a message.
+_MOST_ENTRIES = 1000
+
+
+def explain_missing(root: Path | str) -> str:
+    """Return what was found instead of a dataset, and what to do."""
+    wanted = "Point root at the folder that holds meta/, data/ and videos/."
+    if not isinstance(root, Path):
+        return wanted
+    if not root.is_dir():
+        there = "a file" if root.exists() else "nothing"
+        return f"There is {there} at {root}. {wanted}"
+    if (root.parent / config.INFO_PATH).is_file():
+        return f"The folder above it is a dataset: point root at {root.parent}."
+    names = sorted(entry.name for entry in islice(os.scandir(root), _MOST_ENTRIES))
+    below = [name for name in names if (root / name / config.INFO_PATH).is_file()]
+    if below:
+        return f"There are datasets below {root}: {_listed(below)}. Point root at one of them."
+    return f"The folder {f'holds {_listed(names)}' if names else 'is empty'}. {wanted}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
