@@ -42,7 +42,7 @@ def test_arguments_that_do_nothing_warn(name: str) -> None:
     ("options", "message"),
     [
         ({"streaming": False}, "use LeRobotDataset"),
-        ({"video_decode_device": "cuda"}, "decodes on the CPU only"),
+        ({"video_decode_device": "gpu"}, "must be .cpu., .cuda."),
         ({"on_bad_episode": "ignore"}, "on_bad_episode must be one of"),
         ({"episodes": []}, "no episode"),
         ({"lanes": 0}, "lanes must be"),
