@@ -15,9 +15,8 @@ _MAX_GAP_BYTES = 64 * 1024
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
 _H264_IDR = 5
-_H264_PARAMETERS = frozenset((7, 8, 13, 15))
 _HEVC_KEYS = frozenset(range(16, 22))
-_HEVC_PARAMETERS = frozenset((32, 33, 34))
+_PARAMETERS = {"h264": frozenset((7, 8, 13, 15)), "hevc": frozenset((32, 33, 34))}
 _AV1_SEQUENCE_HEADER = 1
 _AV1_TEMPORAL_DELIMITER = 2
 _AV1_HAS_SIZE = 2
@@ -66,13 +65,12 @@ def begins_afresh(packet: memoryview, config: CodecConfig) -> bool:
     return True
 
 
-def carries_parameters(packet: memoryview, config: CodecConfig) -> bool:
-    """Return whether a packet changes the decoder's parameter sets. Pure."""
-    if config.decoder == "h264":
-        return not _H264_PARAMETERS.isdisjoint(_unit_types(packet, config))
-    if config.decoder == "hevc":
-        return not _HEVC_PARAMETERS.isdisjoint(_unit_types(packet, config))
-    return False
+def carry_parameters(packets: list[memoryview], config: CodecConfig) -> bool:
+    """Return whether one of some packets changes the decoder's parameter sets. Pure."""
+    parameters = _PARAMETERS.get(config.decoder)
+    return parameters is not None and any(
+        not parameters.isdisjoint(_unit_types(packet, config)) for packet in packets
+    )
 
 
 def _unit_types(packet: memoryview, config: CodecConfig) -> list[int]:

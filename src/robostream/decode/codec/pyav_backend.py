@@ -11,7 +11,7 @@ import av
 from av.codec.hwaccel import HWAccel
 
 from robostream.decode.codec.backend import Decoded, FileRun
-from robostream.decode.codec.packets import begins_afresh, carries_parameters, read_packets
+from robostream.decode.codec.packets import begins_afresh, carry_parameters, read_packets
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
 from robostream.decode.picture.decoded import DecodedPicture
@@ -21,6 +21,12 @@ from robostream.storage import Recent
 
 # Contexts that are kept for the next run. Each camera may have an encoder set-up of its own.
 _IDLE_CONTEXTS = 8
+# Decoding a picture fills the processor's caches with other things, and Python is several times
+# slower after it. So packets are prepared for all runs first, and pictures are handed on so many at
+# a time.
+_PORTION = 16
+
+Packets = list["av.Packet[Any] | None"]
 
 OpenContext = Callable[[CodecConfig], av.VideoCodecContext]
 
@@ -49,31 +55,41 @@ class PyavBackend:
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
         """Yield (place, number, picture) for the frames of several runs, one after the other."""
-        read = self._read
-        for place, file_run in enumerate(file_runs):
-            for number, frame in self._decode_run(file_run):
-                file = file_run.source.name
-                yield place, number, None if number < 0 else read(frame, file=file)
+        read, frames = self._read, self._decode(file_runs)
+        # Who gives one run may want its frames one by one, with a decoder that waits in between.
+        size = 1 if len(file_runs) == 1 else _PORTION
+        shown: set[tuple[int, int]] = set()
+        while portion := list(itertools.islice(frames, size)):
+            for place, frame in portion:
+                file_run, number = file_runs[place], frame.pts
+                if number is None or number < file_run.run.first_frame:
+                    yield place, -1, None
+                    continue
+                if frame.is_corrupt or (place, number) in shown:
+                    raise VideoFileError(
+                        f"{file_run.source.name}: frame {number} is damaged; the decoder "
+                        f"{'reports it as corrupt' if frame.is_corrupt else 'gave it twice'}. "
+                        "Download or copy the file again."
+                    )
+                shown.add((place, number))
+                yield place, number, read(frame, file=file_run.source.name)
 
-    def _decode_run(self, file_run: FileRun) -> Iterator[tuple[int, av.VideoFrame]]:
-        index, run, config = file_run.index, file_run.run, file_run.config
-        packets = read_packets(file_run.source, index, run)
-        while not begins_afresh(packets[0], config) and (earlier := start_earlier(index, run)):
-            run = earlier
-            packets = read_packets(file_run.source, index, run)
-        context = self._take(config)
-        try:
-            numbers = index.frames_of(run.first_packet, run.stop_packet)
-            yield from _check(file_run, _feed(context, packets, numbers))
-        except av.FFmpegError as error:
-            raise VideoFileError(
-                f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be "
-                f"decoded ({error.strerror}). The file is damaged; download or copy it again."
-            ) from error
-        # Parameter sets that came with the packets stay in the context also after a flush, and the
-        # next run would be decoded with them. Such a context is not used again.
-        if not any(carries_parameters(packet, config) for packet in packets):
-            self._give_back(config, context)
+    def _decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Yield (place, frame) for all frames; the number of a frame is its time stamp."""
+        for place, (packets, is_clean) in enumerate(list(map(_prepare, file_runs))):
+            file_run = file_runs[place]
+            context = self._take(file_run.config)
+            try:
+                for packet in packets:
+                    for frame in context.decode(packet):
+                        yield place, frame
+            except av.FFmpegError as error:
+                raise VideoFileError(
+                    f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be "
+                    f"decoded ({error.strerror}). The file is damaged; download or copy it again."
+                ) from error
+            if is_clean:
+                self._give_back(file_run.config, context)
 
     def _take(self, config: CodecConfig) -> av.VideoCodecContext:
         # A context in use is not in the list, so one whose run fails is not used again.
@@ -105,37 +121,24 @@ def new_context(
     return context
 
 
-def _feed(
-    context: av.VideoCodecContext, packets: list[memoryview], numbers: list[int]
-) -> Iterator[tuple[int | None, av.VideoFrame]]:
-    """Decode packet by packet; the decoder hands a frame's number on as its time stamp."""
+def _prepare(file_run: FileRun) -> tuple[Packets, bool]:
+    """Return the packets of a run, and whether their context may be used again."""
+    source, index, run, config = file_run.source, file_run.index, file_run.run, file_run.config
+    contents = read_packets(source, index, run)
+    while not begins_afresh(contents[0], config) and (earlier := start_earlier(index, run)):
+        run = earlier
+        contents = read_packets(source, index, run)
+    numbers = index.frames_of(run.first_packet, run.stop_packet)
     # None after the last packet makes the decoder give the frames that it has held back.
-    for packet in itertools.chain(map(_packet, packets, numbers), (None,)):
-        for frame in context.decode(packet):
-            yield frame.pts, frame
+    packets: Packets = [*map(_packet, contents, numbers), None]
+    # Parameter sets that came with the packets stay in the context also after a flush, and the
+    # next run would be decoded with them. Such a context is not used again.
+    return packets, not carry_parameters(contents, config)
 
 
 def _packet(content: memoryview, number: int) -> av.Packet[Any]:
     # av.Packet copies the bytes and adds zeros, because decoders read past the end of a packet.
     packet = av.Packet(content)  # type: ignore[arg-type]  # any buffer will do
+    # The decoder hands the number on as the time stamp of the frame.
     packet.pts = number
     return packet
-
-
-def _check(
-    file_run: FileRun, frames: Iterator[tuple[int | None, av.VideoFrame]]
-) -> Iterator[tuple[int, av.VideoFrame]]:
-    """Yield frames with their numbers, -1 for those before the run's first; damage is an error."""
-    shown: set[int] = set()
-    for number, frame in frames:
-        if number is None or number < file_run.run.first_frame:
-            yield -1, frame
-            continue
-        if frame.is_corrupt or number in shown:
-            raise VideoFileError(
-                f"{file_run.source.name}: frame {number} is damaged; the decoder "
-                f"{'reports it as corrupt' if frame.is_corrupt else 'gave it twice'}. "
-                "Download or copy the file again."
-            )
-        shown.add(number)
-        yield number, frame
