@@ -39,6 +39,7 @@ def run(
     only: Sequence[str] = (),
     rounds: int | None = None,
     seconds: float = 0.0,
+    plain: bool = True,
 ) -> dict[str, Any]:
     """Measure, print the tables, and return the figures.
 
@@ -48,6 +49,7 @@ def run(
         only: Names of the cases to measure; all if empty.
         rounds: How often each is measured.
         seconds: How long at most floor and robostream are measured; 0 for whole epochs.
+        plain: Whether the plain map-style loader is measured, too.
     """
     config.quiet_encoders()
     rounds = rounds or (2 if quick else 3)
@@ -57,7 +59,7 @@ def run(
     for case in map(small, cases) if quick else cases:
         root = bench_dataset(case.data, case.spec)
         for number in numbers:
-            results.append(_measure(case, root, number, rounds, seconds))
+            results.append(_measure(case, root, number, rounds, seconds, plain))
             _print(results[-1])
     print(_table(results), flush=True)
     print(
@@ -71,7 +73,9 @@ def run(
     return figures
 
 
-def _measure(case: Case, root: Path, workers: int, rounds: int, seconds: float) -> dict[str, Any]:
+def _measure(
+    case: Case, root: Path, workers: int, rounds: int, seconds: float, plain: bool
+) -> dict[str, Any]:
     floor = random_floor if case.is_random else decode_floor
     files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
     request = {
@@ -84,23 +88,25 @@ def _measure(case: Case, root: Path, workers: int, rounds: int, seconds: float) 
         "seconds": seconds,
     }
     floors: list[float] = []
-    samples: dict[str, list[dict[str, Any]]] = {"peer": [], "robostream": []}
+    samples: dict[str, list[dict[str, Any]]] = {"robostream": []}
+    if plain:
+        samples = {"peer": [], **samples}
     for _ in range(rounds):
         floors.append(floor(files, workers, at_most_s=seconds / 3))
         for contestant, kept in samples.items():
             kept.append(_run({**request, "contestant": contestant}))
     ours = samples["robostream"]
     rates = [sample["images_per_s"] for sample in ours]
-    peer = [sample["images_per_s"] for sample in samples["peer"]]
+    peer = [sample["images_per_s"] for sample in samples.get("peer", [])]
     return {
         "case": case.name,
         "workers": workers,
         "settings": case.options,
         "goal": case.goal,
         "floor_images_per_s": median(floors),
-        "peer_images_per_s": median(peer),
+        "peer_images_per_s": median(peer) if peer else None,
         "over_floor": median_ratio(rates, floors),
-        "over_peer": median_ratio(rates, peer),
+        "over_peer": median_ratio(rates, peer) if peer else None,
         "over_floor_rounds": [a / b for a, b in zip(rates, floors, strict=True)],
         "rates": ours[0]["rates"],
         "allowed_bytes": _allowed_bytes(ours[0], workers),
@@ -143,11 +149,11 @@ def _table(results: list[dict[str, Any]]) -> str:
             result["case"],
             result["workers"],
             result["floor_images_per_s"],
-            result["peer_images_per_s"],
+            result["peer_images_per_s"] or "",
             result["images_per_s"],
             result["over_floor"],
             "" if result["goal"] is None else str(result["goal"]),
-            result["over_peer"],
+            result["over_peer"] or "",
             result["first_batch_s"],
             result["lowest_over_median"],
             result["amplification"],

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n== {case}: {CASES[case]}", flush=True)
         options: dict[str, Any] = {}
         if args.case == "loader":
-            given = ("workers", "only", "rounds", "seconds")
+            given = ("workers", "only", "rounds", "seconds", "plain")
             options = {name: getattr(args, name) for name in given}
         if args.case == "gpu":
             options = {"parts": args.parts}
@@ -80,4 +80,7 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
     parser.add_argument(
         "--seconds", type=float, default=0.0, help="measure so long at most (two whole epochs)"
+    )
+    parser.add_argument(
+        "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
     )

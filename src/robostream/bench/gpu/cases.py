@@ -93,6 +93,4 @@ def nvdec_cases() -> Iterator[Case]:
                 yield Case(NVDEC, codec, gop, size, streams=_STREAMS)
                 yield Case(NVDEC, codec, gop, size)
     yield Case(NVDEC, "h264", 2, _SMALL, workers=2)
-    yield Case(NVDEC, "h264", 2, _SMALL, workers=4)
-    yield Case(NVDEC, "h264", 2, _SMALL, _WINDOW_S)
     yield Case(NVDEC, "h264", 2, _LARGE, resize=_RESIZED)
