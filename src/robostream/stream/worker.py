@@ -79,6 +79,7 @@ class Worker:
             self._door.open,
             max_files=budgets.max_files,
             index_folder=dataset.index_folder,
+            looked_since_s=dataset.opened_at_s,
         )
         self.projector = Projector(
             PyavBackend(),
