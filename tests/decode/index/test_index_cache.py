@@ -30,14 +30,17 @@ class Told(LocalSource):
         self.looks = 0
 
     def size(self) -> int:
+        """Return what was told."""
         self.looks += 1
         return self.told[0]
 
     def version(self) -> str:
+        """Return what was told."""
         self.looks += 1
         return self.told[1]
 
     def expect(self, size: int, version: str) -> None:
+        """Raise unless that is what was told."""
         if (size, version) != self.told:
             raise ChangedFileError(f"{self.name}: found {self.told}")
 
