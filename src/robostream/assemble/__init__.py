@@ -15,10 +15,10 @@ episode.py     where an episode's pictures lie in the video files
 times.py       whether the times in a table are those of its frames
 sizes.py       how large a camera's pictures are
 sample.py      one sample written to its place
-download.py    the files of chosen episodes of a Hub dataset
+download.py    the files of chosen episodes; downloading those of a Hub dataset
 """
 
-from robostream.assemble.download import localise
+from robostream.assemble.download import localise, selected_files
 from robostream.assemble.episode import bring_pictures, find_pictures, picture_numbers
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import Address, Choice, OpenedDataset, choose_cache, open_dataset
@@ -88,6 +88,7 @@ __all__ = [
     "read_stored",
     "sample_texts",
     "select_episodes",
+    "selected_files",
     "size_mismatch",
     "video_shape",
     "window_targets",

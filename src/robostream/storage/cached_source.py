@@ -49,6 +49,15 @@ class CachedSource:
             for gap in missing:
                 file.fill(gap[0], self._source.fetch(*gap))
 
+    def kept_bytes(self) -> int:
+        """Return how many bytes of the file the cache has."""
+        file = self._opened()
+        if file is None:
+            return 0
+        return file.size_bytes - sum(
+            stop - start for start, stop in file.missing(0, file.size_bytes)
+        )
+
     def _opened(self) -> CachedFile | None:
         """Return the file in the cache; None if nothing tells its versions apart."""
         version = self._source.version()
