@@ -49,6 +49,12 @@ class CachedSource:
             for gap in missing:
                 file.fill(gap[0], self._source.fetch(*gap))
 
+    def due(self, start: int, stop: int, when: float) -> None:
+        """Say when the bytes [start, stop) are read next; `CachedFile.due` says what `when` is."""
+        file = self._opened()
+        if file is not None:
+            file.due([(start, min(stop, file.size_bytes))], when)
+
     def kept_bytes(self) -> int:
         """Return how many bytes of the file the cache has."""
         file = self._opened()

@@ -51,6 +51,15 @@ class Door:
                     self._opened.put(file, source)
             return source
 
+    def due(self, file: str, start: int, stop: int, when: float) -> None:
+        """Say when bytes of a file are read next, so that the cache keeps those needed soonest.
+
+        `CachedFile.due` says what `when` is.
+        """
+        source = self.open(file)
+        if isinstance(source, CachedSource):
+            source.due(start, stop, when)
+
     def read_whole(self, file: str, *, most_bytes: int) -> bytes:
         """Return all bytes of a small file; one of more than `most_bytes` is refused."""
         source = self.open(file)

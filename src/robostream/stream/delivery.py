@@ -17,6 +17,7 @@ from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
 from robostream.stream.augment import transform_pictures, write_transformed
 from robostream.stream.bringer import Bringer
 from robostream.stream.lane_work import LaneWork, Piece, Share
+from robostream.stream.next_use import NextUse
 from robostream.stream.pace import PORTION_FRAMES, margin_frames
 from robostream.stream.prefetch import Prefetcher
 from robostream.stream.reel import Clock, Reel, is_long
@@ -137,11 +138,12 @@ class Delivery:
         self._lanes.clear()
 
     def _prefetch(self, bringer: Bringer) -> Prefetcher:
-        plan = self._tour.plan
+        plan, use = self._tour.plan, NextUse(self._tour)
         return Prefetcher(
             self,
             [lane.coming() for lane in self._lanes],
-            bringer.bring,
+            lambda coming: bringer.bring(coming, use.now(coming)),
+            lambda coming: bringer.release(coming, use.later(coming)),
             frames_per_step=self._tour.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + PORTION_FRAMES,
         )

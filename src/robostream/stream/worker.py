@@ -13,8 +13,8 @@ from robostream.assemble import (
     EpisodeRows,
     RowShelf,
     SampleLayout,
-    bring_pictures,
     find_pictures,
+    picture_span,
 )
 from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
 from robostream.plan import Ints
@@ -133,7 +133,7 @@ class Worker:
         part = int(samples[0]), int(samples[-1]) + 1
         if self.bringer is not None and not self.store.has_all(camera, episode, *part):
             began = time.perf_counter()
-            bring_pictures(file, numbers, *part, self.offsets[camera])
+            file.source.bring(*picture_span(file, numbers, *part, self.offsets[camera]))
             self._meter.fetch_s += time.perf_counter() - began
         reel = Reel(
             clock,
