@@ -47,6 +47,7 @@ class Reel:
         base: The number of picture 0 in a store that has a slot for every frame of the selection.
         is_behind: Whether all its frames lie before the frame where its lane was entered, so that
             decoding along the line never comes by.
+        is_near: Whether the bytes of all its pictures were brought close by.
         layout: How kept pictures lie in memory; None until one was decoded.
         decoding: The decoder that is kept in the middle of a long GOP, if there is one.
         decoding_at: The picture that this decoder gives next.
@@ -69,6 +70,7 @@ class Reel:
         "file",
         "first",
         "is_behind",
+        "is_near",
         "layout",
         "left",
         "now",
@@ -102,6 +104,7 @@ class Reel:
         self.waiting = targets.size
         self.base = 0
         self.is_behind = False
+        self.is_near = False
         self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None
         self.decoding_at = 0

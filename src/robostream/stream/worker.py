@@ -14,9 +14,8 @@ from robostream.assemble import (
     RowShelf,
     SampleLayout,
     find_pictures,
-    picture_span,
 )
-from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
+from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles, packet_span
 from robostream.plan import Ints
 from robostream.stream.bringer import Bringer
 from robostream.stream.duties import Duties
@@ -130,11 +129,6 @@ class Worker:
         """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
         key = self.layout.cameras[camera].key
         file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
-        part = int(samples[0]), int(samples[-1]) + 1
-        if self.bringer is not None and not self.store.has_all(camera, episode, *part):
-            began = time.perf_counter()
-            file.source.bring(*picture_span(file, numbers, *part, self.offsets[camera]))
-            self._meter.fetch_s += time.perf_counter() - began
         reel = Reel(
             clock,
             camera,
@@ -147,6 +141,14 @@ class Worker:
         )
         self.store.open(reel)
         return reel
+
+    def bring(self, reel: Reel) -> None:
+        """Have the bytes of a reel close by before the first of its pictures is decoded."""
+        if not reel.is_near:
+            began = time.perf_counter()
+            reel.file.source.bring(*packet_span(reel.file.index, reel.numbers))
+            self._meter.fetch_s += time.perf_counter() - began
+            reel.is_near = True
 
     def count_stored(self, pictures: int) -> None:
         """Count pictures that were read from Parquet."""
