@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers tests may ask for; they start on loopback when first asked."""
+"""What all tests share: patience, a cache of their own, servers that start when first asked."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.servers.hub import Hub
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # cannot inherit a lock that a thread of the test process happened to hold.
 multiprocessing.set_forkserver_preload(["robostream.loader", "tests.loader.streams"])
 
+# Properties are checked without a deadline: a busy machine breaks no rule.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 # What is kept between runs of the library is kept apart from the user's own, and thrown away.
 _CACHE = tempfile.TemporaryDirectory(prefix="robostream-tests-")

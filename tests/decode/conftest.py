@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Videos made once per test process, with what decoding them in order gives.
-
-Properties are checked without a deadline: a busy machine breaks no rule.
-"""
+"""Videos made once per test process, with what decoding them in order gives."""
 
 from __future__ import annotations
 
@@ -14,15 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import settings
 
 from robostream.config import quiet_encoders
 from robostream.decode import Backend, FrameEngine
 from robostream.storage import ByteSource, LocalSource
 from tests.decode.videos import KINDS, reference
-
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @dataclass(frozen=True)

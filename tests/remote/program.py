@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A whole program: it opens a stream, consumes epochs, and says what it saw.
 
-    python -m tests.remote.program '{"stream": {...}, "loader": {...}, "epochs": 1}'
-
 In a process of its own, because libraries read addresses and credentials when they are imported.
+Importing torch takes longer than most of these programs, so they are forked from a process that has
+imported it, and none of the libraries in question.
 """
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import json
 import logging
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,21 +66,50 @@ def run_program(
         epochs: How many epochs to consume.
         **loader: Arguments of the loader.
     """
-    request = {"stream": stream, "loader": loader, "epochs": epochs}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.remote.program", json.dumps(request)],
-        env=os.environ | _places(home) | environment,
-        cwd=REPO,
-        capture_output=True,
-        text=True,
+    found, log = _stem().run(
+        {"stream": stream, "loader": loader, "epochs": epochs},
+        os.environ | _places(home) | environment,
     )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
     digests = [
         EpochDigest(tuple(epoch["receipts"]), tuple(epoch["indices"]), epoch["values"])
         for epoch in found.pop("epochs")
     ]
-    return Report(epochs=digests, log=done.stderr, **found)
+    return Report(epochs=digests, log=log, **found)
+
+
+class Stem:
+    """The process that programs are forked from, one at a time. It ends with this one."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.remote.program"]
+        self._process = subprocess.Popen(
+            command, cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def run(
+        self, request: dict[str, Any], environment: dict[str, str]
+    ) -> tuple[dict[str, Any], str]:
+        """Run a program and return what it found, and what it wrote to its standard error."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with tempfile.TemporaryDirectory() as folder:
+            found, log = Path(folder, "found.json"), Path(folder, "log")
+            print(json.dumps([request, environment, folder]), file=self._process.stdin, flush=True)
+            status = self._process.stdout.readline().strip()
+            text = log.read_text(errors="replace")
+            assert status == "0", text
+            return json.loads(found.read_text()), text
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+@functools.cache
+def _stem() -> Stem:
+    stem = Stem()
+    atexit.register(stem.close)
+    return stem
 
 
 def _places(home: Path) -> dict[str, str]:
@@ -112,8 +144,29 @@ def _report(request: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+def _fork(request: dict[str, Any], environment: dict[str, str], folder: str) -> int:
+    """Run a program in a forked process and return its exit code."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        os.environ.clear()
+        os.environ.update(environment)
+        log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(log, stream)
+        # Other libraries as chatty as people have them, ours as chatty as can be.
+        logging.basicConfig(level=logging.INFO)
+        logging.getLogger("robostream").setLevel(logging.DEBUG)
+        Path(folder, "found.json").write_text(json.dumps(_report(request)))
+        code = 0
+    finally:
+        sys.stderr.flush()
+        # Not sys.exit: the loop below is the parent's.
+        os._exit(code)
+
+
 if __name__ == "__main__":
-    # Other libraries as chatty as people have them, ours as chatty as can be.
-    logging.basicConfig(level=logging.INFO)
-    logging.getLogger("robostream").setLevel(logging.DEBUG)
-    print(json.dumps(_report(json.loads(sys.argv[1]))))
+    for line in sys.stdin:
+        print(_fork(*json.loads(line)), flush=True)

@@ -47,17 +47,20 @@ def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_pa
     assert report.stats["retries"] >= len(TRANSIENT)
 
 
+@pytest.mark.parametrize("skip", [1, 8])  # right after the first look, or in the epoch
 @pytest.mark.parametrize("place", ["bucket", "s3", "http"])  # a repo's commit never changes
-def test_a_file_that_changes_is_an_error(served: Serve, tmp_path: Path, place: str) -> None:
+def test_a_file_that_changes_is_an_error(
+    served: Serve, tmp_path: Path, place: str, skip: int
+) -> None:
     """Parts of two versions are never mixed: the run ends and names the file."""
     found = served(place)
-    with start_proxy(found.url, Script((Fault("etag", path=FIRST_VIDEO, skip=8),))) as proxy:
+    with start_proxy(found.url, Script((Fault("etag", path=FIRST_VIDEO, skip=skip),))) as proxy:
         near = found.behind(proxy.url)
         # Without a cache and kept pictures, the file is read in many small parts.
         stream = near.stream | {"cache_limit": 0, "frame_cache_bytes": 0}
         report = stream_epochs(tmp_path / "home", stream, near.environment, num_workers=0)
 
-    assert report.error, "the run ended as if nothing had changed"
+    assert report.error == "ChangedFileError", report.words
     assert FIRST_VIDEO in report.message
     assert "chang" in report.message
 

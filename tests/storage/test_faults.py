@@ -67,6 +67,23 @@ def test_what_passes_is_never_seen(proxy: Proxy, fault: Fault) -> None:
     assert (counts["throttled_s"] > 0) == (fault.status == 429)
 
 
+def test_a_connection_that_was_closed_while_idle_counts(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again at once, though no failure is allowed, and both requests are counted."""
+    monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "0")
+    door = Door(as_location(proxy.url))
+    source = door.open("file.bin")
+    source.read(0, 10)
+    counts_of(door)
+    proxy.play(Script((Fault("reset", at_bytes=0, times=1),)))
+
+    assert source.read(10, 20) == CONTENT[10:20]
+    counts = counts_of(door)
+    assert (counts["requests"], counts["retries"]) == (2, 1)
+    assert len(proxy.journal()) == 3
+
+
 def test_silence_is_a_stall(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that stops coming is asked for again."""
     monkeypatch.setattr(config, "REMOTE_TIMEOUT_S", 0.3)

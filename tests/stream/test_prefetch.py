@@ -50,7 +50,7 @@ def test_what_comes_is_what_is_delivered(tour: Tour) -> None:
 
 
 def pieces(count: int, length: int) -> Iterator[Coming]:
-    return (Coming(n, n * length, n, 0, length, True, [0]) for n in range(count))
+    return (Coming(n, n + 1, n * length, n, 0, length, True, [0]) for n in range(count))
 
 
 def wait_until(fetched: list[int], wanted: set[int]) -> None:
@@ -60,17 +60,24 @@ def wait_until(fetched: list[int], wanted: set[int]) -> None:
 
 
 def test_pieces_are_fetched_as_they_come_near() -> None:
-    """Those that are reached and two more, of each lane; then further as steps pass."""
-    owner, fetched = Owner(), list[int]()
+    """Those that are reached and two more, of each lane; then further as steps pass.
+
+    They are released when their last step is past, and those that are left when all ends.
+    """
+    owner, fetched, released = Owner(), list[int](), list[int]()
     prefetcher = Prefetcher(
         owner,
         [pieces(10, 100)],
         lambda coming: fetched.append(coming.episode),
+        lambda coming: released.append(coming.episode),
         frames_per_step=10,
         margin=50,
     )
     wait_until(fetched, {0, 1, 2})
     assert sorted(fetched) == [0, 1, 2]
+    prefetcher.advance(2)
+    wait_until(released, {0})
+    assert released == [0]
     prefetcher.advance(20)
     wait_until(fetched, {0, 1, 2, 3, 4})
     assert sorted(fetched) == [0, 1, 2, 3, 4]
@@ -79,6 +86,8 @@ def test_pieces_are_fetched_as_they_come_near() -> None:
 
     assert sorted(fetched) == list(range(10))
     prefetcher.close()
+    wait_until(released, set(range(10)))
+    assert sorted(released) == list(range(10))
 
 
 def test_an_error_ends_nothing() -> None:
@@ -90,7 +99,7 @@ def test_an_error_ends_nothing() -> None:
             raise OSError("no network")
         fetched.append(coming.episode)
 
-    prefetcher = Prefetcher(owner, [pieces(3, 1)], fetch, frames_per_step=1, margin=9)
+    prefetcher = Prefetcher(owner, [pieces(3, 1)], fetch, fetch, frames_per_step=1, margin=9)
     wait_until(fetched, {1, 2})
 
     assert sorted(fetched) == [1, 2]
@@ -101,7 +110,7 @@ def test_threads_end_with_their_owner() -> None:
     """Also where nobody closes the prefetcher."""
     before = set(threading.enumerate())
     owner = Owner()
-    Prefetcher(owner, [], lambda _: None, frames_per_step=1, margin=0)
+    Prefetcher(owner, [], print, print, frames_per_step=1, margin=0)
     started = set(threading.enumerate()) - before
     del owner
     for thread in started:

@@ -15,16 +15,16 @@ episode.py     where an episode's pictures lie in the video files
 times.py       whether the times in a table are those of its frames
 sizes.py       how large a camera's pictures are
 sample.py      one sample written to its place
-download.py    the files of chosen episodes of a Hub dataset
+download.py    the files of chosen episodes; downloading those of a Hub dataset
 """
 
-from robostream.assemble.download import localise
-from robostream.assemble.episode import bring_pictures, find_pictures, picture_numbers
+from robostream.assemble.download import localise, selected_files
+from robostream.assemble.episode import find_pictures, picture_numbers, picture_span
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import Address, Choice, OpenedDataset, choose_cache, open_dataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.row_shelf import RowShelf
-from robostream.assemble.rows import EpisodeRows, RowReader
+from robostream.assemble.rows import EpisodeRows, RowBytes, RowReader
 from robostream.assemble.sample import (
     Arrays,
     draw_stored,
@@ -71,11 +71,11 @@ __all__ = [
     "Offsets",
     "OpenedDataset",
     "Resize",
+    "RowBytes",
     "RowReader",
     "RowShelf",
     "SampleLayout",
     "SampleSpec",
-    "bring_pictures",
     "check_times",
     "check_transforms",
     "choose_cache",
@@ -91,10 +91,12 @@ __all__ = [
     "note_shape",
     "open_dataset",
     "picture_numbers",
+    "picture_span",
     "read_picture",
     "read_stored",
     "sample_texts",
     "select_episodes",
+    "selected_files",
     "size_mismatch",
     "video_shape",
     "window_targets",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing the files of chosen episodes of a Hub dataset to the local cache."""
+"""The files of chosen episodes, and bringing those of a Hub dataset to its local cache."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ def localise(
     A Hub dataset is downloaded, the selected episodes' files only, at the pinned commit. Everything
     else (a local folder, a bucket) is read where it is.
     """
-    meta, episodes = dataset.meta, dataset.selection.episodes
     repo = parse_repo_url(dataset.files.url)
     if repo is None:
         return dataset
-    files = {meta.get_data_file_path(int(episode)).as_posix() for episode in episodes}
-    if videos:
-        files |= {
-            meta.get_video_file_path(int(episode), key).as_posix()
-            for episode in episodes
-            for key in meta.video_keys
-        }
+    files = selected_files(dataset, videos=videos)
     folder, _ = pin_and_download(repo[0], repo[1], patterns=sorted(files), token=token, force=force)
     return replace(dataset, files=as_location(folder))
+
+
+def selected_files(dataset: OpenedDataset, *, videos: bool) -> list[str]:
+    """Return the files of the selected episodes, each once, in the order episodes need them."""
+    meta = dataset.meta
+    keys = meta.video_keys if videos else []
+    files: dict[str, None] = {}
+    for episode in map(int, dataset.selection.episodes):
+        files[meta.get_data_file_path(episode).as_posix()] = None
+        for key in keys:
+            files[meta.get_video_file_path(episode, key).as_posix()] = None
+    return list(files)

@@ -26,14 +26,14 @@ def find_pictures(
     return file, picture_numbers(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
-def bring_pictures(
+def picture_span(
     file: VideoFile, numbers: npt.NDArray[np.int64], first: int, stop: int, offsets: Offsets
-) -> None:
-    """Bring the packets of an episode's frames [first, stop), with their windows, to the cache."""
+) -> tuple[int, int]:
+    """Return the bytes of an episode's frames [first, stop), and of their windows."""
     last = len(numbers) - 1
     begin = min(max(first + int(offsets.min()), 0), last)
     end = min(max(stop - 1 + int(offsets.max()), 0), last)
-    file.source.bring(*packet_span(file.index, numbers[begin : end + 1]))
+    return packet_span(file.index, numbers[begin : end + 1])
 
 
 def picture_numbers(

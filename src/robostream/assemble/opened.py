@@ -8,6 +8,7 @@ another dataset's reader could see.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,12 +70,14 @@ class OpenedDataset:
         files: Where data/ and videos/ lie.
         selection: Which episodes and frames are read.
         spec: What a sample holds.
+        opened_at_s: When this run opened it, in seconds since 1970.
     """
 
     meta: LeRobotDatasetMetadata
     files: Location
     selection: FrameSelection
     spec: SampleSpec
+    opened_at_s: float
 
     def open_door(self) -> Door:
         """Return what opens files of data/ and videos/ in this process."""
@@ -102,6 +105,7 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CachePla
 
 def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
     """Return a dataset that has episodes, or raise. Reads its metadata and nothing else."""
+    opened_at_s = time.time()
     meta = LeRobotDatasetMetadata(
         address.repo_id,
         address.root,
@@ -128,4 +132,4 @@ def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
     if address.data_files_root is not None:
         files = as_location(address.data_files_root, address.storage_options, address.cache)
     chosen = select_episodes(meta, choice.episodes, choice.episode_filter)
-    return OpenedDataset(meta, files, FrameSelection(meta, chosen), spec)
+    return OpenedDataset(meta, files, FrameSelection(meta, chosen), spec, opened_at_s)

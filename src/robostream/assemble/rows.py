@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,11 +25,13 @@ from robostream.meta import (
     open_parquet,
     readable_parquet,
 )
-from robostream.storage import ByteSource, Door, Recent
+from robostream.storage import Door, Recent
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
 # Row groups this many times as long as the episode are decoded once for the whole machine.
 _WORTH_SHARING = 2
+# What Arrow reads of the end of a file to find its footer.
+_FOOTER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,22 @@ class EpisodeRows:
     def object_at(self, key: str, frame: int) -> Any:
         """Return one text, language list or encoded picture as a Python value."""
         return self.objects[key][frame].as_py()
+
+
+class RowBytes(NamedTuple):
+    """Where the rows of an episode lie, as bytes [start, stop).
+
+    Attributes:
+        file: The data file, relative to the dataset's root.
+        groups: The row groups.
+        footer: What is read whenever the file is opened.
+        are_shared: Whether the groups are decoded once for all processes, and not read again then.
+    """
+
+    file: str
+    groups: tuple[int, int]
+    footer: tuple[int, int]
+    are_shared: bool
 
 
 class RowReader:
@@ -104,12 +122,18 @@ class RowReader:
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
         return rows
 
-    def find(self, episode: int) -> tuple[ByteSource, int, int]:
-        """Return the file of an episode's rows, and the bytes [start, stop) of their row groups."""
+    def find(self, episode: int) -> RowBytes:
+        """Return where the rows of an episode lie."""
         relative = self._meta.get_data_file_path(episode).as_posix()
         file = self._open(relative, self._location.describe(relative))
         begin, stop, _ = self._groups(file, episode, relative)
-        return self._door.open(relative), *_byte_span(file.metadata, begin, stop)
+        size = self._door.open(relative).size()
+        return RowBytes(
+            relative,
+            groups=_byte_span(file.metadata, begin, stop),
+            footer=(max(size - _FOOTER_BYTES, 0), size),
+            are_shared=self._are_shared(file, episode, range(begin, stop)),
+        )
 
     def close(self) -> None:
         """Close all files."""
@@ -121,8 +145,7 @@ class RowReader:
         file = self._open(relative, where)
         begin, stop, offset = self._groups(file, episode, where)
         length = int(self._meta.episodes["length"][episode])
-        rows = sum(file.metadata.row_group(group).num_rows for group in range(begin, stop))
-        if rows > _WORTH_SHARING * length:
+        if self._are_shared(file, episode, range(begin, stop)):
             _check_sizes(file, range(file.num_row_groups), where)
             with readable_parquet(where):
                 shared = self._shared.table(relative)
@@ -132,6 +155,11 @@ class RowReader:
         if table.num_rows > length:
             self._shared_group = ((relative, begin, stop), table)
         return table.slice(offset, length)
+
+    def _are_shared(self, file: pq.ParquetFile, episode: int, groups: range) -> bool:
+        """Return whether an episode's row groups are so long that they are decoded for all."""
+        rows = sum(int(file.metadata.row_group(group).num_rows) for group in groups)
+        return rows > _WORTH_SHARING * int(self._meta.episodes["length"][episode])
 
     def _groups(self, file: pq.ParquetFile, episode: int, where: str) -> tuple[int, int, int]:
         """Return the row groups [begin, stop) of an episode, and where it begins in them."""

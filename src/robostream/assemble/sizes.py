@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from robostream.assemble.episode import find_pictures
@@ -21,7 +22,7 @@ from robostream.decode import (
     VideoFiles,
     plan_runs,
 )
-from robostream.errors import DatasetError
+from robostream.errors import ChangedFileError, DatasetError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.storage import Door
 
@@ -46,14 +47,12 @@ def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
     shapes: dict[str, Shape] = {}
     for key in spec.cameras:
         for episode in first:
-            try:
+            with _left_to_readers(f"the size of {key}", episode):
                 if key in spec.videos:
                     shapes[key] = _video_shape(dataset, files, episode, key)
                 else:
                     shapes[key] = _stored_shape(dataset, door, episode, key)
                 break
-            except (DatasetError, OSError) as error:
-                logger.info("the size of %s is not found in episode %d: %s", key, episode, error)
     for key, shape in shapes.items():
         if key not in spec.resize:
             note_shape(dataset.meta, key, shape)
@@ -119,7 +118,12 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
 
 
 def _open_files(dataset: OpenedDataset, door: Door) -> VideoFiles:
-    return VideoFiles(door.open, max_files=1, index_folder=dataset.index_folder)
+    return VideoFiles(
+        door.open,
+        max_files=1,
+        index_folder=dataset.index_folder,
+        looked_since_s=dataset.opened_at_s,
+    )
 
 
 def _first_episodes(dataset: OpenedDataset) -> list[int]:
@@ -135,13 +139,25 @@ def _decoded_layout(file: VideoFile, number: int) -> PictureLayout | None:
 
 def _video_kind(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:
     """Return how the first picture of an episode is kept; None if it cannot be read."""
-    try:
+    layout = None
+    with _left_to_readers(f"the format of {key}", episode):
         file, numbers = find_pictures(dataset, files, episode, key)
         layout = _decoded_layout(file, int(numbers[0]))
-    except (DatasetError, OSError) as error:
-        logger.info("the format of %s is not found in episode %d: %s", key, episode, error)
-        return None
     return None if layout is None else layout.kind
+
+
+@contextmanager
+def _left_to_readers(what: str, episode: int) -> Iterator[None]:
+    """Leave what is wrong with a file to those who read it.
+
+    But not that it changed: they open it anew, and would never know.
+    """
+    try:
+        yield
+    except ChangedFileError:
+        raise
+    except (DatasetError, OSError) as error:
+        logger.info("%s is not found in episode %d: %s", what, episode, error)
 
 
 def _video_shape(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> Shape:

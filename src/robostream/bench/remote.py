@@ -29,8 +29,8 @@ _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
 _SPEC = SynthSpec(
     episodes=96, min_frames=60, max_frames=100, cameras=2, crf=5, video_file_mb=20, data_file_mb=0.2
 )
-# Mixed a few at a time, and without memory for all decoded pictures: as a large dataset is read.
-_OPTIONS = {"episode_pool_size": 16, "frame_cache_bytes": "512MiB"}
+# Pools of whole episodes, and no memory for all decoded pictures: as a large dataset is read.
+_OPTIONS = {"episode_pool_size": 16, "lanes": 16, "frame_cache_bytes": "512MiB"}
 _BATCH_SIZE = 32
 _EPOCHS = 2
 

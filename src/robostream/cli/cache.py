@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream cache`: what the cache of remote bytes has, and emptying it."""
+"""`robostream cache`: what the cache of remote bytes has, filling and emptying it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,69 @@ import dataclasses
 import json
 from pathlib import Path
 
+from tqdm import tqdm
+
 from robostream import config
+from robostream.assemble import Address, Choice, choose_cache, open_dataset, selected_files
 from robostream.bench import format_table
+from robostream.cli.plan_arguments import DATASET_HELP
 from robostream.config import format_bytes
-from robostream.storage import Cache, CacheInfo, cache_limit, is_cache
+from robostream.storage import (
+    TRAFFIC,
+    Cache,
+    CacheInfo,
+    Door,
+    Warming,
+    cache_limit,
+    is_cache,
+    written_root,
+)
 
 EXAMPLES = """\
   robostream cache info                         the cache of this machine
   robostream cache info --cache-dir /nvme/cache --json
+  robostream cache warm lerobot/pusht           fetch a dataset before the first run needs it
   robostream cache clear                        runs that use it go on, and fetch again
 """
+_ACTIONS = {
+    "info": "show what it has",
+    "warm": "fetch a dataset into it; interrupted, it goes on where it was",
+    "clear": "delete what it has",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream cache`."""
-    parser.add_argument("action", choices=["info", "clear"], help="show what it has, or delete it")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, purpose in _ACTIONS.items():
+        action = actions.add_parser(name, help=purpose, description=purpose)
+        if name == "warm":
+            _add_dataset(action)
+        action.add_argument(
+            "--cache-dir",
+            type=Path,
+            default=config.cache_home(),
+            metavar="FOLDER",
+            help="the cache's folder (%(default)s)",
+        )
+        action.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def _add_dataset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
+    parser.add_argument("--revision", help="branch, tag or commit on the Hub")
     parser.add_argument(
-        "--cache-dir",
-        type=Path,
-        default=config.cache_home(),
-        metavar="FOLDER",
-        help="the cache's folder (%(default)s)",
+        "--cache-limit",
+        metavar="SIZE",
+        help="the most that is kept, 200GB say (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)",
     )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show or clear a cache. Without one there is nothing to do, and none is made."""
+    """Show, fill or clear a cache."""
+    if args.action == "warm":
+        return _warm(args)
+    # Without a cache there is nothing to do, and none is made.
     if not is_cache(args.cache_dir):
         print(json.dumps(None) if args.json else f"{args.cache_dir}: no cache there")
         return 0
@@ -46,6 +82,51 @@ def run(args: argparse.Namespace) -> int:
         info = cache.info()
         print(_as_json(info) if args.json else _as_text(info))
     return 0
+
+
+def _warm(args: argparse.Namespace) -> int:
+    place = choose_cache(args.cache_dir, args.cache_limit)
+    address = Address(args.dataset, written_root(args.dataset), args.revision, cache=place)
+    dataset = open_dataset(address, Choice())
+    if not dataset.files.is_far:
+        print(json.dumps(None) if args.json else f"{dataset.files.url}: on this disk already")
+        return 0
+    door = dataset.open_door()
+    files = selected_files(dataset, videos=True)
+    warming = Warming(door, files, requests=config.WARM_REQUESTS)
+    fitting = sum(piece.stop - piece.start for piece in warming.pieces)
+    try:
+        with tqdm(total=fitting, unit="B", unit_scale=True, desc="warm", disable=None) as bar:
+            warming.run(bar.update)
+    finally:
+        # Also where it was interrupted: what was fetched stays.
+        found = _warmed(door, warming, fitting)
+        print(json.dumps(found) if args.json else _warmed_text(found, dataset.files.url))
+    return 0
+
+
+def _warmed(door: Door, warming: Warming, fitting: int) -> dict[str, int]:
+    counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+    return {
+        "files": len(warming.sizes),
+        "size_bytes": sum(warming.sizes.values()),
+        "fitting_bytes": fitting,
+        "fetched_bytes": int(counts["bytes_fetched"]),
+        "requests": int(counts["requests"]),
+        "kept_bytes": warming.kept_bytes(),
+    }
+
+
+def _warmed_text(found: dict[str, int], url: str) -> str:
+    size, kept, fetched = (
+        format_bytes(found[name]) for name in ("size_bytes", "kept_bytes", "fetched_bytes")
+    )
+    lines = [f"{url}: {kept} of {size} in {found['files']:,} files are in the cache"]
+    lines += [f"{fetched} were fetched now, with {found['requests']:,} requests"]
+    if found["fitting_bytes"] < found["size_bytes"]:
+        left = format_bytes(found["size_bytes"] - found["fitting_bytes"])
+        lines += [f"{left} do not fit the cache's limit or the disk: a run fetches them itself"]
+    return "\n".join(lines)
 
 
 def _as_json(info: CacheInfo) -> str:

@@ -25,7 +25,7 @@ COMMANDS = {
     "order": "print or log the receipts of an order, or compare two logs",
     "shuffle": "measure the shuffle of a dataset at several pool sizes",
     "diagnose": "tell whether an episode decodes, and if not, why and what to do",
-    "cache": "show or clear the cache of remote bytes",
+    "cache": "show, fill or clear the cache of remote bytes",
     "bench": "measure a part of robostream and print ratios against a reference",
 }
 

@@ -64,6 +64,10 @@ class MeteredSource:
         """Return a text that changes when the file does."""
         return self._source.version()
 
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version; raise if it is known to have others."""
+        self._source.expect(size, version)
+
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
         began = time.perf_counter()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ class VideoFiles:
         open_source: Opens a file's bytes by its name.
         max_files: How many files are held open at most.
         index_folder: Where the indices of files are saved; one folder per version of a dataset.
+        looked_since_s: A saved index that some process compared with its file since then (seconds
+            since 1970) is taken without looking at the file again.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class VideoFiles:
         *,
         max_files: int,
         index_folder: Path | None = None,
+        looked_since_s: float = math.inf,
     ) -> None:
         if max_files < 1:
             raise ValueError(f"want room for at least one open file, got max_files={max_files}")
@@ -52,6 +56,7 @@ class VideoFiles:
         self._misses = 0
         self._open_source = open_source
         self._index_folder = index_folder
+        self._looked_since_s = looked_since_s
         self._files: Recent[str, VideoFile] = Recent(max_files)
         self._lock = threading.Lock()
 
@@ -87,7 +92,7 @@ class VideoFiles:
         folder = self._index_folder
         if folder is None:
             return build_index(source)
-        index = load_index(folder, source.name, source.version(), source.size())
+        index = load_index(folder, source, self._looked_since_s)
         if index is None:
             index = build_index(source)
             try:

@@ -27,6 +27,10 @@ class VideoSource:
         with as_video_error():
             return self._source.version()
 
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version; raise if it is known to have others."""
+        self._source.expect(size, version)
+
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
         with as_video_error():

@@ -7,6 +7,7 @@ stores/           the kinds of servers
 cache/            bytes of remote files kept on a local disk
 cached_source.py  the bytes of a remote file, seen through the cache
 door.py           from a location to its store; opening, reading and listing files
+warm.py           filling the cache ahead of a run
 """
 
 from robostream.storage.cache import (
@@ -16,7 +17,6 @@ from robostream.storage.cache import (
     WholeFile,
     cache_limit,
     is_cache,
-    warm,
 )
 from robostream.storage.cached_source import open_cache
 from robostream.storage.door import Door, list_files, open_source
@@ -36,6 +36,7 @@ from robostream.storage.files.source_file import SourceFile
 from robostream.storage.files.store import ByteSource, Store
 from robostream.storage.remote.traffic import TRAFFIC, Traffic
 from robostream.storage.stores.hub import download, list_refs
+from robostream.storage.warm import Warming
 
 __all__ = [
     "TRAFFIC",
@@ -52,6 +53,7 @@ __all__ = [
     "SourceFile",
     "Store",
     "Traffic",
+    "Warming",
     "WholeFile",
     "as_location",
     "cache_limit",
@@ -66,7 +68,6 @@ __all__ = [
     "parse_repo_url",
     "redact",
     "sync_to_disk",
-    "warm",
     "write_bytes_atomic",
     "written_root",
 ]

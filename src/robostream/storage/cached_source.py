@@ -28,6 +28,10 @@ class CachedSource:
         """Return a text that changes when the file does; empty where nothing tells."""
         return self._source.version()
 
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version; raise if it is known to have others."""
+        self._source.expect(size, version)
+
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
         file = self._opened()
@@ -44,6 +48,21 @@ class CachedSource:
         with file.claim(start, min(stop, file.size_bytes)) as missing:
             for gap in missing:
                 file.fill(gap[0], self._source.fetch(*gap))
+
+    def due(self, start: int, stop: int, when: float) -> None:
+        """Say when the bytes [start, stop) are read next; `CachedFile.due` says what `when` is."""
+        file = self._opened()
+        if file is not None:
+            file.due([(start, min(stop, file.size_bytes))], when)
+
+    def kept_bytes(self) -> int:
+        """Return how many bytes of the file the cache has."""
+        file = self._opened()
+        if file is None:
+            return 0
+        return file.size_bytes - sum(
+            stop - start for start, stop in file.missing(0, file.size_bytes)
+        )
 
     def _opened(self) -> CachedFile | None:
         """Return the file in the cache; None if nothing tells its versions apart."""

@@ -25,6 +25,7 @@ class Door:
 
     Attributes:
         location: The location.
+        cache: Where bytes of its files are kept; None for nowhere.
         traffic: What was asked of servers through this door.
     """
 
@@ -33,7 +34,7 @@ class Door:
         self.traffic = Traffic()
         self._store = open_store(location, self.traffic)
         place = location.cache if location.is_far else None
-        self._cache = None if place is None else open_cache(place)
+        self.cache = None if place is None else open_cache(place)
         # A remote file that is opened again is the one that was opened before.
         self._opened: Recent[str, ByteSource] = Recent(_OPENED)
         self._lock = threading.Lock()
@@ -45,10 +46,19 @@ class Door:
             if source is None:
                 source = self._store.open(confined(file))
                 if isinstance(source, RemoteSource):
-                    if self._cache is not None:
-                        source = CachedSource(source, self._cache)
+                    if self.cache is not None:
+                        source = CachedSource(source, self.cache)
                     self._opened.put(file, source)
             return source
+
+    def due(self, file: str, start: int, stop: int, when: float) -> None:
+        """Say when bytes of a file are read next, so that the cache keeps those needed soonest.
+
+        `CachedFile.due` says what `when` is.
+        """
+        source = self.open(file)
+        if isinstance(source, CachedSource):
+            source.due(start, stop, when)
 
     def read_whole(self, file: str, *, most_bytes: int) -> bytes:
         """Return all bytes of a small file; one of more than `most_bytes` is refused."""

@@ -5,6 +5,7 @@ duties.py        which lanes, cameras and rows each worker owns
 agenda.py        which frame of which lane goes to which place of each batch
 prefetch.py      bytes of coming episodes, fetched before they are due
 bringer.py       what the threads that fetch them have open
+next_use.py      when parts of episodes are read, for a cache that cannot hold them all
 pace.py          up to which frame of a lane decoding should have come
 lane_work.py     a lane as a conveyor: which pictures are decoded ahead of delivery
 reel.py          one camera's pictures of an episode that one lane delivers, and when

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sample_texts
-from robostream.errors import DatasetError
+from robostream.errors import DatasetError, StorageError
 from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
 from robostream.stream.augment import transform_pictures, write_transformed
 from robostream.stream.bringer import Bringer
 from robostream.stream.lane_work import LaneWork, Piece, Share
+from robostream.stream.next_use import NextUse
 from robostream.stream.pace import PORTION_FRAMES, margin_frames
 from robostream.stream.prefetch import Prefetcher
 from robostream.stream.reel import Clock, Reel, is_long
@@ -137,11 +139,12 @@ class Delivery:
         self._lanes.clear()
 
     def _prefetch(self, bringer: Bringer) -> Prefetcher:
-        plan = self._tour.plan
+        plan, use = self._tour.plan, NextUse(self._tour)
         return Prefetcher(
             self,
             [lane.coming() for lane in self._lanes],
-            bringer.bring,
+            lambda coming: bringer.bring(coming, use.now(coming)),
+            lambda coming: bringer.release(coming, use.later(coming)),
             frames_per_step=self._tour.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + PORTION_FRAMES,
         )
@@ -208,16 +211,20 @@ class Delivery:
 
     def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> None:
         keeps = self._worker.keeps_pictures
+        for reel in ahead:
+            with contextlib.suppress(DatasetError, StorageError):
+                self._worker.bring(reel)
         for want in wants:
             reel = want.reel
             for picture in want.pictures:
                 if reel.slots[picture] < 0:
+                    self._guard(want.sample, self._worker.bring, reel)
                     partners = with_partners(reel, picture) if keeps else [picture]
                     ahead.setdefault(reel, []).extend(partners)
         requests = [(reel, sorted(set(pictures))) for reel, pictures in ahead.items() if pictures]
         try:
             self._worker.projector.decode(requests)
-        except DatasetError as error:
+        except (DatasetError, StorageError) as error:
             # Decode for one sample after the other, to find the one that cannot be built.
             for want in wants:
                 missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})

@@ -251,7 +251,7 @@ class LaneWork:
                 origin = int(line.starts[slot]) - self._begin
                 rows, at = share.rows or bool(share.stored), frame - self._first_head
                 ours = (episode, first - origin, stop - origin, rows, share.videos)
-                yield Coming(int(steps.min()), at, *ours)
+                yield Coming(int(steps.min()), int(steps.max()), at, *ours)
             frame += stop - place
 
     def _part(self, slot: int, block: int) -> tuple[int, int, npt.NDArray[np.bool_], Ints]:

@@ -8,12 +8,14 @@ slow.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from queue import PriorityQueue
+from contextlib import suppress
+from queue import Empty, PriorityQueue
 from typing import NamedTuple
 
 from robostream import config
@@ -30,6 +32,7 @@ class Coming(NamedTuple):
 
     Attributes:
         step: The step at which its first frame is due.
+        last_step: The step at which its last one is.
         at: How many frames of the lane it begins after the iterator's entry.
         episode: The episode.
         first: The first frame of the part.
@@ -39,6 +42,7 @@ class Coming(NamedTuple):
     """
 
     step: int
+    last_step: int
     at: int
     episode: int
     first: int
@@ -54,6 +58,7 @@ class Prefetcher:
         owner: Whose death ends the threads.
         lanes: For each lane, what it comes to, in the order of the line.
         fetch: Brings the bytes of one part close by. Thread-safe.
+        release: Says that a part is read and its bytes are not needed for now. Thread-safe.
         frames_per_step: How many frames of a lane leave with each step.
         margin: How many frames before they leave pictures are decoded.
     """
@@ -63,30 +68,48 @@ class Prefetcher:
         owner: object,
         lanes: Sequence[Iterator[Coming]],
         fetch: Callable[[Coming], None],
+        release: Callable[[Coming], None],
         *,
         frames_per_step: float,
         margin: int,
     ) -> None:
         self._lanes = [_Lookahead(lane) for lane in lanes]
+        self._fetch = fetch
+        self._release = release
+        self._in_use: list[tuple[int, int, Coming]] = []
         self._frames_per_step = frames_per_step
         self._margin = margin
         self._numbers = itertools.count()
         self._queue: _Queue = PriorityQueue()
         for _ in range(config.PREFETCH_REQUESTS):
-            threading.Thread(target=_work, args=(self._queue, fetch), daemon=True).start()
+            threading.Thread(target=_work, args=(self._queue,), daemon=True).start()
         self._end = weakref.finalize(owner, _end, self._queue)
         self.advance(0)
 
     def advance(self, step: int) -> None:
-        """Have fetched what is soon due after a step."""
+        """Have fetched what is soon due after a step, and released what is due no more."""
         reached = int(step * self._frames_per_step) + self._margin
         for lane in self._lanes:
             for coming in lane.take(reached, _PIECES_AHEAD):
-                self._queue.put((coming.step, next(self._numbers), coming))
+                self._put(coming, self._fetch)
+                heapq.heappush(self._in_use, (coming.last_step, next(self._numbers), coming))
+        while self._in_use and self._in_use[0][0] < step:
+            self._put(heapq.heappop(self._in_use)[-1], self._release)
 
     def close(self) -> None:
-        """Let the threads end; what they have begun they finish."""
+        """Release all parts, and let the threads end; what they have begun they finish."""
+        left = [(self._release, coming) for *_, coming in self._in_use]
+        with suppress(Empty):
+            while (job := self._queue.get_nowait()[-1]) is not None:
+                left.append(job)
         self._end()
+        self._in_use.clear()
+        for work, coming in left:
+            if work is self._release:
+                _do(work, coming)
+
+    def _put(self, coming: Coming, work: Callable[[Coming], None]) -> None:
+        self._queue.put((coming.step, next(self._numbers), (work, coming)))
 
 
 class _Lookahead:
@@ -108,19 +131,24 @@ class _Lookahead:
             yield piece
 
 
-_Queue = PriorityQueue[tuple[int, int, Coming | None]]
+_Job = tuple[Callable[[Coming], None], Coming]
+_Queue = PriorityQueue[tuple[int, int, _Job | None]]
 
 
-def _work(queue: _Queue, fetch: Callable[[Coming], None]) -> None:
+def _work(queue: _Queue) -> None:
     while True:
-        _, _, coming = queue.get()
-        if coming is None:
+        _, _, job = queue.get()
+        if job is None:
             return
-        try:
-            fetch(coming)
-        except Exception as error:
-            # Whoever needs these bytes meets the error again, and says whom it concerns.
-            logger.debug("episode %d is not fetched ahead: %s", coming.episode, error)
+        _do(*job)
+
+
+def _do(work: Callable[[Coming], None], coming: Coming) -> None:
+    try:
+        work(coming)
+    except Exception as error:
+        # Whoever needs these bytes meets the error again, and says whom it concerns.
+        logger.debug("episode %d is not fetched ahead: %s", coming.episode, error)
 
 
 def _end(queue: _Queue) -> None:

@@ -50,6 +50,7 @@ class Reel:
         is_whole: Whether GOPs are decoded whole, however long they are.
         is_behind: Whether all its frames lie before the frame where its lane was entered, so that
             decoding along the line never comes by.
+        is_near: Whether the bytes of all its pictures were brought close by.
         layout: How kept pictures lie in memory; None until one was decoded.
         decoding: The decoder that is kept in the middle of a long GOP, if there is one.
         decoding_at: The picture that this decoder gives next.
@@ -72,6 +73,7 @@ class Reel:
         "file",
         "first",
         "is_behind",
+        "is_near",
         "is_whole",
         "layout",
         "left",
@@ -106,6 +108,7 @@ class Reel:
         self.waiting = targets.size
         self.base = 0
         self.is_behind = False
+        self.is_near = False
         self.is_whole = False
         self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None

@@ -13,10 +13,9 @@ from robostream.assemble import (
     EpisodeRows,
     RowShelf,
     SampleLayout,
-    bring_pictures,
     find_pictures,
 )
-from robostream.decode import DecodeStatistics, Meter, VideoFiles
+from robostream.decode import DecodeStatistics, Meter, VideoFiles, packet_span
 from robostream.plan import Ints
 from robostream.stream.bringer import Bringer
 from robostream.stream.duties import Duties
@@ -84,6 +83,7 @@ class Worker:
             self._door.open,
             max_files=budgets.max_files,
             index_folder=dataset.index_folder,
+            looked_since_s=dataset.opened_at_s,
         )
         self.projector = self._open_projectors(budgets)
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
@@ -148,11 +148,6 @@ class Worker:
         """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
         key = self.layout.cameras[camera].key
         file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
-        part = int(samples[0]), int(samples[-1]) + 1
-        if self.bringer is not None and not self.store.has_all(camera, episode, *part):
-            began = time.perf_counter()
-            bring_pictures(file, numbers, *part, self.offsets[camera])
-            self._meter.fetch_s += time.perf_counter() - began
         reel = Reel(
             clock,
             camera,
@@ -167,6 +162,14 @@ class Worker:
         reel.is_whole = self.projector.is_on_gpu(camera)
         self.store.open(reel)
         return reel
+
+    def bring(self, reel: Reel) -> None:
+        """Have the bytes of a reel close by before the first of its pictures is decoded."""
+        if not reel.is_near:
+            began = time.perf_counter()
+            reel.file.source.bring(*packet_span(reel.file.index, reel.numbers))
+            self._meter.fetch_s += time.perf_counter() - began
+            reel.is_near = True
 
     def count_stored(self, pictures: int) -> None:
         """Count pictures that were read from Parquet."""

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import dataclasses
+import math
 import multiprocessing
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,11 +13,36 @@ import pytest
 
 from robostream.decode import FrameIndex, build_index
 from robostream.decode.index.index_cache import load_index, save_index
+from robostream.errors import ChangedFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import Clip, local_engine
 from tests.decode.videos import KINDS
 
 ClipMaker = Callable[[str], Clip]
+
+
+class Told(LocalSource):
+    """A source that says of its file what it is told, and counts who asks."""
+
+    def __init__(self, index: FrameIndex, version: str, *, more_bytes: int = 0) -> None:
+        super().__init__(index.file)
+        self.told = index.file_bytes + more_bytes, version
+        self.looks = 0
+
+    def size(self) -> int:
+        """Return what was told."""
+        self.looks += 1
+        return self.told[0]
+
+    def version(self) -> str:
+        """Return what was told."""
+        self.looks += 1
+        return self.told[1]
+
+    def expect(self, size: int, version: str) -> None:
+        """Raise unless that is what was told."""
+        if (size, version) != self.told:
+            raise ChangedFileError(f"{self.name}: found {self.told}")
 
 
 def assert_equal(a: FrameIndex, b: FrameIndex) -> None:
@@ -33,7 +61,7 @@ def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path:
     """Saving and loading changes nothing."""
     index = build_index(LocalSource(clip(kind).path))
     save_index(tmp_path, index, "v1")
-    loaded = load_index(tmp_path, index.file, "v1", index.file_bytes)
+    loaded = load_index(tmp_path, Told(index, "v1"), math.inf)
 
     assert loaded is not None
     assert_equal(loaded, index)
@@ -53,9 +81,28 @@ def test_an_index_of_another_size_or_name_is_not_used(clip: ClipMaker, tmp_path:
     index = build_index(LocalSource(clip("av1_g2").path))
     save_index(tmp_path, index, "v1")
 
-    assert load_index(tmp_path, index.file, "v1", index.file_bytes + 1) is None
-    assert load_index(tmp_path, "other.mp4", "v1", index.file_bytes) is None
-    assert load_index(tmp_path, index.file, "v2", index.file_bytes) is None
+    other = dataclasses.replace(index, file="other.mp4")
+    for source in (Told(index, "v1", more_bytes=1), Told(other, "v1"), Told(index, "v2")):
+        assert load_index(tmp_path, source, math.inf) is None
+
+
+def test_what_was_looked_at_since_a_run_began_is_not_looked_at_again(
+    clip: ClipMaker, tmp_path: Path
+) -> None:
+    """One look per machine and run; whoever finds another file then says so."""
+    index = build_index(LocalSource(clip("av1_g2").path))
+    save_index(tmp_path, index, "v1")
+    (path,) = tmp_path.iterdir()
+    os.utime(path, (1000, 1000))
+    first = Told(index, "v1")
+    assert load_index(tmp_path, first, 2000) is not None
+    assert first.looks > 0
+    second, third = Told(index, "v1"), Told(index, "v2")
+
+    assert load_index(tmp_path, second, 2000) is not None
+    assert second.looks == 0
+    with pytest.raises(ChangedFileError, match="v2"):
+        load_index(tmp_path, third, 2000)
 
 
 def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
@@ -67,12 +114,12 @@ def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for size in (0, 1, 100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
-        assert load_index(tmp_path, index.file, "v1", index.file_bytes) is None
+        assert load_index(tmp_path, Told(index, "v1"), math.inf) is None
     for _ in range(30):
         damaged = bytearray(content)
         damaged[int(rng.integers(len(content)))] ^= 0xFF
         path.write_bytes(damaged)
-        assert load_index(tmp_path, index.file, "v1", index.file_bytes) is None
+        assert load_index(tmp_path, Told(index, "v1"), math.inf) is None
 
 
 def test_the_engine_reads_a_saved_index(clip: ClipMaker, tmp_path: Path) -> None:

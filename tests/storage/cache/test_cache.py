@@ -12,7 +12,7 @@ import pytest
 from robostream import config
 from robostream.cli.main import main
 from robostream.errors import CacheError
-from robostream.storage import Cache, cache_limit, warm
+from robostream.storage import Cache, cache_limit
 from tests.storage.cache.remote import BLOCK, Remote, block_paths, no_fetch
 
 SIZE = 20 * BLOCK
@@ -153,19 +153,6 @@ def test_the_default_limit_is_half_of_what_is_free(
     monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "3GiB")
     assert cache_limit(tmp_path, None) == 3 * 1024**3
     assert cache_limit(tmp_path, 5) == 5
-
-
-def test_warming_fetches_what_is_missing_once(tmp_path: Path) -> None:
-    """Pieces of large files are fetched in threads; a second time there is nothing to do."""
-    size = 40 * 1024**2 + 5
-    remote, seen = Remote(size), []
-    file = Cache(tmp_path, 10**8).open("a", "1", size)
-    file.fill(0, remote.content[: 1024**2])
-
-    assert warm([(file, remote.fetch)], threads=3, on_bytes=seen.append) == size - 1024**2
-    assert sum(seen) == size
-    assert warm([(file, no_fetch)], threads=3, on_bytes=seen.append) == 0
-    assert file.read(0, size, no_fetch) == remote.content
 
 
 def test_the_command_shows_and_clears(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from robostream.storage import Cache
 from robostream.storage.cache import room
+from tests.servers.required import lacking
 from tests.storage.cache.remote import BLOCK, Remote, disk_bytes, no_fetch
 from tests.write.recording import file_size_limit
 
@@ -23,9 +24,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MB."""
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)]
     if subprocess.run(command, capture_output=True).returncode:
-        if os.environ.get("REQUIRE_MOUNT"):
-            pytest.fail("REQUIRE_MOUNT is set, and no disk can be mounted here")
-        pytest.skip("mounting a small disk needs root")
+        lacking("MOUNT", "no small disk can be mounted here, which needs root")
     try:
         yield tmp_path
     finally:

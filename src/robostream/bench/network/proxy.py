@@ -99,8 +99,8 @@ class FaultyProxy:
             await asyncio.sleep(self.script.latency_s)
             while (request := await read_request(reader)) is not None:
                 await self._exchange(request, upstream, (reader, writer))
-        except (_Cut, ConnectionError, asyncio.IncompleteReadError):
-            pass
+        except (_Cut, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the last: the proxy itself ends
         finally:
             upstream.close()
             writer.close()

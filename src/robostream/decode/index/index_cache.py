@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 import zlib
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
-from robostream.storage import write_bytes_atomic
+from robostream.storage import ByteSource, write_bytes_atomic
 
 _MAGIC = b"rsindex2"
 _DIGEST_BYTES = 32
@@ -26,23 +29,36 @@ _DIGEST_BYTES = 32
 Arrays = dict[str, npt.NDArray[Any]]
 
 
-def load_index(folder: Path, name: str, version: str, file_bytes: int) -> FrameIndex | None:
+def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> FrameIndex | None:
     """Return the index saved for a file.
 
     Returns None if none was saved, if it was saved for a file of another version or size, or if it
-    is damaged.
-    The caller then makes the index and saves it again.
+    is damaged. The caller then makes the index and saves it again.
+
+    Args:
+        folder: Where it would be saved.
+        source: The file.
+        looked_since_s: If somebody compared it with the file since then, the file is not looked at
+            again: it is expected to be the same. So a remote file costs one look per machine and
+            run, and all processes of a run read one version.
     """
+    path = _path(folder, source.name)
     try:
-        content = _path(folder, name).read_bytes()
+        content, looked_s = path.read_bytes(), path.stat().st_mtime
     except OSError:
         return None
     body = content[len(_MAGIC) + _DIGEST_BYTES :]
     if content[: -len(body) or None] != _MAGIC + hashlib.sha256(body).digest():
         return None
     head, arrays = _parse(zlib.decompress(body))
-    if (head["file"], head["version"], head["bytes"]) != (name, version, file_bytes):
+    if head["file"] != source.name:
         return None
+    if looked_s >= looked_since_s:
+        source.expect(head["bytes"], head["version"])
+    elif (head["bytes"], head["version"]) != (source.size(), source.version()):
+        return None
+    else:
+        _note_look(path)
     return _unpack(head, arrays)
 
 
@@ -55,6 +71,13 @@ def save_index(folder: Path, index: FrameIndex, version: str) -> None:
     body = zlib.compress(b"".join(parts))
     content = _MAGIC + hashlib.sha256(body).digest() + body
     write_bytes_atomic(_path(folder, index.file), content)
+    _note_look(_path(folder, index.file))
+
+
+def _note_look(path: Path) -> None:
+    """Note that an index was compared with its file now, by this machine's clock."""
+    with suppress(OSError):  # another user's, or just replaced
+        os.utime(path, times=(time.time(),) * 2)
 
 
 def _path(folder: Path, name: str) -> Path:

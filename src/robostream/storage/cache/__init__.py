@@ -13,13 +13,12 @@ room.py         the bytes in use, and making room
 keeper.py       what a process shares among files; giving up on a disk that refuses
 cached_file.py  one remote file: reading, filling, hints of next use
 cache.py        the cache: opening files, the limit, what it has, clearing it
-warm.py         filling it ahead of a run
 """
 
 from robostream.storage.cache.cache import Cache, CacheInfo, KeptFile, cache_limit
 from robostream.storage.cache.cached_file import CachedFile, Fetch
 from robostream.storage.cache.folder import is_cache
-from robostream.storage.cache.warm import warm
+from robostream.storage.cache.layout import Layout
 from robostream.storage.cache.whole_file import WholeFile
 
 __all__ = [
@@ -28,8 +27,8 @@ __all__ = [
     "CachedFile",
     "Fetch",
     "KeptFile",
+    "Layout",
     "WholeFile",
     "cache_limit",
     "is_cache",
-    "warm",
 ]

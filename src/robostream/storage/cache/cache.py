@@ -122,6 +122,23 @@ class Cache:
             self._keeper.give_up(error)
             return None
 
+    @property
+    def folder(self) -> Path:
+        """The folder."""
+        return self._keeper.folder.path
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the disk refused, so that this process writes nothing more."""
+        return self._keeper.is_off
+
+    def capacity(self) -> tuple[int, int]:
+        """Return how many bytes can be kept without dropping some for others, and of a block."""
+        if self.is_off:
+            return 0, self._keeper.folder.block_bytes
+        with locked_room(self._keeper.folder, self._keeper.limit_bytes) as room:
+            return room.capacity(), self._keeper.folder.block_bytes
+
     def info(self) -> CacheInfo:
         """Return what the cache has, counted now."""
         folder = self._keeper.folder

@@ -80,6 +80,10 @@ class Room:
         self._set_used(used + nbytes)
         return True
 
+    def capacity(self) -> int:
+        """Return how many bytes can be in use without room being made among them."""
+        return int(self._allowed(self.used()) * (1 - _EXTRA_SHARE))
+
     def clear(self) -> int:
         """Drop all that the cache has and nobody has mapped; returns the bytes it freed."""
         freed = 0

@@ -8,7 +8,13 @@ import os
 import weakref
 from pathlib import Path
 
-from robostream.errors import AccessDeniedError, DamagedFileError, MissingFileError, StorageError
+from robostream.errors import (
+    AccessDeniedError,
+    ChangedFileError,
+    DamagedFileError,
+    MissingFileError,
+    StorageError,
+)
 from robostream.storage.files.names import encodable
 from robostream.storage.files.store import whole
 
@@ -46,6 +52,13 @@ class LocalSource:
     def version(self) -> str:
         """Return when the file was last written to."""
         return str(os.fstat(self._opened().fd).st_mtime_ns)
+
+    def expect(self, size: int, version: str) -> None:
+        """Raise unless these are the file's size and version."""
+        if (self.size(), self.version()) != (size, version):
+            raise ChangedFileError(
+                f"{self.name}: the file was changed while it was read. Begin the run anew."
+            )
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""

@@ -24,6 +24,12 @@ class ByteSource(Protocol):
     def version(self) -> str:
         """Return a text that changes when the file does; empty where nothing tells."""
 
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version, as another process found them just now.
+
+        A file that turns out to be another one is a ChangedFileError, here or at a later read.
+        """
+
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
 

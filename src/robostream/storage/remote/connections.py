@@ -82,36 +82,27 @@ class Connections:
         self, address: SplitResult, method: str, headers: Mapping[str, str], most_bytes: int
     ) -> Answer:
         connection = self._take(address)
-        if connection is not None:
-            try:
-                return self._exchange(connection, address, method, headers, most_bytes)
-            except _CLOSED:
-                pass  # it waited too long; a fresh one is no second attempt
-        return self._exchange(_connect(address), address, method, headers, most_bytes)
-
-    def _exchange(
-        self,
-        connection: http.client.HTTPConnection,
-        address: SplitResult,
-        method: str,
-        headers: Mapping[str, str],
-        most_bytes: int,
-    ) -> Answer:
+        is_fresh = connection is None
+        connection = connection or _connect(address)
         is_reusable = False
         try:
-            target = address._replace(scheme="", netloc="", fragment="").geturl() or "/"
-            if address.scheme == "http" and _proxy_of(address) is not None:
-                target = address.geturl()
-            connection.request(method, target, headers=dict(headers))
-            response = connection.getresponse()
+            try:
+                connection.request(method, _target(address), headers=dict(headers))
+                response = connection.getresponse()
+            except _CLOSED:
+                if is_fresh:
+                    raise
+                # Those that wait beside it waited as long.
+                self._forget(address)
+                raise Passing("the server closed an idle connection", is_stale=True) from None
             is_content = response.status in (200, 206)
             content = response.read(most_bytes if is_content else max(most_bytes, _MESSAGE_BYTES))
             # One byte more would be more than was wanted; none is the end.
             is_whole = response.isclosed() or not response.read(1)
-            is_reusable = is_whole and response.isclosed() and not response.will_close
             known = {name.lower(): value for name, value in response.getheaders()}
             if method != "HEAD":
                 _check_length(known, len(content), is_whole=is_whole)
+            is_reusable = is_whole and response.isclosed() and not response.will_close
             return Answer(response.status, known, content, is_whole)
         finally:
             if is_reusable:
@@ -127,6 +118,11 @@ class Connections:
             idle = self._idle.get((address.scheme, address.netloc))
             return idle.pop() if idle else None
 
+    def _forget(self, address: SplitResult) -> None:
+        with self._lock:
+            for connection in self._idle.pop((address.scheme, address.netloc), []):
+                connection.close()
+
     def _give_back(self, address: SplitResult, connection: http.client.HTTPConnection) -> None:
         with self._lock:
             idle = self._idle.setdefault((address.scheme, address.netloc), [])
@@ -134,6 +130,13 @@ class Connections:
                 idle.append(connection)
                 return
         connection.close()
+
+
+def _target(address: SplitResult) -> str:
+    """Return what the first line of a request names: all of the address if a proxy is asked."""
+    if address.scheme == "http" and _proxy_of(address) is not None:
+        return address.geturl()
+    return address._replace(scheme="", netloc="", fragment="").geturl() or "/"
 
 
 def _check_length(headers: Mapping[str, str], received: int, *, is_whole: bool) -> None:

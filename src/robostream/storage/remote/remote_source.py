@@ -53,6 +53,10 @@ class RemoteSource:
         """Return a text that changes when the file does; empty where nothing tells."""
         return self._seen().version
 
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version; raise if it is known to have others."""
+        self._note(Part(b"", size, version))
+
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
         if stop <= start:
@@ -91,13 +95,17 @@ class RemoteSource:
         known = self._known
         if known is None:
             self._known = replace(part, content=b"")
-        elif known.size != part.size or _differ(known.version, part.version, known.tag, part.tag):
+            return
+        if known.size != part.size or _differ(known.version, part.version, known.tag, part.tag):
             raise ChangedFileError(
                 f"{self.name}: the file was changed while it was read: it had {known.size} bytes "
                 f"and version {known.tag or known.version!r}, now it has {part.size} and "
                 f"{part.tag or part.version!r}. Begin the run anew, or read a revision that stays "
                 "as it is."
             )
+        if part.tag and not known.tag:
+            # Who named the version has no such tag: from here on this one must stay.
+            self._known = replace(known, tag=part.tag)
 
 
 def _differ(*pairs: str) -> bool:

@@ -35,6 +35,8 @@ class Passing(Exception):
         is_refusal: Whether the server said that it is asked too much.
         wait_s: How long the server wants not to be asked, if it says so.
         is_stall: Whether an answer stopped coming.
+        is_stale: Whether the connection had been closed while it was idle, which says nothing about
+            the server: it is asked again at once, over a fresh one.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Passing(Exception):
         is_refusal: bool = False,
         wait_s: float | None = None,
         is_stall: bool = False,
+        is_stale: bool = False,
     ) -> None:
         super().__init__(redact(reason))
         self.is_refusal = is_refusal
         self.wait_s = wait_s
         self.is_stall = is_stall
+        self.is_stale = is_stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,9 @@ class Asking:
             try:
                 answer = ask()
             except Passing as passing:
+                if passing.is_stale:
+                    self.traffic.add(retries=1)
+                    continue
                 failures += not passing.is_refusal
                 refusals += passing.is_refusal
                 self.traffic.add(stalls=passing.is_stall)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cache that cannot hold the dataset keeps what the run needs soonest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.bench.network import serve_files, start_proxy
+from robostream.storage import Cache, Door
+from robostream.storage.cache import Layout
+from tests.remote.conftest import BATCH_SIZE
+
+# Small ones, so that the small episodes of this dataset have several as large ones do.
+BLOCK = 4096
+
+
+def cached_bytes(dataset: Path) -> int:
+    """What all rows and pictures take in a cache."""
+    files = [*dataset.glob("data/**/*.parquet"), *dataset.glob("videos/**/*.mp4")]
+    layouts = [Layout(path.stat().st_size, BLOCK) for path in files]
+    return sum(layout.file_bytes for layout in layouts)
+
+
+def fetch(dataset: Path, folder: Path, limit: int) -> tuple[int, int]:
+    """Stream an epoch and a half, and return the bytes that were fetched in each of the two."""
+    fetched = []
+    Cache(folder, limit, BLOCK)
+    with serve_files(dataset) as server, start_proxy(server) as proxy:
+        stream = StreamingLeRobotDataset(
+            "lab/cups",
+            root=dataset,
+            data_files_root=proxy.url,
+            cache_dir=folder,
+            cache_limit=limit,
+            frame_cache_bytes=0,
+            episode_pool_size=1,
+            lanes=1,
+            rank=0,
+            world_size=1,
+        )
+        loader = StreamingDataLoader(stream, BATCH_SIZE, num_workers=0)
+        for batches in (len(loader), len(loader) // 2):
+            begun = len(proxy.journal())
+            for _ in zip(range(batches), loader, strict=False):
+                pass
+            fetched.append(sum(exchange.sent_bytes for exchange in proxy.journal(begun)))
+        loader.close()
+    return fetched[0], fetched[1]
+
+
+def test_the_furthest_next_use_goes_first(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the cache has no room for, less is fetched again than if the oldest had gone."""
+    limit = int(0.6 * cached_bytes(dataset))
+    by_plan = fetch(dataset, tmp_path / "plan", limit)
+    monkeypatch.setattr(Door, "due", lambda *_: None)
+    by_age = fetch(dataset, tmp_path / "age", limit)
+    print(f"an epoch and a half, fetched: {by_plan} bytes by plan, {by_age} by age")
+
+    assert by_plan[0] <= by_age[0]
+    assert by_plan[1] < 0.85 * by_age[1]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream cache warm`, as a person and as a script call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from robostream.bench.network import Exchange, Proxy, Script, serve_files, start_proxy
+from tests.remote.conftest import Serve, stream_epochs
+from tests.remote.program import Report
+
+
+def start(home: Path, url: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    folder = ["--cache-dir", str(home / "cache")]
+    return subprocess.Popen(
+        [sys.executable, "-m", "robostream.cli.main", "cache", "warm", url, *folder, *arguments],
+        env=os.environ | {"ROBOSTREAM_CACHE": str(home), "HF_LEROBOT_HOME": str(home)} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def warm(home: Path, url: str, *arguments: str, **variables: str) -> dict[str, Any]:
+    """Run it to its end and return what it found."""
+    with start(home, url, "--json", *arguments, **variables) as process:
+        out, err = process.communicate()
+    assert process.returncode == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def of_the_dataset(journal: list[Exchange]) -> int:
+    """The bytes of rows and pictures that travelled."""
+    return sum(e.sent_bytes for e in journal if "/data/" in e.path or "/videos/" in e.path)
+
+
+def dataset_bytes(root: Path) -> int:
+    files = [*root.glob("data/**/*.parquet"), *root.glob("videos/**/*.mp4")]
+    return sum(path.stat().st_size for path in files)
+
+
+def test_a_run_after_warming_fetches_nothing(
+    served: Serve, dataset: Path, local: Report, tmp_path: Path
+) -> None:
+    """From the Hub, by the dataset's name: all of it is fetched once, then streamed from disk."""
+    found = served("hub")
+    with start_proxy(found.url) as proxy:
+        near = found.behind(proxy.url)
+        warmed = warm(tmp_path, "lab/cups", **near.environment)
+        begun = len(proxy.journal())
+        stream = near.stream | {"cache_dir": str(tmp_path / "cache")}
+        report = stream_epochs(tmp_path / "home", stream, near.environment)
+        later = of_the_dataset(proxy.journal(begun))
+
+    assert warmed["fetched_bytes"] == warmed["kept_bytes"] == dataset_bytes(dataset)
+    assert warmed["size_bytes"] == warmed["fitting_bytes"] == dataset_bytes(dataset)
+    assert report.error == "", report.words
+    assert report.epochs[0] == local.epochs[0]
+    assert later == 0
+
+
+def test_an_interrupted_warming_goes_on_where_it_was(dataset: Path, tmp_path: Path) -> None:
+    """Ctrl-C says what was fetched; the next call fetches the rest and nothing twice."""
+    size = dataset_bytes(dataset)
+    with serve_files(dataset) as server, start_proxy(server) as proxy:
+        proxy.play(Script(bytes_per_s=size / 8))
+        with start(tmp_path, proxy.url) as process:
+            _wait_for(proxy, size // 4)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate()
+        proxy.play(Script())
+        rest = warm(tmp_path, proxy.url)
+        travelled = of_the_dataset(proxy.journal())
+
+    assert process.returncode == 1
+    assert "interrupted" in err
+    assert "were fetched now" in out
+    assert 0 < rest["fetched_bytes"] < size
+    assert rest["kept_bytes"] == travelled == size
+
+
+def _wait_for(proxy: Proxy, nbytes: int) -> None:
+    deadline = time.monotonic() + 60
+    while of_the_dataset(proxy.journal()) < nbytes:
+        assert time.monotonic() < deadline, "nothing is fetched"
+        time.sleep(0.05)
+
+
+def test_a_dataset_that_does_not_fit_is_told(served: Serve, dataset: Path, tmp_path: Path) -> None:
+    """As much as fits is fetched, and nothing of it is dropped for the rest."""
+    limit, hub = dataset_bytes(dataset) // 2, served("hub")
+    limited = "lab/cups", "--cache-limit", str(limit)
+    with start(tmp_path, *limited, **hub.environment) as process:
+        out, err = process.communicate()
+    again = warm(tmp_path, *limited, **hub.environment)
+
+    assert process.returncode == 0, err
+    assert "do not fit the cache's limit" in out
+    assert again["fetched_bytes"] == 0
+    assert 0 < again["kept_bytes"] == again["fitting_bytes"] <= limit
+
+
+def test_a_local_dataset_needs_no_warming(dataset: Path, tmp_path: Path) -> None:
+    """It is said, and no cache is made."""
+    with start(tmp_path, str(dataset)) as process:
+        out, err = process.communicate()
+
+    assert process.returncode == 0, err
+    assert "on this disk already" in out
+    assert not (tmp_path / "cache").exists()
