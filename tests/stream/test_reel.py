@@ -78,8 +78,10 @@ def test_pictures_are_found_by_their_number_in_the_file(booking: Booking) -> Non
     numbers = reel.numbers.tolist()
     expected = {number: picture for picture, number in enumerate(numbers)}
 
+    assert reel.numbers_of(list(range(len(reel)))) == numbers
     for number in range(-1, numbers[-1] + 3):
         assert reel.picture_of(number) == expected.get(number, -1)
+        assert reel.picture_from(number) == sum(other < number for other in numbers)
 
 
 @given(booking=bookings(), now=st.integers(0, 45))
@@ -97,6 +99,7 @@ def test_due_is_the_distance_to_the_next_delivery(booking: Booking, now: int) ->
     pictures = np.arange(len(reel))
 
     assert reel.due(pictures).tolist() == [ahead.get(p, NEVER) for p in pictures.tolist()]
+    assert [reel.due_of(p) for p in pictures.tolist()] == reel.due(pictures).tolist()
 
 
 @given(booking=bookings(), kept=st.sets(st.integers(0, 29)), data=st.data())

@@ -69,6 +69,13 @@ class RowBytes(NamedTuple):
     are_shared: bool
 
 
+class _DataFile(NamedTuple):
+    """An open Parquet file, and the row at which each of its row groups ends."""
+
+    parquet: pq.ParquetFile
+    ends: npt.NDArray[np.int64]
+
+
 class RowReader:
     """Reads episodes' rows; for one thread.
 
@@ -93,8 +100,8 @@ class RowReader:
         self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
         self._first_rows = _first_rows(meta)
-        self._files: Recent[str, pq.ParquetFile] = Recent(
-            _OPEN_FILES, drop=lambda file: file.close()
+        self._files: Recent[str, _DataFile] = Recent(
+            _OPEN_FILES, drop=lambda file: file.parquet.close()
         )
         self._shared = SharedRows(dataset, door, self._keys)
         # A file whose row groups are not episodes is read group by group; neighbours share one.
@@ -130,7 +137,7 @@ class RowReader:
         size = self._door.open(relative).size()
         return RowBytes(
             relative,
-            groups=_byte_span(file.metadata, begin, stop),
+            groups=_byte_span(file.parquet.metadata, begin, stop),
             footer=(max(size - _FOOTER_BYTES, 0), size),
             are_shared=self._are_shared(file, episode, range(begin, stop)),
         )
@@ -146,32 +153,31 @@ class RowReader:
         begin, stop, offset = self._groups(file, episode, where)
         length = int(self._meta.episodes["length"][episode])
         if self._are_shared(file, episode, range(begin, stop)):
-            _check_sizes(file, range(file.num_row_groups), where)
+            _check_sizes(file.parquet, range(len(file.ends)), where)
             with readable_parquet(where):
                 shared = self._shared.table(relative)
             if shared is not None:
                 return shared.slice(int(self._first_rows[episode]), length)
-        table = self._read_groups(file, (relative, begin, stop), where)
+        table = self._read_groups(file.parquet, (relative, begin, stop), where)
         if table.num_rows > length:
             self._shared_group = ((relative, begin, stop), table)
         return table.slice(offset, length)
 
-    def _are_shared(self, file: pq.ParquetFile, episode: int, groups: range) -> bool:
+    def _are_shared(self, file: _DataFile, episode: int, groups: range) -> bool:
         """Return whether an episode's row groups are so long that they are decoded for all."""
-        rows = sum(int(file.metadata.row_group(group).num_rows) for group in groups)
-        return rows > _WORTH_SHARING * int(self._meta.episodes["length"][episode])
+        rows = file.ends[groups.stop - 1] - (file.ends[groups.start - 1] if groups.start else 0)
+        return bool(rows > _WORTH_SHARING * int(self._meta.episodes["length"][episode]))
 
-    def _groups(self, file: pq.ParquetFile, episode: int, where: str) -> tuple[int, int, int]:
+    def _groups(self, file: _DataFile, episode: int, where: str) -> tuple[int, int, int]:
         """Return the row groups [begin, stop) of an episode, and where it begins in them."""
         first_row = int(self._first_rows[episode])
         length = int(self._meta.episodes["length"][episode])
-        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        ends = np.cumsum(counts)
+        ends = file.ends
         if len(ends) == 0 or ends[-1] < first_row + length:
             raise DataFileError(
                 f"{where}: episode {episode} should be rows [{first_row}, {first_row + length}) of "
-                f"the file, which has {sum(counts)}. It is from another version of the dataset; "
-                "copy it again."
+                f"the file, which has {ends.max(initial=0)}. It is from another version of the "
+                "dataset; copy it again."
             )
         begin = int(np.searchsorted(ends, first_row, side="right"))
         stop = int(np.searchsorted(ends, first_row + length, side="left")) + 1
@@ -188,7 +194,7 @@ class RowReader:
         with readable_parquet(where):
             return file.read_row_groups(list(range(*groups[1:])), columns=self._keys)
 
-    def _open(self, relative: str, where: str) -> pq.ParquetFile:
+    def _open(self, relative: str, where: str) -> _DataFile:
         held = self._files.get(relative)
         if held is not None:
             return held
@@ -196,7 +202,8 @@ class RowReader:
         is_far = self._location.is_far
         file = open_parquet(self._door.open(relative), pre_buffer=is_far)
         _check_columns(file, self._keys, self._meta, where)
-        return self._files.put(relative, file)
+        counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))
 
 
 def _check_sizes(file: pq.ParquetFile, groups: range, where: str) -> None:

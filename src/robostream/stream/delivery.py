@@ -317,9 +317,8 @@ def with_partners(reel: Reel, picture: int) -> list[int]:
     """
     if is_long(reel) and not reel.is_behind:
         return [picture]
-    gop = reel.file.index.gop_of(int(reel.numbers[picture]))
-    first, stop = np.searchsorted(reel.numbers, gop).tolist()
-    return sorted({picture, *reel.missing(first, stop)})
+    first, stop = reel.file.index.gop_of(int(reel.numbers[picture]))
+    return reel.missing(reel.picture_from(first), reel.picture_from(stop))
 
 
 def whole_gops(reel: Reel, stop: int) -> int:
@@ -327,4 +326,4 @@ def whole_gops(reel: Reel, stop: int) -> int:
     if not 0 < stop < len(reel) or is_long(reel):
         return stop
     _, following = reel.file.index.gop_of(int(reel.numbers[stop - 1]))
-    return max(stop, int(np.searchsorted(reel.numbers, following)))
+    return max(stop, reel.picture_from(following))

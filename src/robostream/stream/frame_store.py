@@ -14,7 +14,7 @@ from robostream.stream.reel import Reel
 # When the store is full, it looks through all kept pictures and lists this many that are delivered
 # last. The list is used for as many new pictures, or for a sixteenth of the number of slots if that
 # is less. So a large store is looked through rarely, and a small one has an exact list.
-_VICTIMS_PER_SCAN = 256
+_VICTIMS_PER_SCAN = 1024
 
 
 class FrameStore(Protocol):
@@ -74,7 +74,7 @@ class PrivateStore:
         """Return a slot for a picture, or None if all kept ones are delivered before it."""
         slot = self._arena.take(layout.nbytes)
         if slot is None:
-            due = int(reel.due(np.array([picture]))[0])
+            due = reel.due_of(picture)
             slot = self._take_from_furthest(layout.nbytes, due)
             if slot is None:
                 return None
@@ -134,7 +134,7 @@ class PrivateStore:
         owner = self._owners[slot]
         if owner is None or self._arena.slot_bytes(slot) != nbytes or owner[1] in owner[0].now:
             return False
-        return int(owner[0].due(np.array([owner[1]]))[0]) > due
+        return owner[0].due_of(owner[1]) > due
 
     def _clear_other_sizes(self, nbytes: int) -> None:
         """Make slots of a size that has none yet, by dropping a block of pictures of other sizes.

@@ -111,7 +111,7 @@ class Projector:
                     self._go_on(reel, pictures)
                     continue
                 source = MeteredSource(reel.file.source, self._meter)
-                runs = plan_runs(reel.file.index, reel.numbers[pictures])
+                runs = plan_runs(reel.file.index, reel.numbers_of(pictures))
                 file_runs += [FileRun(source, reel.file.index, run) for run in runs]
                 owners += [reel] * len(runs)
             for place, number, decoded in self._backend.decode(file_runs):
@@ -202,7 +202,8 @@ class Projector:
         is_kept = now < reel.left[picture] or self._store.keeps_used
         if not (now or is_kept):
             return
-        decoded = self._scale(reel, decoded)
+        if self._sizes[reel.camera] is not None:
+            decoded = self._scale(reel, decoded)
         slot = self._put_away(reel, picture, decoded) if is_kept else None
         if now and slot is None:
             self._loose[reel, picture] = decoded

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -134,6 +135,19 @@ class Reel:
             self._places = {n: p for p, n in enumerate(self.numbers.tolist())}
         return self._places.get(number, -1)
 
+    def numbers_of(self, pictures: list[int]) -> list[int]:
+        """Return the frame numbers of pictures in the file."""
+        base = self._base
+        if base is None:
+            return [int(self.numbers[picture]) for picture in pictures]
+        return [base + picture for picture in pictures]
+
+    def picture_from(self, number: int) -> int:
+        """Return the first picture that has a frame number, or a larger one, in the file."""
+        if self._base is None:
+            return bisect_left(self.numbers, number)
+        return min(max(number - self._base, 0), len(self.left))
+
     def missing(self, first: int, stop: int) -> list[int]:
         """Return the pictures of [first, stop) that are still to be delivered and not kept."""
         left, slots = self.left, self.slots
@@ -142,17 +156,27 @@ class Reel:
 
     def due(self, pictures: Ints) -> Ints:
         """Return in how many steps each picture is delivered next; NEVER if it is not any more."""
+        uses, now = self._all_uses(), self.clock.step
+        places = np.searchsorted(uses, pictures * self._span + min(now, self._span - 1))
+        found = uses[np.minimum(places, len(uses) - 1)]
+        there = (places < len(uses)) & (found // self._span == pictures)
+        return np.where(there, found % self._span - now, NEVER)
+
+    def due_of(self, picture: int) -> int:
+        """Return the same for one picture, without numpy, which is slow with single numbers."""
+        uses, now = self._all_uses(), self.clock.step
+        place = bisect_left(uses, picture * self._span + min(now, self._span - 1))
+        found, step = divmod(int(uses[place]), self._span) if place < len(uses) else (-1, 0)
+        return step - now if found == picture else NEVER
+
+    def _all_uses(self) -> Ints:
+        """Return picture * span + step for each picture and step it is delivered at, ascending."""
         if self._uses is None:
             last = self.first + len(self.left) - 1
             targets = np.clip(self._samples[:, None] + self._offsets, self.first, last)
             self._span = int(self._steps.max()) + 2
             self._uses = np.unique((targets - self.first) * self._span + self._steps[:, None])
-        now = self.clock.step
-        wanted = pictures * self._span + min(now, self._span - 1)
-        places = np.searchsorted(self._uses, wanted)
-        found = self._uses[np.minimum(places, len(self._uses) - 1)]
-        there = (places < len(self._uses)) & (found // self._span == pictures)
-        return np.where(there, found % self._span - now, NEVER)
+        return self._uses
 
 
 def is_long(reel: Reel) -> bool:

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,7 +74,7 @@ def test_a_kept_picture_is_the_one_that_was_packed(kind: str) -> None:
 
 def test_pictures_elsewhere_are_not_drawn_here() -> None:
     """An address on a device is none of this process's memory."""
-    picture = replace(picture_of(noise(64, 48, "yuv420p", 0)), device="cuda:0")
+    picture = picture_of(noise(64, 48, "yuv420p", 0))._replace(device="cuda:0")
     renderer = Renderer(load_ffmpeg())
 
     with pytest.raises(ValueError, match="lies on cuda:0"):

@@ -17,14 +17,13 @@ from robostream.decode.index.frame_index import CodecConfig
 from robostream.decode.picture.decoded import DecodedPicture
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.errors import VideoFileError
-from robostream.storage import Recent
 
 # Contexts that are kept for the next run. Each camera may have an encoder set-up of its own.
 _IDLE_CONTEXTS = 8
 # Decoding a picture fills the processor's caches with other things, and Python is several times
 # slower after it. So packets are prepared for all runs first, and pictures are handed on so many at
 # a time.
-_PORTION = 16
+_FRAMES_AT_A_TIME = 16
 
 Packets = list["av.Packet[Any] | None"]
 
@@ -49,7 +48,7 @@ class PyavBackend:
     """
 
     def __init__(self, open_context: OpenContext | None = None, read: Read | None = None) -> None:
-        self._idle: Recent[CodecConfig, av.VideoCodecContext] = Recent(_IDLE_CONTEXTS)
+        self._idle: dict[CodecConfig, av.VideoCodecContext] = {}
         self._open = open_context or open_on_cpu
         self._read = read or FrameReader().read
 
@@ -57,10 +56,10 @@ class PyavBackend:
         """Yield (place, number, picture) for the frames of several runs, one after the other."""
         read, frames = self._read, self._decode(file_runs)
         # Who gives one run may want its frames one by one, with a decoder that waits in between.
-        size = 1 if len(file_runs) == 1 else _PORTION
+        size = 1 if len(file_runs) == 1 else _FRAMES_AT_A_TIME
         shown: set[tuple[int, int]] = set()
-        while portion := list(itertools.islice(frames, size)):
-            for place, frame in portion:
+        while several := list(itertools.islice(frames, size)):
+            for place, frame in several:
                 file_run, number = file_runs[place], frame.pts
                 if number is None or number < file_run.run.first_frame:
                     yield place, -1, None
@@ -77,8 +76,8 @@ class PyavBackend:
     def _decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, av.VideoFrame]]:
         """Yield (place, frame) for all frames; the number of a frame is its time stamp."""
         for place, (packets, is_clean) in enumerate(list(map(_prepare, file_runs))):
-            file_run = file_runs[place]
-            context = self._take(file_run.config)
+            file_run, config = file_runs[place], file_runs[place].config
+            context = self._take(config)
             try:
                 for packet in packets:
                     for frame in context.decode(packet):
@@ -89,17 +88,17 @@ class PyavBackend:
                     f"decoded ({error.strerror}). The file is damaged; download or copy it again."
                 ) from error
             if is_clean:
-                self._give_back(file_run.config, context)
+                self._give_back(config, context)
 
     def _take(self, config: CodecConfig) -> av.VideoCodecContext:
         # A context in use is not in the list, so one whose run fails is not used again.
-        context = self._idle.get(config)
-        self._idle.forget(config)
-        return self._open(config) if context is None else context
+        return self._idle.pop(config, None) or self._open(config)
 
     def _give_back(self, config: CodecConfig, context: av.VideoCodecContext) -> None:
         context.flush_buffers()
-        self._idle.put(config, context)
+        self._idle[config] = context
+        if len(self._idle) > _IDLE_CONTEXTS:
+            del self._idle[next(iter(self._idle))]  # used longest ago
 
 
 def open_on_cpu(config: CodecConfig) -> av.VideoCodecContext:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ class Plane(NamedTuple):
     line_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedPicture:
+class DecodedPicture(NamedTuple):
     """Planes of a picture that stay valid as long as it is held.
 
     Attributes:
