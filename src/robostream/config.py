@@ -85,6 +85,10 @@ VIDEO_PIX_FMT = "yuv420p"
 VIDEO_GOP = 2
 VIDEO_CRF = 30
 SVTAV1_PRESET = 12
+# `robostream recode`: a codec that every NVIDIA GPU of the last ten years decodes, and a quality by
+# codec at which a second encoding is hardly seen.
+RECODE_CODEC = "h264"
+RECODE_CRF = {"h264": 18.0, "hevc": 20.0, "libsvtav1": 22.0}
 DEPTH_CODEC = "hevc"
 DEPTH_PIX_FMT = "gray12le"
 DEPTH_CODEC_OPTIONS = {"x265-params": "lossless=1"}

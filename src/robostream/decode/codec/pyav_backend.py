@@ -35,11 +35,12 @@ class PyavBackend:
         """Yield (place, number, picture) for the frames of several runs, one after the other."""
         read = self._frames.read
         for place, file_run in enumerate(file_runs):
-            for number, frame in self._decode_run(file_run):
+            for number, frame in self.frames(file_run):
                 file = file_run.source.name
                 yield place, number, None if number < 0 else read(frame, file=file)
 
-    def _decode_run(self, file_run: FileRun) -> Iterator[tuple[int, av.VideoFrame]]:
+    def frames(self, file_run: FileRun) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Yield (number, PyAV's frame) for the frames of a run, -1 for those not asked for."""
         index, run, config = file_run.index, file_run.run, file_run.config
         packets = read_packets(file_run.source, index, run)
         while not begins_afresh(packets[0], config) and (earlier := start_earlier(index, run)):
