@@ -89,6 +89,8 @@ SVTAV1_PRESET = 12
 # codec at which a second encoding is hardly seen.
 RECODE_CODEC = "h264"
 RECODE_CRF = {"h264": 18.0, "hevc": 20.0, "libsvtav1": 22.0}
+# Slower than a recorder has time for; at 12, some frames lose much more colour than others.
+RECODE_SVTAV1_PRESET = 8
 DEPTH_CODEC = "hevc"
 DEPTH_PIX_FMT = "gray12le"
 DEPTH_CODEC_OPTIONS = {"x265-params": "lossless=1"}

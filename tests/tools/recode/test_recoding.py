@@ -76,7 +76,7 @@ def test_info_says_how_the_new_videos_are(codec: str, tmp_path: Path) -> None:
         assert block.keys() == old.keys()
         assert (block["video.codec"], block["video.pix_fmt"]) == (NAMES[codec], "yuv420p")
         assert (block["video.g"], block["video.crf"]) == (3, 20)
-        assert block["video.preset"] == (12 if codec == "libsvtav1" else None)
+        assert block["video.preset"] == (8 if codec == "libsvtav1" else None)
         same = ("video.height", "video.width", "video.fps", "video.channels", "has_audio")
         assert {key: block[key] for key in same} == {key: old[key] for key in same}
 

@@ -8,9 +8,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any
 
 from robostream import config
@@ -41,7 +42,8 @@ def run_jobs(
         processes, mp_context=context, initializer=_begin, initargs=(frames, stop)
     )
     with pool:
-        futures = [pool.submit(run_job, job) for job in jobs]
+        with _no_interrupts():
+            futures = [pool.submit(run_job, job) for job in jobs]
         try:
             pending = set(futures)
             while pending:
@@ -72,11 +74,20 @@ def run_job(job: VideoJob) -> float:
     return check_copy(job.source, job.target)
 
 
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Hold Ctrl-C back; processes that are started in the block never get it, only their parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(frames: Any, stop: Any) -> None:
     """Set up a process that encodes."""
     global _frames, _stop
     _frames, _stop = frames, stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from robostream import config
@@ -46,10 +46,10 @@ class RecodeSpec:
         Frames are stored in the order in which they are shown (no B-frames). So a decoder, a GPU's
         above all, returns each frame at once, and none has to wait for later packets.
         """
-        in_order = {} if self.codec == "libsvtav1" else {"bf": 0}
-        return VideoEncoderConfig(
-            codec=self.codec, g=self.gop, crf=self.crf, threads=threads, extra_options=in_order
-        )
+        usual = VideoEncoderConfig(codec=self.codec, g=self.gop, crf=self.crf, threads=threads)
+        if self.codec == "libsvtav1":  # stores frames in this order anyway
+            return replace(usual, preset=config.RECODE_SVTAV1_PRESET)
+        return replace(usual, extra_options={"bf": 0})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the spec for JSON."""
