@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.errors import WriteError
-from robostream.tools.recode.frames import To420, VideoFrames
+from robostream.tools.recode.frames import To420, VideoFrames, gamut_tags
 
 _FULL_RANGE = 2
 # What is said of equal pictures, whose PSNR is infinite, which JSON cannot say.
@@ -62,8 +62,7 @@ def _coding(frame: av.VideoFrame) -> tuple[int, int, bool, int, int, int]:
         frame.height,
         frame.color_range == _FULL_RANGE,
         int(frame.colorspace),
-        int(frame.color_primaries),
-        int(frame.color_trc),
+        *gamut_tags(frame),
     )
 
 

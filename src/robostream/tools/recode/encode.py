@@ -19,7 +19,7 @@ from av.video.frame import PictureType
 from robostream import config
 from robostream.config import format_bytes
 from robostream.errors import WriteError
-from robostream.tools.recode.frames import To420, VideoFrames
+from robostream.tools.recode.frames import To420, VideoFrames, gamut_tags
 from robostream.write import VideoEncoderConfig, ffmpeg_options, ordinary_threads, place_whole
 
 
@@ -111,7 +111,7 @@ def _add_stream(output: OutputContainer, first: av.VideoFrame, job: VideoJob) ->
     context = stream.codec_context
     context.time_base = 1 / job.rate
     context.colorspace, context.color_range = first.colorspace, first.color_range
-    context.color_primaries, context.color_trc = first.color_primaries, first.color_trc
+    context.color_primaries, context.color_trc = gamut_tags(first)
     return stream
 
 

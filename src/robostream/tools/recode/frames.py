@@ -84,6 +84,13 @@ class To420:
         return made
 
 
+def gamut_tags(frame: av.VideoFrame) -> tuple[int, int]:
+    """Return the tags for primaries and transfer. PyAV 15 does not say, and no reader here asks."""
+    names = ("color_primaries", "color_trc")
+    primaries, transfer = (int(getattr(frame, name, _UNSPECIFIED)) for name in names)
+    return primaries, transfer
+
+
 def _portions(index: FrameIndex) -> Iterator[tuple[int, int]]:
     """Yield ranges of frames [first, stop) that begin where decoding may begin. Pure."""
     first = 0
