@@ -87,6 +87,12 @@ VIDEO_PIX_FMT = "yuv420p"
 VIDEO_GOP = 2
 VIDEO_CRF = 30
 SVTAV1_PRESET = 12
+# `robostream recode`: a codec that every NVIDIA GPU of the last ten years decodes, and a quality by
+# codec at which a second encoding is hardly seen.
+RECODE_CODEC = "h264"
+RECODE_CRF = {"h264": 18.0, "hevc": 20.0, "libsvtav1": 22.0}
+# Slower than a recorder has time for; at 12, some frames lose much more colour than others.
+RECODE_SVTAV1_PRESET = 8
 DEPTH_CODEC = "hevc"
 DEPTH_PIX_FMT = "gray12le"
 DEPTH_CODEC_OPTIONS = {"x265-params": "lossless=1"}

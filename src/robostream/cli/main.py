@@ -21,6 +21,7 @@ COMMANDS = {
     "demo": "make a small dataset, stream it, and prove what is promised",
     "info": "show what a dataset holds: episodes, tasks, features, cameras, files",
     "synth": "make a synthetic dataset: a robot arm at a table, several cameras, any size",
+    "recode": "copy a dataset with its videos encoded anew: another codec, more key frames",
     "plan": "foretell a run: steps, mixing, traffic, RAM and disk; no data is read",
     "order": "print or log the receipts of an order, or compare two logs",
     "shuffle": "measure the shuffle of a dataset at several pool sizes",

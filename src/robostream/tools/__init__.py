@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole jobs on datasets: foretell a run, judge a shuffle, synthesise, diagnose.
+"""Whole jobs on datasets: foretell a run, judge a shuffle, synthesise, diagnose, encode anew.
 
 budget.py           what a run will need: memory, reads, steps, mixing
 dataset_sizes.py    what a dataset weighs, without reading its data
@@ -9,6 +9,7 @@ shuffle_plot.py     the same as a picture
 order_log.py        logs of an order, and where two of them fork
 synth/              synthetic episodes, recorded as a dataset
 diagnose/           why an episode does not decode
+recode/             a copy of a dataset with its videos encoded anew
 """
 
 from robostream.tools.budget import (
@@ -29,17 +30,23 @@ from robostream.tools.order_log import (
     format_line,
     write_order_log,
 )
+from robostream.tools.recode.recoding import RecodeReport, recode_dataset
+from robostream.tools.recode.spec import CODECS as RECODE_CODECS
+from robostream.tools.recode.spec import RecodeSpec
 from robostream.tools.shuffle_plot import plot_qualities
 from robostream.tools.shuffle_quality import ShuffleQuality, made_up_lengths, measure_methods
 from robostream.tools.synth.recording import SynthReport, make_dataset
 from robostream.tools.synth.spec import SynthSpec
 
 __all__ = [
+    "RECODE_CODECS",
     "Comparison",
     "DatasetSizes",
     "Diagnosis",
     "Mixing",
     "RankNeeds",
+    "RecodeReport",
+    "RecodeSpec",
     "ShuffleQuality",
     "Steps",
     "SynthReport",
@@ -57,6 +64,7 @@ __all__ = [
     "measure_dataset",
     "measure_methods",
     "plot_qualities",
+    "recode_dataset",
     "uniform_distinct",
     "write_order_log",
 ]

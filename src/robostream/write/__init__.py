@@ -42,9 +42,18 @@ publish.py            joins everything, writes the metadata, moves all files int
 """
 
 from robostream.write.apart import EpisodeApart, record_apart
-from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
+from robostream.write.encoder import frame_rate
+from robostream.write.encoder_options import (
+    DepthEncoderConfig,
+    VideoEncoderConfig,
+    check_encoder,
+    ffmpeg_options,
+)
 from robostream.write.episode_buffer import RecordingOptions
+from robostream.write.ordinary_threads import ordinary_threads
+from robostream.write.staging import place_whole
 from robostream.write.start import create_writer, resume_writer
+from robostream.write.video_info import video_info
 from robostream.write.writer import DatasetWriter
 
 __all__ = [
@@ -53,7 +62,13 @@ __all__ = [
     "EpisodeApart",
     "RecordingOptions",
     "VideoEncoderConfig",
+    "check_encoder",
     "create_writer",
+    "ffmpeg_options",
+    "frame_rate",
+    "ordinary_threads",
+    "place_whole",
     "record_apart",
     "resume_writer",
+    "video_info",
 ]

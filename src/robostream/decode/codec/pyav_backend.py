@@ -54,7 +54,15 @@ class PyavBackend:
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
         """Yield (place, number, picture) for the frames of several runs, one after the other."""
-        read, frames = self._read, self._decode(file_runs)
+        for place, number, frame in self.frames(file_runs):
+            file = file_runs[place].source.name
+            yield place, number, None if frame is None else self._read(frame, file=file)
+
+    def frames(
+        self, file_runs: Sequence[FileRun]
+    ) -> Iterator[tuple[int, int, av.VideoFrame | None]]:
+        """Yield (place, number, frame of PyAV's) for the frames of several runs."""
+        frames = self._decode(file_runs)
         # Who gives one run may want its frames one by one, with a decoder that waits in between.
         size = 1 if len(file_runs) == 1 else _FRAMES_AT_A_TIME
         shown: set[tuple[int, int]] = set()
@@ -71,7 +79,7 @@ class PyavBackend:
                         "Download or copy the file again."
                     )
                 shown.add((place, number))
-                yield place, number, read(frame, file=file_run.source.name)
+                yield place, number, frame
 
     def _decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, av.VideoFrame]]:
         """Yield (place, frame) for all frames; the number of a frame is its time stamp."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`robostream recode`: copy a dataset with its colour videos encoded anew."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+
+from robostream.cli.plan_arguments import positive
+from robostream.config import RECODE_CRF, format_bytes
+from robostream.errors import RobostreamError
+from robostream.loader import share_of_cores
+from robostream.tools import RECODE_CODECS, RecodeReport, RecodeSpec, recode_dataset
+
+EXAMPLES = """\
+  robostream recode ./my-dataset ./copy --codec h264       for GPUs that do not decode AV1
+  robostream recode ./long-gop ./copy --codec libsvtav1    a key frame every 2 frames
+  robostream recode ./my-dataset ./copy --codec hevc --gop 10 --crf 24 --json
+An interrupted run goes on when the same command is given again.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `robostream recode`."""
+    usual = RecodeSpec()
+    add = parser.add_argument
+    add("root", metavar="ROOT", help="the folder of a dataset on this machine")
+    add("copy", metavar="COPY", help="the folder to make; it must not exist")
+    add("--codec", choices=RECODE_CODECS, default=usual.codec, help="(%(default)s)")
+    add("--gop", type=positive, default=usual.gop, help="frames per key frame (%(default)s)")
+    crfs = ", ".join(f"{crf:g} for {codec}" for codec, crf in RECODE_CRF.items())
+    add("--crf", type=float, help=f"quality, lower is better ({crfs})")
+    add(
+        "--jobs",
+        type=positive,
+        default=share_of_cores(1),
+        metavar="N",
+        help="processes that encode, a file each (%(default)s)",
+    )
+    add("--json", action="store_true", help="print what was made as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the copy and say what it is."""
+    try:
+        spec = RecodeSpec(args.codec, args.gop, args.crf)
+        report = recode_dataset(args.root, args.copy, spec, jobs=args.jobs, cores=share_of_cores(1))
+    except RobostreamError:
+        raise
+    except ValueError as error:  # an option out of bounds, or one that the encoder refuses
+        print(f"robostream recode: {error}", file=sys.stderr)
+        return 2
+    print(_as_json(report) if args.json else _as_text(report))
+    return 0
+
+
+def _as_json(report: RecodeReport) -> str:
+    return json.dumps(dataclasses.asdict(report) | {"path": str(report.path)}, indent=2)
+
+
+def _as_text(report: RecodeReport) -> str:
+    spec = report.spec
+    sizes = "".join(
+        f"\n  {key}: {format_bytes(before)} -> {format_bytes(after)}"
+        for key, (before, after) in report.camera_bytes.items()
+    )
+    kept = f", {report.kept_files} of them by an earlier run" if report.kept_files else ""
+    same = ", ".join(f"{number} {how}" for how, number in report.same_files.items())
+    return (
+        f"{report.path}: {report.video_files} video files, {report.frames} frames, encoded anew"
+        f"{kept}: {spec.codec}, a key frame every {spec.gop}, crf {spec.crf:g}{sizes}\n"
+        f"  other files: {same}\n"
+        f"  checked: every video has the frames and times of its original; the first and last "
+        f"picture of each decode, PSNR {report.psnr_db:.1f} dB or more"
+    )

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy of a dataset has the same items, in videos of another kind."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from robostream.errors import MetadataError, VideoFileError, WriteError
+from robostream.loader import StreamingLeRobotDataset
+from robostream.tools import RECODE_CODECS, RecodeReport, RecodeSpec, recode_dataset
+from robostream.tools.recode import place
+from tests.decode.videos import encode
+from tests.fixture_datasets import FIXTURES, copy_of, edit_info
+from tests.tools.recode.copies import assert_same_items, contents_of
+
+MULTIFILE = FIXTURES / "av1_multifile"
+TOP = "observation.images.top"
+FIRST = f"videos/{TOP}/chunk-000/file-000.mp4"
+NAMES = {"h264": "h264", "hevc": "hevc", "libsvtav1": "av1"}
+
+
+def recode(root: Path, copy: Path, codec: str = "h264", **options: Any) -> RecodeReport:
+    return recode_dataset(root, copy, RecodeSpec(codec, **options), jobs=2)
+
+
+def info_of(root: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((root / "meta/info.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("codec", RECODE_CODECS)
+def test_every_item_is_the_same(codec: str, tmp_path: Path) -> None:
+    """Rows are equal, pictures close, in several files per camera; nothing is left beside it."""
+    report = recode(MULTIFILE, tmp_path / "copy", codec)
+
+    assert_same_items(MULTIFILE, tmp_path / "copy", at_least_db=32 if codec == "libsvtav1" else 38)
+    assert (report.video_files, report.frames, report.kept_files) == (6, 124, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+@pytest.mark.parametrize("name", ["h264_bframes", "h264_long_gop"])
+def test_a_key_frame_every_two_frames(name: str, tmp_path: Path) -> None:
+    """Long GOPs become short ones; the order of training stays that of the original."""
+    recode(FIXTURES / name, tmp_path / "copy")
+    was, made = (
+        StreamingLeRobotDataset("some/name", root=root)
+        for root in (FIXTURES / name, tmp_path / "copy")
+    )
+
+    assert_same_items(FIXTURES / name, tmp_path / "copy", at_least_db=38)
+    assert made.meta.fingerprint == was.meta.fingerprint
+    for path in (tmp_path / "copy").rglob("*.mp4"):
+        with av.open(str(path)) as container:
+            packets = [packet for packet in container.demux(video=0) if packet.size]
+        assert [packet.is_keyframe for packet in packets[:4]] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("codec", RECODE_CODECS)
+def test_info_says_how_the_new_videos_are(codec: str, tmp_path: Path) -> None:
+    """The cameras' blocks have LeRobot's fields with new values; all else in info.json stays."""
+    root = copy_of("av1_multifile", tmp_path)
+    edit_info(root, lambda info: info.update(total_videos=6, remark="größer"))
+    recode(root, tmp_path / "copy", codec, gop=3, crf=20.0)
+    was, made = info_of(root), info_of(tmp_path / "copy")
+    blocks = [made["features"][key].pop("info") for key in was["features"] if "images" in key]
+    olds = [was["features"][key].pop("info") for key in was["features"] if "images" in key]
+
+    assert made == was
+    for block, old in zip(blocks, olds, strict=True):
+        assert block.keys() == old.keys()
+        assert (block["video.codec"], block["video.pix_fmt"]) == (NAMES[codec], "yuv420p")
+        assert (block["video.g"], block["video.crf"]) == (3, 20)
+        assert block["video.preset"] == (8 if codec == "libsvtav1" else None)
+        same = ("video.height", "video.width", "video.fps", "video.channels", "has_audio")
+        assert {key: block[key] for key in same} == {key: old[key] for key in same}
+
+
+def test_an_old_description_of_a_camera_is_replaced(tmp_path: Path) -> None:
+    """Datasets that describe videos under `video_info` are described under `info` afterwards."""
+    root = copy_of("av1_multifile", tmp_path)
+
+    def age(info: dict[str, Any]) -> None:
+        entry = info["features"][TOP]
+        entry["video_info"] = entry.pop("info")
+
+    edit_info(root, age)
+    recode(root, tmp_path / "copy")
+    entry = info_of(tmp_path / "copy")["features"][TOP]
+
+    assert "video_info" not in entry
+    assert entry["info"]["video.codec"] == "h264"
+
+
+def test_depth_stays_bit_for_bit(tmp_path: Path) -> None:
+    """Depth videos are not encoded again, and info.json says of them what it said."""
+    recode(FIXTURES / "depth", tmp_path / "copy")
+    name = "videos/observation.depth.top"
+    was, made = info_of(FIXTURES / "depth"), info_of(tmp_path / "copy")
+
+    assert contents_of(tmp_path / "copy", name) == contents_of(FIXTURES / "depth", name)
+    assert made["features"]["observation.depth.top"] == was["features"]["observation.depth.top"]
+    assert made["features"][TOP]["info"]["video.codec"] == "h264"
+    assert_same_items(FIXTURES / "depth", tmp_path / "copy", at_least_db=38)
+
+
+def test_rows_are_linked_and_metadata_is_copied(tmp_path: Path) -> None:
+    """Rows take no space again; what tools edit in place is a file of its own; no hidden files."""
+    root = copy_of("av1_multifile", tmp_path)
+    (root / "README.md").write_text("about")
+    (root / ".cache").mkdir()
+    (root / ".cache" / "download").write_text("of the original")
+    report = recode(root, tmp_path / "copy")
+    rows, episodes = "data/chunk-000/file-000.parquet", "meta/episodes/chunk-000/file-000.parquet"
+
+    assert contents_of(tmp_path / "copy", "data") == contents_of(root, "data")
+    assert (tmp_path / "copy" / episodes).read_bytes() == (root / episodes).read_bytes()
+    assert not (tmp_path / "copy" / episodes).samefile(root / episodes)
+    assert not (tmp_path / "copy" / "README.md").samefile(root / "README.md")
+    assert not (tmp_path / "copy" / ".cache").exists()
+    if "linked" in report.same_files:  # not on a disk that can clone
+        assert (tmp_path / "copy" / rows).samefile(root / rows)
+
+
+def test_links_of_a_hub_snapshot_are_followed(tmp_path: Path) -> None:
+    """A snapshot is full of symbolic links; the copy has files."""
+    blobs = copy_of("av1_multifile", tmp_path)
+    root = tmp_path / "snapshot"
+    for path in blobs.rglob("*"):
+        if path.is_file():
+            link = root / path.relative_to(blobs)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    recode(root, tmp_path / "copy")
+
+    assert not any(path.is_symlink() for path in (tmp_path / "copy").rglob("*"))
+    assert_same_items(blobs, tmp_path / "copy", at_least_db=38)
+
+
+def test_a_disk_that_cannot_link_gets_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where links are refused (another disk; played here, since there is one disk), bytes go."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(place.os, "link", refuse)
+    source, target = tmp_path / "a", tmp_path / "folder" / "b"
+    source.write_bytes(b"rows")
+
+    assert place.place_same(source, target) in ("cloned", "copied")
+    assert target.read_bytes() == b"rows"
+    assert not target.samefile(source)
+
+
+def test_a_damaged_video_stops_the_job_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    """The error names the file. When it is mended, what was done is kept, and the rest is made."""
+    root = copy_of("av1_multifile", tmp_path)
+    # The shortest file comes last, so others are done when it fails.
+    last = root / f"videos/{TOP}/chunk-000/file-001.mp4"
+    good = last.read_bytes()
+    at = good.index(b"mdat") + 200
+    last.write_bytes(good[:at] + bytes(3000) + good[at + 3000 :])
+    with pytest.raises(VideoFileError, match=r"top/chunk-000/file-001\.mp4"):
+        recode_dataset(root, tmp_path / "copy", RecodeSpec(), jobs=1)
+    done = sorted((tmp_path / "copy.recoding").rglob("*.mp4"))
+    last.write_bytes(good)
+
+    assert not (tmp_path / "copy").exists()
+    assert len(done) == 5
+    assert recode(root, tmp_path / "copy").kept_files == 5
+    assert_same_items(root, tmp_path / "copy", at_least_db=38)
+    assert not (tmp_path / "copy.recoding").exists()
+
+
+def test_another_wish_does_not_go_on_with_what_was_begun(tmp_path: Path) -> None:
+    """Videos of two kinds are never mixed: an unfinished copy is finished as it was begun."""
+    aside = tmp_path / "copy.recoding"
+    aside.mkdir()
+    (aside / "recode.json").write_text('{"codec": "hevc"}')
+
+    with pytest.raises(WriteError, match=r'begun with.*"hevc".*want.*"h264".*Delete this folder'):
+        recode(MULTIFILE, tmp_path / "copy")
+
+
+def test_folders_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    """A copy that exists, one inside the dataset, and a folder without a dataset."""
+    root = copy_of("av1_multifile", tmp_path)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(WriteError, match="found one that exists"):
+        recode(root, tmp_path / "there")
+    with pytest.raises(WriteError, match="inside it"):
+        recode(root, root / "videos" / "copy")
+    with pytest.raises(MetadataError, match="no LeRobot dataset"):
+        recode(tmp_path / "there", tmp_path / "copy")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["av1_multifile", "there"]
+
+
+@pytest.mark.parametrize(
+    ("root", "cure"),
+    [
+        ("lerobot/pusht", "hf download lerobot/pusht --repo-type dataset"),
+        ("hf://datasets/lerobot/pusht@main", "hf download lerobot/pusht --repo-type dataset"),
+        ("s3://bucket/pusht", "Download a remote dataset first"),
+        ("./nothing/here", "Download a remote dataset first"),
+    ],
+)
+def test_a_remote_dataset_has_to_be_downloaded(root: str, cure: str, tmp_path: Path) -> None:
+    """The error says how."""
+    with pytest.raises(WriteError, match=cure):
+        recode_dataset(root, tmp_path / "copy", RecodeSpec())
+
+
+def test_pictures_that_cannot_be_encoded_are_refused(tmp_path: Path) -> None:
+    """Odd sizes, and what an encoder cannot take, are told before anything is written."""
+    root = copy_of("av1_multifile", tmp_path)
+    odd = {"g": "6", "preset": "12"}
+    encode(root / FIRST, "libsvtav1", odd, count=26, size=(95, 65))
+    with pytest.raises(ValueError, match=r"file-000\.mp4: want pictures of even.*found 95x65"):
+        recode(root, tmp_path / "copy")
+    encode(root / FIRST, "libsvtav1", odd, count=26, size=(32, 64))
+    with pytest.raises(ValueError, match=r"file-000\.mp4: want images at least 64 pixels wide"):
+        recode(root, tmp_path / "copy", "hevc")
+    with pytest.raises(ValueError, match="nothing to encode"):
+        recode(FIXTURES / "images", tmp_path / "copy")
+    shutil.rmtree(root / "videos" / TOP)
+    with pytest.raises(VideoFileError, match="there is no such file"):
+        recode(root, tmp_path / "copy")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["av1_multifile"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"codec": "divx"}, "h264, hevc, libsvtav1; got 'divx'"),
+        ({"crf": 52.0}, "crf of 0 to 51"),
+        ({"crf": float("nan")}, "crf of 0 to 51"),
+        ({"gop": 0}, "gop of 0"),
+    ],
+)
+def test_a_spec_is_checked(options: dict[str, Any], complaint: str) -> None:
+    """Codecs, qualities and GOPs that do not exist are no spec."""
+    with pytest.raises(ValueError, match=complaint):
+        RecodeSpec(**options)
