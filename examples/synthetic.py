@@ -10,7 +10,7 @@ from pathlib import Path
 
 def make_dataset(dest: Path, **options: object) -> Path:
     """Make episodes of an arm at a table with `robostream synth`; return their folder."""
-    command = Path(sys.executable).with_name("robostream")  # that of the same environment
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    subprocess.run([command, "synth", dest, *words], check=True, stdout=sys.stderr)
+    command = [sys.executable, "-m", "robostream", "synth", str(dest), *words]
+    subprocess.run(command, check=True, stdout=sys.stderr)
     return dest

@@ -48,7 +48,7 @@ PREFETCH_SAMPLES = 256
 # Batches a consumer may hold at a time; beyond that, it gets copies of batches.
 HELD_BATCHES = 3
 # Memory for batches that are built ahead. Of large batches fewer are built ahead, but at least two.
-BATCH_MEMORY_BYTES = 1024**3
+BATCH_MEMORY_BYTES = 640 * 1024**2
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
 # Memory per process for decoders that wait in the middle of a long GOP, and how many pictures each

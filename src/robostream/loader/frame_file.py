@@ -22,12 +22,13 @@ from robostream.stream import SharedShape
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-def open_frame_file(folder: Path, shape: SharedShape, fingerprint: str) -> int:
+def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     """Return a descriptor of the file, made now if it is not there; its space is reserved.
 
-    A disk that filled up later would kill the processes that write to it.
+    `dataset` is a text that no other dataset has. A disk that filled up later would kill the
+    processes that write to the file.
     """
-    digest = hashlib.sha256(fingerprint.encode())
+    digest = hashlib.sha256(dataset.encode())
     digest.update(shape.episodes.tobytes())
     digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"

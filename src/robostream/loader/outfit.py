@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,8 +118,10 @@ def open_kept(outfit: Outfit, limits: Limits) -> int | None:
         return None
     if limits.frame_cache_dir is None:
         return create_memory(outfit.shared.nbytes)
-    folder = Path(limits.frame_cache_dir).expanduser()
-    return open_frame_file(folder, outfit.shared, outfit.layout.meta.fingerprint)
+    folder, meta = Path(limits.frame_cache_dir).expanduser(), outfit.layout.meta
+    # A copy of the dataset with its videos encoded anew has the same fingerprint, and other pixels.
+    videos = json.dumps([meta.features[key] for key in outfit.shared.cameras], default=str)
+    return open_frame_file(folder, outfit.shared, meta.fingerprint + videos)
 
 
 def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:

@@ -6,6 +6,7 @@ dataset_sizes.py    what a dataset weighs, without reading its data
 diversity.py        how many episodes a batch mixes
 shuffle_quality.py  how well an order is shuffled: ours, and what others do
 shuffle_plot.py     the same as a picture
+helpers.py          processes that help a command, and end with it
 order_log.py        logs of an order, and where two of them fork
 synth/              synthetic episodes, recorded as a dataset
 diagnose/           why an episode does not decode

@@ -80,12 +80,8 @@ def _measure(case: Case, seconds: float) -> dict[str, Any]:
     figures: dict[str, Any] = (
         request | {"mode": case.mode} | json.loads(done.stdout.splitlines()[-1])
     )
-    rates = [found["images_per_s"] for found in figures.get("by_streams", [figures])]
-    print(
-        f"{case.way} {case.codec} g={case.gop} {case.size} {case.mode} workers={case.workers} "
-        f"resize={case.resize} streams={case.streams}: images/s {[round(rate) for rate in rates]}",
-        flush=True,
-    )
+    # One by one, so that a run that is cut off has not measured for nothing.
+    print(json.dumps(figures), flush=True)
     return figures
 
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import faulthandler
 import multiprocessing
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
+from robostream.tools.helpers import end_with_parent, no_interrupts
 from robostream.tools.recode.check import check_copy
 from robostream.tools.recode.encode import AGAIN, VideoJob, encode_video
 
@@ -42,7 +39,7 @@ def run_jobs(
         processes, mp_context=context, initializer=_begin, initargs=(frames, stop)
     )
     with pool:
-        with _no_interrupts():
+        with no_interrupts():
             futures = [pool.submit(run_job, job) for job in jobs]
         try:
             pending = set(futures)
@@ -74,28 +71,11 @@ def run_job(job: VideoJob) -> float:
     return check_copy(job.source, job.target)
 
 
-@contextmanager
-def _no_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back; processes that are started in the block never get it, only their parent."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _begin(frames: Any, stop: Any) -> None:
     """Set up a process that encodes."""
     global _frames, _stop
     _frames, _stop = frames, stop
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    end_with_parent()
 
 
 def _count_frame() -> None:

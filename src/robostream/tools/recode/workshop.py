@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from robostream.errors import WriteError
-from robostream.storage import sync_folder
+from robostream.storage import sync_to_disk
 
 
 @contextmanager
@@ -40,9 +40,9 @@ def workshop(copy: Path, record: Mapping[str, Any]) -> Iterator[Path]:
             part.unlink()
         yield dataset
         for folder, _, _ in os.walk(dataset):
-            sync_folder(Path(folder))
+            sync_to_disk(Path(folder))
         os.rename(dataset, copy)
-        sync_folder(copy.parent)
+        sync_to_disk(copy.parent)
         shutil.rmtree(aside)
 
 

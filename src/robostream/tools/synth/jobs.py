@@ -14,6 +14,7 @@ from pathlib import Path
 
 from robostream.errors import EncoderStalledError
 from robostream.meta import DatasetInfo
+from robostream.tools.helpers import end_with_parent, no_interrupts
 from robostream.tools.synth.episode import frames_of, script_of
 from robostream.tools.synth.spec import SynthSpec
 from robostream.write import EpisodeApart, RecordingOptions, record_apart
@@ -54,9 +55,10 @@ def _make(job: EpisodeJob, number: int, processes: int) -> Generator[EpisodeApar
         return
     # Not forked: encoders and their threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, number), mp_context=context) as pool:
+    with ProcessPoolExecutor(min(processes, number), context, end_with_parent) as pool:
         ahead = (pool.submit(record_episode, job, episode) for episode in episodes)
-        pending = deque(islice(ahead, 2 * processes))
+        with no_interrupts():
+            pending = deque(islice(ahead, 2 * processes))
         try:
             while pending:
                 recorded = pending.popleft().result()
