@@ -2,8 +2,8 @@
 """A full node, simulated: who owns what, and which share of their time workers use.
 
 The slowest worker sets the pace of a rank, because a batch needs every worker's part. A worker's
-work for a batch is the pictures that it decodes ahead meanwhile (a portion of a lane at a time) and
-those that it draws. It may be a few batches ahead of the slowest worker, but no more than the
+work for a batch is the pictures that it decodes meanwhile and those that it draws. It decodes ahead,
+a portion of a lane at a time; or, where GOPs are of 2 frames, both when the first is due. It may be a few batches ahead of the slowest worker, but no more than the
 loader builds ahead.
 """
 
@@ -61,7 +61,9 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
     own = list(rank_lanes(cut, lanes))
     owners = [Duties(worker, workers, cameras) for worker in range(workers)]
     pairs = [sum(len(duties.cameras(at)) for at in range(len(own))) for duties in owners]
-    work = np.array([_work(Tour(plan, cut, 0), own, duties, steps) for duties in owners])
+    tour = Tour(plan, cut, 0)
+    ahead = np.array([_work(tour, own, duties, steps) for duties in owners])
+    pairwise = np.array([_work_in_pairs(tour, own, duties, steps) for duties in owners])
     depth = max(config.PREFETCH_BATCHES, config.PREFETCH_SAMPLES // _BATCH_SIZE)
     return {
         "episodes": episodes,
@@ -71,7 +73,8 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
         "lanes": lanes,
         "pairs, least": min(pairs),
         "pairs, most": max(pairs),
-        "share of time used": float(work.sum() / (workers * _makespan(work, depth))),
+        "share of time used": _share_used(ahead, depth),
+        "with GOPs of 2": _share_used(pairwise, depth),
     }
 
 
@@ -101,6 +104,29 @@ def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[floa
             total += cameras[at] * _DRAWING
         work.append(total)
     return work
+
+
+def _work_in_pairs(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[float]:
+    """Return the same where a frame is decoded with the other one of its GOP, which then waits."""
+    cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
+    waiting: set[tuple[int, int]] = set()
+    work = []
+    for share in walk_agenda(tour, lanes):
+        if share.step == 2 * steps:
+            break
+        total = 0.0
+        for at, frame in zip(share.lanes, share.frames, strict=True):
+            gop = at, frame // 2
+            total += cameras[at] * _DRAWING
+            if gop not in waiting:
+                total += cameras[at] * 2 * (1 - _DRAWING)
+            waiting ^= {gop}
+        work.append(total)
+    return work[steps:]  # when an epoch begins nothing waits yet; that is not simulated
+
+
+def _share_used(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> float:
+    return float(work.sum() / (len(work) * _makespan(work, depth)))
 
 
 def _makespan(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> float:
