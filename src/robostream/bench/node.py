@@ -2,9 +2,9 @@
 """A full node, simulated: who owns what, and which share of their time workers use.
 
 The slowest worker sets the pace of a rank, because a batch needs every worker's part. A worker's
-work for a batch is the pictures that it decodes meanwhile and those that it draws. It decodes ahead,
-a portion of a lane at a time; or, where GOPs are of 2 frames, both when the first is due. It may be a few batches ahead of the slowest worker, but no more than the
-loader builds ahead.
+work for a batch is the pictures that it decodes meanwhile and those that it draws. It decodes
+ahead, a portion of a lane at a time; where GOPs are of 2 frames, it decodes both when the first is
+due. It may be a few batches ahead of the slowest worker, but no more than the loader builds ahead.
 """
 
 from __future__ import annotations
