@@ -100,7 +100,7 @@ class DirectReading:
         self.place.is_used |= self.place.version == version
 
     def check_place(self) -> None:
-        """Raise StateError if somebody else delivered last, so that the place is not the run's."""
+        """Raise StateError if somebody else delivered last: the run does not stand here then."""
         if self._read_by_loader:
             raise StateError(
                 "a StreamingDataLoader reads this stream and knows where the run stands: save "
