@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import Meter, PyavBackend
 from robostream.errors import VideoFileError
-from robostream.stream import PrivateStore
+from robostream.stream import PrivateShelf
 from robostream.stream.projector import Projector
 from robostream.stream.reel import Clock, Reel
 from tests.decode.conftest import Clip
@@ -30,7 +30,7 @@ class Stage:
         self.meter = Meter()
         self.projector = Projector(
             PyavBackend(),
-            PrivateStore(how["budget"]),
+            PrivateShelf(how["budget"]),
             self.meter,
             max_decodings=how["max_decodings"],
             sizes=[None],

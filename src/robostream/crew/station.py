@@ -63,9 +63,9 @@ class Station:
         kept: ByteArray | None,
     ) -> None:
         cameras = len(recipe.layout.cameras)
-        store = None
+        shelf = None
         if kept is not None and recipe.shared is not None:
-            store = SharedFrames(kept, recipe.shared)
+            shelf = SharedFrames(kept, recipe.shared)
         self._format = recipe.batches
         self._batches = batches
         self._worker = Worker(
@@ -73,7 +73,7 @@ class Station:
             Duties(hello.worker, hello.num_workers, cameras),
             recipe.budgets,
             counters=counters,
-            store=store,
+            shelf=shelf,
         )
         self._live: OrderedDict[int, _Live] = OrderedDict()
 

@@ -13,7 +13,7 @@ agreement.py      which epoch the workers of a plain torch DataLoader are on
 plain.py          how far a plain torch DataLoader has come
 
 dataloader.py     StreamingDataLoader: whole batches, and where the run stands
-place.py          where a consumer stands, and where its next iterator begins
+bookmark.py       where a consumer stands, and where its next iterator begins
 outfit.py         what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from robostream.assemble import Offsets, OpenedDataset, RowReader, bring_pictures, find_pictures
 from robostream.decode import VideoFiles
 from robostream.storage import Door
-from robostream.stream.frame_store import FrameStore
+from robostream.stream.frame_shelf import FrameShelf
 from robostream.stream.prefetch import Coming
 
 
@@ -22,7 +22,7 @@ class Bringer:
         cameras: Its cameras.
         offsets: The window of each camera.
         files: Its video files.
-        store: Where decoded pictures are kept: those that are need no bytes.
+        shelf: Where decoded pictures are kept: those that are need no bytes.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class Bringer:
         offsets: Sequence[Offsets],
         *,
         files: VideoFiles,
-        store: FrameStore,
+        shelf: FrameShelf,
     ) -> None:
         self._dataset = dataset
         self._cameras = cameras
         self._offsets = offsets
-        self._store = store
+        self._shelf = shelf
         self._files = files
         self._rows = RowReader(dataset, door, [])
         self._lock = threading.Lock()
@@ -54,7 +54,7 @@ class Bringer:
 
     def _bring_pictures(self, coming: Coming, camera: int) -> None:
         part = coming.first, coming.stop
-        if self._store.has_all(camera, coming.episode, *part):
+        if self._shelf.has_all(camera, coming.episode, *part):
             return
         key = self._cameras[camera]
         file, numbers = find_pictures(self._dataset, self._files, coming.episode, key)

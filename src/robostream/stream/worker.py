@@ -20,7 +20,7 @@ from robostream.decode import DecodeStatistics, Meter, PyavBackend, VideoFiles
 from robostream.plan import Ints
 from robostream.stream.bringer import Bringer
 from robostream.stream.duties import Duties
-from robostream.stream.frame_store import FrameStore, PrivateStore
+from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
 from robostream.stream.projector import Projector
 from robostream.stream.reel import Clock, Reel
 
@@ -54,7 +54,7 @@ class Worker:
         duties: Which parts are its own.
         budgets: What it may use.
         counters: A row of `decode.COUNTERS` to add to.
-        store: Where decoded pictures are kept, if not in memory of its own.
+        shelf: Where decoded pictures are kept, if not in memory of its own.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Worker:
         budgets: Budgets,
         *,
         counters: npt.NDArray[np.float64] | None = None,
-        store: FrameStore | None = None,
+        shelf: FrameShelf | None = None,
     ) -> None:
         dataset, spec = layout.dataset, layout.spec
         self.layout = layout
         self.duties = duties
         self.runs_ahead = budgets.runs_ahead
-        self.keeps_pictures = store is not None or budgets.frame_bytes > 0
-        self.store = store or PrivateStore(budgets.frame_bytes)
+        self.keeps_pictures = shelf is not None or budgets.frame_bytes > 0
+        self.shelf = shelf or PrivateShelf(budgets.frame_bytes)
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
         self._door = dataset.open_door()
@@ -82,7 +82,7 @@ class Worker:
         )
         self.projector = Projector(
             PyavBackend(),
-            self.store,
+            self.shelf,
             self._meter,
             max_decodings=budgets.max_decodings,
             sizes=[camera.resize for camera in layout.cameras],
@@ -112,7 +112,7 @@ class Worker:
             [camera.key for camera in self.layout.cameras],
             self.offsets,
             files=self._files,
-            store=self.store,
+            shelf=self.shelf,
         )
 
     def rows(self, episode: int) -> EpisodeRows:
@@ -130,7 +130,7 @@ class Worker:
         key = self.layout.cameras[camera].key
         file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
         part = int(samples[0]), int(samples[-1]) + 1
-        if self.bringer is not None and not self.store.has_all(camera, episode, *part):
+        if self.bringer is not None and not self.shelf.has_all(camera, episode, *part):
             began = time.perf_counter()
             bring_pictures(file, numbers, *part, self.offsets[camera])
             self._meter.fetch_s += time.perf_counter() - began
@@ -144,7 +144,7 @@ class Worker:
             steps=steps,
             offsets=self.offsets[camera],
         )
-        self.store.open(reel)
+        self.shelf.open(reel)
         return reel
 
     def count_stored(self, pictures: int) -> None:
@@ -155,9 +155,9 @@ class Worker:
     def count(self) -> None:
         """Add what was counted since the last call to the shared counters."""
         counts = self._files.take_counts()
-        work = self._meter.take(store_evictions=self.store.evictions, **counts)
+        work = self._meter.take(picture_evictions=self.shelf.evictions, **counts)
         self.statistics.add((*work, *self._door.traffic.take()))
-        self.store.evictions = 0
+        self.shelf.evictions = 0
 
     def close(self) -> None:
         """Let go of everything."""
