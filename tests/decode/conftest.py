@@ -42,7 +42,7 @@ class Clip:
 
 def local_engine(
     *,
-    store_bytes: int = 0,
+    budget_bytes: int = 0,
     backend: Backend | None = None,
     index_folder: Path | None = None,
     open_source: Callable[[str], ByteSource] = LocalSource,
@@ -50,7 +50,7 @@ def local_engine(
     """Return an engine that reads local files."""
     return FrameEngine(
         open_source,
-        store_bytes=store_bytes,
+        budget_bytes=budget_bytes,
         max_files=8,
         backend=backend,
         index_folder=index_folder,

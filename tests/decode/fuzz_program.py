@@ -62,7 +62,7 @@ def read_all(
     counts: Counter[str] = Counter()
     elsewhere = 0
     for budget in (0, 10**7):
-        with local_engine(store_bytes=budget) as engine:
+        with local_engine(budget_bytes=budget) as engine:
             for frame, picture in enumerate(pictures):
                 outcome = read_one(engine, path, frame, picture)
                 counts[outcome] += 1

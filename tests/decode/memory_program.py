@@ -18,7 +18,7 @@ def main(budget: int, order: str, files: list[str]) -> None:
     """Read every frame of every file once per epoch, at random or in order."""
     before = resident_bytes()
     resident = []
-    with local_engine(store_bytes=budget) as engine:
+    with local_engine(budget_bytes=budget) as engine:
         frames = [(f, n) for f in files for n in range(engine.index(f).num_frames)]
         sizes = {f: engine.index(f).configs[0] for f in files}
         outs = {f: np.zeros((1, 3, size.height, size.width), np.uint8) for f, size in sizes.items()}

@@ -67,7 +67,7 @@ def test_a_kept_frame_is_the_one_that_was_decoded(clip: ClipMaker, kind: str) ->
     """With room for all, the second time round nothing is decoded and every frame is right."""
     video = clip(kind)
     order = np.random.default_rng(1).permutation(len(video))
-    with local_engine(store_bytes=BUDGETS[-1]) as engine:
+    with local_engine(budget_bytes=BUDGETS[-1]) as engine:
         read_one_by_one(engine, video, order)
         before = engine.statistics.summary()["images_decoded"]
         read_one_by_one(engine, video, order)
@@ -86,7 +86,7 @@ def test_frames_are_right_whatever_is_kept(
     order = np.arange(len(video))
     if is_random:
         np.random.default_rng(budget).shuffle(order)
-    with local_engine(store_bytes=budget) as engine:
+    with local_engine(budget_bytes=budget) as engine:
         read_one_by_one(engine, video, order)
 
 
@@ -100,7 +100,7 @@ def test_windows_repeat_frames_and_keep_their_order(
 ) -> None:
     """A window is written in the order asked for; repeats are copies; an empty one is no work."""
     video = clip("h264_bframes")
-    with local_engine(store_bytes=budget) as engine:
+    with local_engine(budget_bytes=budget) as engine:
         for window in windows:
             out = video.slots(len(window))
             engine.read(video.file, np.array(window, np.int64), out)
@@ -126,20 +126,20 @@ def test_pictures_of_several_sizes_share_a_small_budget(clip: ClipMaker) -> None
     videos = [clip(kind) for kind in ("h264_g2", "odd_width", "av1_small", "depth", "444")]
     rng = np.random.default_rng(0)
     for budget in (15_000, 40_000, 200_000):
-        with local_engine(store_bytes=budget) as engine:
+        with local_engine(budget_bytes=budget) as engine:
             for _ in range(200):
                 video = videos[rng.integers(len(videos))]
                 frame = int(rng.integers(12))
                 read_one_by_one(engine, video, np.array([frame]))
 
-            assert engine.statistics.summary()["store_evictions"] > 50
+            assert engine.statistics.summary()["picture_evictions"] > 50
 
 
 def test_a_size_that_comes_late_gets_all_the_room(clip: ClipMaker) -> None:
     """Pictures that are not read any more are dropped for pictures of another size."""
     first, second = clip("h264_g2"), clip("odd_width")
     budget = 60 * 96 * 64 * 3 // 2
-    with local_engine(store_bytes=budget) as engine:
+    with local_engine(budget_bytes=budget) as engine:
         for video in (first, second):
             read_one_by_one(engine, video, np.arange(len(video)))
             before = engine.statistics.summary()["images_decoded"]
@@ -151,7 +151,7 @@ def test_a_size_that_comes_late_gets_all_the_room(clip: ClipMaker) -> None:
 def test_float_pictures_are_divided_exactly(clip: ClipMaker) -> None:
     """float32 slots hold uint8 / 255 as one float32 division, kept or not."""
     video = clip("odd_width")
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         for _ in range(2):
             out = video.slots(2, np.float32)
             engine.read(video.file, [7, 9], out)
@@ -177,7 +177,7 @@ def test_slots_may_lie_anywhere_in_a_batch(clip: ClipMaker) -> None:
 def test_reading_in_order_decodes_about_once(clip: ClipMaker, kind: str) -> None:
     """Where frames are read one after the other, each is decoded once or little more."""
     video = clip(kind)
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         read_one_by_one(engine, video, np.arange(len(video)))
 
         assert engine.statistics.summary()["amplification"] < 1.15
@@ -186,7 +186,7 @@ def test_reading_in_order_decodes_about_once(clip: ClipMaker, kind: str) -> None
 def test_cameras_read_in_order_side_by_side_do_not_evict_each_other(clip: ClipMaker) -> None:
     """Each of a sample's cameras gets a stretch that leaves room for the others'."""
     videos = [clip(kind) for kind in ("av1_g2", "h264_g2", "h264_bframes", "hevc_closed")]
-    with local_engine(store_bytes=80 * 96 * 64 * 3 // 2) as engine:
+    with local_engine(budget_bytes=80 * 96 * 64 * 3 // 2) as engine:
         for frame in range(48):
             for video in videos:
                 read_one_by_one(engine, video, np.array([frame]))
@@ -198,7 +198,7 @@ def test_windows_read_in_order_decode_about_once(clip: ClipMaker) -> None:
     """Windows that reach ahead and back are read in order too, and decode hardly more."""
     video = clip("av1_g2")
     offsets = np.array([-9, 0, 12])
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         for frame in range(48):
             window = np.clip(frame + offsets, 0, 47)
             out = video.slots(3)
@@ -212,7 +212,7 @@ def test_random_reads_decode_no_more_than_they_must(clip: ClipMaker) -> None:
     """Frames of short GOPs, wanted in no order, are not taken for a beginning of an order."""
     video = clip("av1_g2")
     rng = np.random.default_rng(0)
-    with local_engine(store_bytes=12 * 96 * 64 * 3 // 2) as engine:
+    with local_engine(budget_bytes=12 * 96 * 64 * 3 // 2) as engine:
         read_one_by_one(engine, video, rng.integers(0, 48, 400))
 
         assert engine.statistics.summary()["amplification"] < 1.6
@@ -222,7 +222,7 @@ def test_random_reads_gain_from_a_second_visit(clip: ClipMaker) -> None:
     """With room for all, random reads of long GOPs decode each frame at most twice or so."""
     video = clip("h264_g250")
     order = np.random.default_rng(3).permutation(len(video))
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         read_one_by_one(engine, video, order)
 
         assert engine.statistics.summary()["amplification"] < 2.5
@@ -231,7 +231,7 @@ def test_random_reads_gain_from_a_second_visit(clip: ClipMaker) -> None:
 def test_frames_nobody_may_want_are_not_decoded(clip: ClipMaker) -> None:
     """Reading in order stops ahead of what `within` leaves out, another episode say."""
     video = clip("av1_g2")
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         for frame in range(4, 12):
             engine.read(video.file, [frame], video.slots(1), within=(4, 12))
 
@@ -242,7 +242,7 @@ def test_wrong_requests_are_refused(clip: ClipMaker) -> None:
     """Frames that are not there and slots of another shape are errors, kept or not."""
     video = clip("h264_g2")
     for budget in (0, 10**8):
-        with local_engine(store_bytes=budget) as engine:
+        with local_engine(budget_bytes=budget) as engine:
             engine.read(video.file, [1], video.slots(1))
             with pytest.raises(IndexError, match="frames 0 to 47; asked for 48"):
                 engine.read(video.file, [48], video.slots(1))
@@ -266,7 +266,7 @@ def test_a_damaged_run_keeps_nothing(clip: ClipMaker, tmp_path: Path) -> None:
     """What was decoded before an error is not trusted: asked for again, it is decoded again."""
     video = clip("h264_g250")
     bad = str(damaged_copy(video, tmp_path / "bad.mp4", 40))
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         with pytest.raises(VideoFileError, match=r"bad\.mp4"):
             engine.read(bad, [60], video.slots(1))
         assert engine.statistics.summary()["images_decoded"] > 10
@@ -277,7 +277,7 @@ def test_a_damaged_run_keeps_nothing(clip: ClipMaker, tmp_path: Path) -> None:
         read_one_by_one(engine, video, np.array([60, 0, 100]))
         counts = engine.statistics.summary()
 
-    assert counts["store_hits"] == 2
+    assert counts["picture_hits"] == 2
     assert counts["images_delivered"] == 5
 
 
@@ -286,7 +286,7 @@ def test_a_frame_that_cannot_be_kept_is_not_taken_for_kept(
 ) -> None:
     """If putting a picture away fails, its unfilled memory is never drawn."""
     video = clip("h264_g2")
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         with monkeypatch.context() as patch:
 
             def fail(*_: object, **__: object) -> None:
@@ -315,14 +315,14 @@ def test_a_failed_read_is_counted_too(clip: ClipMaker, tmp_path: Path) -> None:
 def test_statistics_add_up(clip: ClipMaker) -> None:
     """What was delivered, found and opened is counted, and time is split over what was done."""
     video = clip("av1_g2")
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         for frame in (0, 1, 0):
             engine.read(video.file, [frame], video.slots(1))
         counts = engine.statistics.summary()
 
     assert counts["images_delivered"] == 3
     assert counts["images_decoded"] == 3
-    assert counts["store_hits"] == 1
+    assert counts["picture_hits"] == 1
     assert counts["file_misses"] == 1
     assert counts["file_hits"] == 2
     assert min(counts["fetch_s"], counts["decode_s"], counts["convert_s"], counts["copy_s"]) > 0
@@ -343,7 +343,7 @@ def test_an_engine_keeps_to_its_limit_of_open_files(clip: ClipMaker, tmp_path: P
             most = max(most, sum(link.startswith(str(tmp_path)) for link in links))
             return super().read(start, stop)
 
-    with FrameEngine(Watched, store_bytes=10**7, max_files=3) as engine:
+    with FrameEngine(Watched, budget_bytes=10**7, max_files=3) as engine:
         for copy in copies:
             engine.read(str(copy), [5], video.slots(1))
 
@@ -353,7 +353,7 @@ def test_an_engine_keeps_to_its_limit_of_open_files(clip: ClipMaker, tmp_path: P
 def test_a_closed_engine_holds_nothing(clip: ClipMaker) -> None:
     """Files and pictures are let go; counts can still be asked for."""
     video = clip("h264_g2")
-    with local_engine(store_bytes=10**8) as engine:
+    with local_engine(budget_bytes=10**8) as engine:
         engine.read(video.file, [5], video.slots(1))
 
     assert len(engine.files) == 0
@@ -373,7 +373,7 @@ def test_resized_frames_are_the_same_kept_or_not(
     channels, *_ = video.pictures[0].shape
     found = np.zeros((len(frames), channels, *size), video.pictures[0].dtype)
     alone = np.zeros_like(found)
-    with local_engine(store_bytes=budget) as engine:
+    with local_engine(budget_bytes=budget) as engine:
         for row, frame in enumerate(frames):
             engine.read(video.file, [frame], found[row : row + 1], resize=True)
         kept_bytes = engine._recent.nbytes

@@ -12,7 +12,7 @@ import pytest
 from robostream import config
 from robostream.bench.network import Fault, Proxy, Script, serve_files, start_proxy
 from robostream.errors import ChangedFileError, DamagedFileError
-from robostream.storage import TRAFFIC, CachePlace, Door, as_location
+from robostream.storage import TRAFFIC, CacheSettings, Door, as_location
 from tests.threads import at_once
 
 BLOCK = config.CACHE_BLOCK_BYTES
@@ -29,7 +29,7 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
 
 
 def open_door(proxy: Proxy, tmp_path: Path, limit: int | str | None = None) -> Door:
-    return Door(as_location(proxy.url, None, CachePlace(tmp_path / "cache", limit)))
+    return Door(as_location(proxy.url, None, CacheSettings(tmp_path / "cache", limit)))
 
 
 def fetched(proxy: Proxy) -> list[int]:

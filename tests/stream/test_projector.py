@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import Meter
 from robostream.errors import VideoFileError
-from robostream.stream import PrivateStore
+from robostream.stream import PrivateShelf
 from robostream.stream.projector import Projector, tools_on_cpu
 from robostream.stream.reel import Clock, Reel
 from tests.decode.conftest import Clip
@@ -29,7 +29,7 @@ class Stage:
         self.clock = Clock()
         self.meter = Meter()
         self.projector = Projector(
-            tools_on_cpu(PrivateStore(how["budget"])),
+            tools_on_cpu(PrivateShelf(how["budget"])),
             self.meter,
             max_decodings=how["max_decodings"],
             sizes=[None],

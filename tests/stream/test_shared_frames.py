@@ -194,7 +194,7 @@ def test_processes_see_each_others_pictures(clip: ClipMaker, tmp_path: Path) -> 
     )
 
     np.testing.assert_array_equal(out, video.pictures)
-    assert (meter.images_decoded, meter.store_hits) == (0, 48)
+    assert (meter.images_decoded, meter.picture_hits) == (0, 48)
 
 
 def test_used_pictures_stay() -> None:

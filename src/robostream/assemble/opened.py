@@ -18,7 +18,7 @@ from robostream import config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
 from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras
-from robostream.storage import CachePlace, Door, Location, as_location
+from robostream.storage import CacheSettings, Door, Location, as_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Address:
     force_cache_sync: bool = False
     token: str | None = field(default=None, repr=False)
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
-    cache: CachePlace | None = None
+    cache: CacheSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class OpenedDataset:
         return config.index_home() / self.meta.fingerprint if self.files.is_far else None
 
 
-def choose_cache(folder: str | Path | None, limit: int | str | None) -> CachePlace | None:
+def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSettings | None:
     """Return where bytes of remote files are kept: by default in a folder of the user's cache.
 
     A limit of 0 is for keeping nothing.
@@ -100,7 +100,7 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CachePla
     limit = config.cache_limit_setting() if limit is None else limit
     if limit is not None and config.parse_bytes(limit) == 0:
         return None
-    return CachePlace(Path(folder or config.cache_home()).expanduser().absolute(), limit)
+    return CacheSettings(Path(folder or config.cache_home()).expanduser().absolute(), limit)
 
 
 def open_dataset(address: Address, choice: Choice) -> OpenedDataset:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from robostream.assemble.opened import OpenedDataset
 from robostream.errors import CacheError, DataFileError
 from robostream.meta import open_parquet
-from robostream.storage import ByteSource, Cache, CachePlace, Door, Recent, WholeFile, open_cache
+from robostream.storage import ByteSource, Cache, CacheSettings, Door, Recent, WholeFile, open_cache
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ class SharedRows:
 
     def __init__(self, dataset: OpenedDataset, door: Door, keys: Sequence[str]) -> None:
         self._door = door
-        self._place = dataset.files.cache
+        self._settings = dataset.files.cache
         self._keys = list(keys)
         has_pictures = any(dataset.meta.features[key]["dtype"] == "image" for key in keys)
-        self._is_shared = self._place is not None and not has_pictures
+        self._is_shared = self._settings is not None and not has_pictures
         self._mapped: Recent[str, tuple[WholeFile, pa.Table]] = Recent(_MAPPED_FILES)
 
     def table(self, relative: str) -> pa.Table | None:
@@ -61,7 +61,7 @@ class SharedRows:
         self._mapped.clear()
 
     def _map(self, source: ByteSource) -> tuple[WholeFile, pa.Table] | None:
-        cache = None if self._place is None else _open_cache(self._place)
+        cache = None if self._settings is None else _open_cache(self._settings)
         file = None if cache is None else _decoded(cache, source, self._keys)
         if file is None:
             return None
@@ -105,9 +105,9 @@ def _ipc(table: pa.Table) -> tuple[int, Callable[[BinaryIO], None]]:
     return size.size(), write
 
 
-def _open_cache(place: CachePlace) -> Cache | None:
+def _open_cache(settings: CacheSettings) -> Cache | None:
     try:
-        return open_cache(place)
+        return open_cache(settings)
     except CacheError as error:
         logger.warning("decoded rows are not shared: %s", error)
         return None

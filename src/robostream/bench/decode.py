@@ -127,9 +127,9 @@ def _read_all_ways(videos: Videos, rng: np.random.Generator) -> dict[str, tuple[
     return found
 
 
-def _engine(store_bytes: int) -> FrameEngine:
+def _engine(budget_bytes: int) -> FrameEngine:
     return FrameEngine(
-        LocalSource, store_bytes=store_bytes, max_files=config.VIDEO_DECODER_CACHE_SIZE
+        LocalSource, budget_bytes=budget_bytes, max_files=config.VIDEO_DECODER_CACHE_SIZE
     )
 
 

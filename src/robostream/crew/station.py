@@ -66,9 +66,9 @@ class Station:
         on_device: DeviceBatches | None = None,
     ) -> None:
         cameras = len(recipe.layout.cameras)
-        store = None
+        shelf = None
         if kept is not None and recipe.shared is not None:
-            store = SharedFrames(kept, recipe.shared)
+            shelf = SharedFrames(kept, recipe.shared)
         self._format = recipe.batches
         self._batches = batches
         self._on_device = on_device
@@ -77,7 +77,7 @@ class Station:
             Duties(hello.worker, hello.num_workers, cameras),
             recipe.budgets,
             counters=counters,
-            store=store,
+            shelf=shelf,
         )
         self._live: OrderedDict[int, _Live] = OrderedDict()
 

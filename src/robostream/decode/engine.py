@@ -35,7 +35,7 @@ class FrameEngine:
 
     Args:
         open_source: Opens a file's bytes by the name `read` is called with.
-        store_bytes: Budget for decoded pictures; 0 decodes each frame when it is wanted.
+        budget_bytes: Budget for decoded pictures; 0 decodes each frame when it is wanted.
         max_files: How many files are held open at most.
         backend: What decodes; PyAV unless given.
         index_folder: Where the indices of files are saved; one folder per version of a dataset.
@@ -45,7 +45,7 @@ class FrameEngine:
         self,
         open_source: Callable[[str], ByteSource],
         *,
-        store_bytes: int,
+        budget_bytes: int,
         max_files: int,
         backend: Backend | None = None,
         index_folder: Path | None = None,
@@ -55,7 +55,7 @@ class FrameEngine:
         self._backend = backend or PyavBackend()
         self._renderer = Renderer(load_ffmpeg())
         self._scaler = PictureScaler(self._renderer)
-        self._recent = RecentFrames(store_bytes)
+        self._recent = RecentFrames(budget_bytes)
         self._order = ReadingOrder()
         self._meter = Meter()
 
@@ -128,7 +128,7 @@ class FrameEngine:
                 self._renderer.draw_packed(
                     [kept.memory], kept.layout, out[row : row + 1], file=held.name
                 )
-                self._meter.store_hits += 1
+                self._meter.picture_hits += 1
         self._meter.convert_s += time.perf_counter() - began
         return missing
 
@@ -192,7 +192,7 @@ class FrameEngine:
 
     def _count(self) -> None:
         evictions, counts = self._recent.take_evictions(), self.files.take_counts()
-        self.statistics.add(self._meter.take(store_evictions=evictions, **counts))
+        self.statistics.add(self._meter.take(picture_evictions=evictions, **counts))
 
 
 def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:

@@ -15,7 +15,7 @@ class Meter:
 
     images_delivered: int = 0
     images_decoded: int = 0
-    store_hits: int = 0
+    picture_hits: int = 0
     fetch_s: float = 0.0
     decode_s: float = 0.0
     convert_s: float = 0.0
@@ -27,14 +27,14 @@ class Meter:
         return self.fetch_s + self.convert_s + self.copy_s
 
     def take(
-        self, *, store_evictions: int, file_hits: int, file_misses: int, file_evictions: int
+        self, *, picture_evictions: int, file_hits: int, file_misses: int, file_evictions: int
     ) -> tuple[float, ...]:
         """Return all counts in the order of `COUNTERS`, and set them to 0."""
         taken = (
             self.images_delivered,
             self.images_decoded,
-            self.store_hits,
-            store_evictions,
+            self.picture_hits,
+            picture_evictions,
             self.fetch_s,
             self.decode_s,
             self.convert_s,
@@ -43,7 +43,7 @@ class Meter:
             file_misses,
             file_evictions,
         )
-        self.images_delivered = self.images_decoded = self.store_hits = 0
+        self.images_delivered = self.images_decoded = self.picture_hits = 0
         self.fetch_s = self.decode_s = self.convert_s = self.copy_s = 0.0
         return taken
 

@@ -14,8 +14,8 @@ from robostream.storage import TRAFFIC
 COUNTERS = (
     "images_delivered",
     "images_decoded",
-    "store_hits",
-    "store_evictions",
+    "picture_hits",
+    "picture_evictions",
     "fetch_s",
     "decode_s",
     "convert_s",

@@ -13,9 +13,9 @@ agreement.py      which epoch the workers of a plain torch DataLoader are on
 plain.py          how far a plain torch DataLoader has come
 
 dataloader.py     StreamingDataLoader: whole batches, and where the run stands
-place.py          where a consumer stands, and where its next iterator begins
 gpu_decoding.py   whether a GPU decodes: what was asked for, and what it can do
 team.py           who builds batches, in which memory, and how they become tensors
+bookmark.py       where a consumer stands, and where its next iterator begins
 outfit.py         what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine

@@ -43,7 +43,7 @@ class EpochAgreement:
         """Return the epoch of an iterator, the same for all its workers.
 
         Args:
-            version: How often the dataset's place was set; a new version begins anew at `first`.
+            version: How often the dataset's bookmark was set; a new version begins anew at `first`.
             seed: The base seed of the iterator.
             lap: How many iterators this copy of the dataset has begun before; more than 0 if the
                 worker process is kept from one iterator to the next.

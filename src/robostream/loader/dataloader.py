@@ -20,11 +20,11 @@ from robostream.assemble import find_parcels
 from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
+from robostream.loader.bookmark import Bookmark
 from robostream.loader.gpu_decoding import Gpu, choose_gpu
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
-from robostream.loader.place import Place
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Counters, Tally
 from robostream.loader.team import Order, Team, gather
@@ -112,9 +112,9 @@ class StreamingDataLoader(DataLoader[Any]):
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth
         self._progress = progress
-        self._place = Place()
-        # A place that was set on the stream and gone on from by now is not for a new loader.
-        self._adopted = dataset._place.version if dataset._place.is_used else 0
+        self._bookmark = Bookmark()
+        # A bookmark that was set on the stream and gone on from by now is not for a new loader.
+        self._adopted = dataset._bookmark.version if dataset._bookmark.is_used else 0
         self._team: Team | None = None
         self._begin_anew()
         self._said_dropped = False
@@ -131,7 +131,7 @@ class StreamingDataLoader(DataLoader[Any]):
         return steps_left(self._cut, self.stream.num_frames, 0)
 
     def __repr__(self) -> str:
-        cursor = self._place.cursor
+        cursor = self._bookmark.cursor
         return (
             f"StreamingDataLoader({self.stream.repo_id!r}, batch_size={self._cut.batch_size}, "
             f"batches={len(self)}, num_workers={self.num_workers}, epoch={cursor.epoch}, "
@@ -141,14 +141,14 @@ class StreamingDataLoader(DataLoader[Any]):
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         """Return an iterator over the epoch, from where the consumer stands."""
         self._adopt()
-        start, staged = self._place.next_start(), self._place.staged
+        start, staged = self._bookmark.next_start(), self._bookmark.staged
         version = self._adopted
         self._say_what_is_dropped(start)
         plan = self.stream._bad_episodes.plan_of(self.stream.plan(start.epoch))
         crew, slots, finish = self._open()
 
         def on_deliver(cursor: Cursor, size: int) -> None:
-            self._place.deliver(cursor, staged)
+            self._bookmark.deliver(cursor, staged)
             self.stream._direct.note_loader(version)
             if size:
                 self._tally.add(size)
@@ -177,7 +177,7 @@ class StreamingDataLoader(DataLoader[Any]):
         can go on from it. It holds the order's receipt and the episodes set aside.
         """
         self._adopt()
-        stream, cursor = self.stream, self._place.cursor
+        stream, cursor = self.stream, self._bookmark.cursor
         plan = stream._bad_episodes.plan_of(stream.plan(cursor.epoch))
         return capture_state(plan, cursor.position, fingerprint=stream.meta.fingerprint).to_dict()
 
@@ -191,13 +191,13 @@ class StreamingDataLoader(DataLoader[Any]):
             cursor = cursor_from_batches(state, self._cut, self.stream.num_frames)
         else:
             cursor = self.stream._check_state(state)
-        self._adopted = self.stream._place.version
-        self._place.stage(cursor)
+        self._adopted = self.stream._bookmark.version
+        self._bookmark.stage(cursor)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin `epoch`, unless a loaded state stands in that epoch."""
         self._adopt()
-        self._place.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._bookmark.set_epoch(config.whole_number(epoch, "epoch", least=0))
 
     def stats(self) -> dict[str, float]:
         """Return a flat dict of counters and rates, ready for a logger."""
@@ -210,7 +210,7 @@ class StreamingDataLoader(DataLoader[Any]):
             team.crew.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_team": None, "_starting": None, "_place": copy.copy(self._place)}
+        own = {"_team": None, "_starting": None, "_bookmark": copy.copy(self._bookmark)}
         return self.__dict__ | own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -224,18 +224,18 @@ class StreamingDataLoader(DataLoader[Any]):
         self._tally = Tally(self._counters.summary)
 
     def _adopt(self) -> None:
-        """Take over a place that was set on the stream since it was last looked at."""
-        if self.stream._place.version != self._adopted:
-            self._adopted = self.stream._place.version
-            self._place.stage(self._cursor_of_stream())
+        """Take over a bookmark that was set on the stream since it was last looked at."""
+        if self.stream._bookmark.version != self._adopted:
+            self._adopted = self.stream._bookmark.version
+            self._bookmark.stage(self._cursor_of_stream())
 
     def _cursor_of_stream(self) -> Cursor:
-        place = self.stream._place
-        if place.taken is not None:
-            state = {"batches_consumed": place.taken[0], "batch_size": place.taken[1]}
+        bookmark = self.stream._bookmark
+        if bookmark.taken is not None:
+            state = {"batches_consumed": bookmark.taken[0], "batch_size": bookmark.taken[1]}
             return cursor_from_batches(state, self._cut, self.stream.num_frames)
-        assert place.last_staged is not None
-        return place.last_staged
+        assert bookmark.last_staged is not None
+        return bookmark.last_staged
 
     def _open(self) -> Team:
         """Return the workers and the memory they write to, made anew where they are missing.

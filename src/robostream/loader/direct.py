@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.place import Place
+from robostream.loader.bookmark import Bookmark
 from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.samples import SampleIterator, SampleShare
 from robostream.plan import Cut, EpochPlan
@@ -27,7 +27,7 @@ class DirectReading:
     """
 
     def __init__(self) -> None:
-        self.place = Place()
+        self.bookmark = Bookmark()
         self._agreement = EpochAgreement()
         # How many iterators this very copy has begun in a worker.
         self._laps = 0
@@ -52,16 +52,16 @@ class DirectReading:
         """
         info = get_worker_info()
         worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        began_from, start = self.place.staged, self.place.next_start()
+        began_from, start = self.bookmark.staged, self.bookmark.next_start()
         share = SampleShare(plan(start.epoch), cut, start.position, worker, num_workers)
-        taken = (0, 1) if began_from is None else self.place.taken or (0, 1)
+        taken = (0, 1) if began_from is None else self.bookmark.taken or (0, 1)
         progress = plain_progress(share, *taken)
         first = progress.share.plan.epoch
         if info is None:
             key = None
-            epoch = max(first, self._agreement.last(self.place.version) + 1)
+            epoch = max(first, self._agreement.last(self.bookmark.version) + 1)
         else:
-            key = self.place.version, info.seed - info.id, self._laps
+            key = self.bookmark.version, info.seed - info.id, self._laps
             epoch = self._agreement.epoch_of(*key, first)
             self._laps += 1
         if epoch != first:
@@ -70,7 +70,7 @@ class DirectReading:
         def on_deliver(iterator: SampleIterator) -> None:
             if key is None:
                 self._read_by_loader = False
-                self.place.deliver(iterator.cursor(), began_from)
+                self.bookmark.deliver(iterator.cursor(), began_from)
 
         def on_move(epoch: int) -> None:
             if key is not None:
@@ -87,20 +87,20 @@ class DirectReading:
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin an epoch, unless a state in it waits to be gone on from."""
-        self.place.is_used |= self._is_read_by_workers()
-        self.place.set_epoch(epoch)
+        self.bookmark.is_used |= self._is_read_by_workers()
+        self.bookmark.set_epoch(epoch)
 
     def note_loader(self, version: int) -> None:
         """Note that a StreamingDataLoader has delivered a batch.
 
         Args:
-            version: The version of the place that the loader's iterator knew when it began.
+            version: The version of the bookmark that the loader's iterator knew when it began.
         """
         self._read_by_loader = True
-        self.place.is_used |= self.place.version == version
+        self.bookmark.is_used |= self.bookmark.version == version
 
-    def check_place(self) -> None:
-        """Raise StateError if somebody else delivered last, so that the place is not the run's."""
+    def check_bookmark(self) -> None:
+        """Raise StateError if somebody else delivered last: the run does not stand here then."""
         if self._read_by_loader:
             raise StateError(
                 "a StreamingDataLoader reads this stream and knows where the run stands: save "
@@ -117,11 +117,11 @@ class DirectReading:
     def __getstate__(self) -> dict[str, Any]:
         # A copy stands where this one does, and goes its own way.
         own = {
-            "place": copy.copy(self.place),
+            "bookmark": copy.copy(self.bookmark),
             "_agreement": self._agreement.for_copy(),
             "_laps": 0,
         }
         return self.__dict__ | own
 
     def _is_read_by_workers(self) -> bool:
-        return self._agreement.last(self.place.version) >= 0
+        return self._agreement.last(self.bookmark.version) >= 0

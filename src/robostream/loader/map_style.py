@@ -192,7 +192,7 @@ class MapReader:
                 process=os.getpid(),
                 engine=FrameEngine(
                     door.open,
-                    store_bytes=self._frame_cache_bytes,
+                    budget_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
                     backend=_open_backend(self._video_backend),
                     index_folder=dataset.index_folder,

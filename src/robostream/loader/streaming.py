@@ -25,12 +25,12 @@ from robostream.assemble import (
     open_dataset,
 )
 from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.bookmark import Bookmark
 from robostream.loader.by_value import for_pickle
 from robostream.loader.direct import DirectReading
 from robostream.loader.gpu_decoding import Gpu, refuse_gpu
 from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
-from robostream.loader.place import Place
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator
 from robostream.meta import Features
@@ -249,7 +249,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         return len(rank_lanes(self._cut, self.lanes))
 
     def __repr__(self) -> str:
-        cursor = self._place.cursor
+        cursor = self._bookmark.cursor
         order = f"episode_pool_size={self.episode_pool_size}, seed={self.seed}"
         return (
             f"StreamingLeRobotDataset({self.repo_id!r}, episodes={self.num_episodes}, "
@@ -298,9 +298,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         be seen from here.
         """
         if get_worker_info() is not None:
-            return {_IN_WORKER: True}  # a worker's place is in the state of its iterator
-        self._direct.check_place()
-        cursor = self._place.cursor
+            return {_IN_WORKER: True}  # a worker's bookmark is in the state of its iterator
+        self._direct.check_bookmark()
+        cursor = self._bookmark.cursor
         plan = self._bad_episodes.plan_of(self.plan(cursor.epoch))
         return capture_state(plan, cursor.position, fingerprint=self.meta.fingerprint).to_dict()
 
@@ -314,9 +314,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         if _IN_WORKER in state:
             return
         if "batches_consumed" in state:
-            self._place.stage(Cursor(0, 0), check_batches(state))
+            self._bookmark.stage(Cursor(0, 0), check_batches(state))
         else:
-            self._place.stage(self._check_state(state))
+            self._bookmark.stage(self._check_state(state))
 
     def _check_state(self, state: Mapping[str, Any]) -> Cursor:
         """Return where a state stands, or raise StateError if it is of another order.
@@ -362,9 +362,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         return for_pickle(self.__dict__ | own, self.image_transforms)
 
     @property
-    def _place(self) -> Place:
+    def _bookmark(self) -> Bookmark:
         """Where iterating over this very object stands."""
-        return self._direct.place
+        return self._direct.bookmark
 
     @property
     def _cut(self) -> Cut:
@@ -378,7 +378,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     def _fit_out(self, num_workers: int, gpu: Gpu | None = None) -> Outfit:
         """Return what each of this rank's workers is given."""
-        plan, layout = self.plan(self._place.cursor.epoch), self._layout
+        plan, layout = self.plan(self._bookmark.cursor.epoch), self._layout
         return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)
 
     def _open_worker(self, num_workers: int) -> Worker:

@@ -27,7 +27,7 @@ from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
 from robostream.storage import (
-    CachePlace,
+    CacheSettings,
     Door,
     Location,
     as_location,
@@ -63,7 +63,7 @@ class LeRobotDatasetMetadata:
         *,
         token: str | None = None,
         storage_options: dict[str, Any] | None = None,
-        cache: CachePlace | None = None,
+        cache: CacheSettings | None = None,
     ) -> None:
         self.repo_id = redact(repo_id)
         self.revision = revision
@@ -290,7 +290,7 @@ class LeRobotDatasetMetadata:
         force: bool,
         token: str | None,
         options: dict[str, Any] | None,
-        cache: CachePlace | None,
+        cache: CacheSettings | None,
     ) -> tuple[Location, Location]:
         repo = None if root is None else parse_repo_url(str(root))
         if root is None:

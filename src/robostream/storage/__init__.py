@@ -24,7 +24,7 @@ from robostream.storage.files.atomic import sync_to_disk, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce
 from robostream.storage.files.local_store import LocalSource
 from robostream.storage.files.location import (
-    CachePlace,
+    CacheSettings,
     Location,
     as_location,
     parse_repo_url,
@@ -44,7 +44,7 @@ __all__ = [
     "ByteSource",
     "Cache",
     "CacheInfo",
-    "CachePlace",
+    "CacheSettings",
     "CachedFile",
     "Door",
     "LocalSource",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from robostream.storage.cache import Cache, CachedFile, cache_limit
-from robostream.storage.files.location import CachePlace
+from robostream.storage.files.location import CacheSettings
 from robostream.storage.files.store import whole
 from robostream.storage.remote.remote_source import RemoteSource
 
@@ -73,6 +73,6 @@ class CachedSource:
 
 
 @lru_cache(maxsize=16)
-def open_cache(place: CachePlace) -> Cache:
-    """Return the cache of a place; the same for everybody in this process."""
-    return Cache(place.folder, cache_limit(place.folder, place.limit))
+def open_cache(settings: CacheSettings) -> Cache:
+    """Return the cache with these settings; the same for everybody in this process."""
+    return Cache(settings.folder, cache_limit(settings.folder, settings.limit))

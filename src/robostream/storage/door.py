@@ -33,8 +33,8 @@ class Door:
         self.location = location
         self.traffic = Traffic()
         self._store = open_store(location, self.traffic)
-        place = location.cache if location.is_far else None
-        self.cache = None if place is None else open_cache(place)
+        settings = location.cache if location.is_far else None
+        self.cache = None if settings is None else open_cache(settings)
         # A remote file that is opened again is the one that was opened before.
         self._opened: Recent[str, ByteSource] = Recent(_OPENED)
         self._lock = threading.Lock()

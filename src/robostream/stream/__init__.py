@@ -9,7 +9,7 @@ next_use.py      when parts of episodes are read, for a cache that cannot hold t
 pace.py          up to which frame of a lane decoding should have come
 lane_work.py     a lane as a conveyor: which pictures are decoded ahead of delivery
 reel.py          one camera's pictures of an episode that one lane delivers, and when
-frame_store.py   decoded pictures kept from decoding to their last delivery
+frame_shelf.py   decoded pictures kept from decoding to their last delivery
 shared_frames.py decoded pictures of a whole selection, kept once for all processes
 projector.py     decodes the pictures of reels and draws them into batches
 projectors.py    the projectors of one process, for the CPU's cameras and the GPU's
@@ -22,7 +22,7 @@ from robostream.stream.agenda import StepShare, Tour, walk_agenda
 from robostream.stream.augment import transform_pictures
 from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
-from robostream.stream.frame_store import FrameStore, PrivateStore
+from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
 from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
@@ -32,10 +32,10 @@ __all__ = [
     "Budgets",
     "Delivery",
     "Duties",
-    "FrameStore",
+    "FrameShelf",
     "PORTION_FRAMES",
     "Pace",
-    "PrivateStore",
+    "PrivateShelf",
     "SharedFrames",
     "SharedShape",
     "StepShare",

@@ -17,7 +17,7 @@ from robostream.assemble import (
 )
 from robostream.decode import VideoFiles
 from robostream.storage import Door
-from robostream.stream.frame_store import FrameStore
+from robostream.stream.frame_shelf import FrameShelf
 from robostream.stream.prefetch import Coming
 
 
@@ -30,7 +30,7 @@ class Bringer:
         cameras: Its cameras.
         offsets: The window of each camera.
         files: Its video files.
-        store: Where decoded pictures are kept: those that are need no bytes.
+        shelf: Where decoded pictures are kept: those that are need no bytes.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class Bringer:
         offsets: Sequence[Offsets],
         *,
         files: VideoFiles,
-        store: FrameStore,
+        shelf: FrameShelf,
     ) -> None:
         self._dataset = dataset
         self._door = door
         self._cameras = cameras
         self._offsets = offsets
-        self._store = store
+        self._shelf = shelf
         self._files = files
         self._rows = RowReader(dataset, door, [])
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class Bringer:
         self._door.open(file).bring(*span)
 
     def _are_kept(self, coming: Coming, camera: int) -> bool:
-        return self._store.has_all(camera, coming.episode, coming.first, coming.stop)
+        return self._shelf.has_all(camera, coming.episode, coming.first, coming.stop)
 
     def _pictures(self, coming: Coming, camera: int) -> tuple[str, tuple[int, int]]:
         """Return the file of a camera's pictures, and their bytes."""

@@ -32,7 +32,7 @@ from robostream.decode import (
     write_label,
 )
 from robostream.errors import VideoFileError
-from robostream.stream.frame_store import FrameStore, PrivateStore
+from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
 from robostream.stream.reel import Reel, is_long
 
 # A decoder that is kept is given packets for at least so many frames, up to the end of a GOP.
@@ -44,27 +44,27 @@ class Tools(NamedTuple):
 
     Attributes:
         backend: What decodes.
-        store: Where decoded pictures wait for their delivery.
+        shelf: Where decoded pictures wait for their delivery.
         renderer: Draws and copies pictures.
         scaler: Scales them.
     """
 
     backend: Backend
-    store: FrameStore
+    shelf: FrameShelf
     renderer: Renderer
     scaler: PictureScaler
 
 
-def tools_on_cpu(store: FrameStore) -> Tools:
+def tools_on_cpu(shelf: FrameShelf) -> Tools:
     """Return what decodes on the CPU."""
     renderer = Renderer(load_ffmpeg())
-    return Tools(PyavBackend(), store, renderer, PictureScaler(renderer))
+    return Tools(PyavBackend(), shelf, renderer, PictureScaler(renderer))
 
 
 def tools_on_gpu(device: str, frame_bytes: int) -> Tools:
     """Return what decodes on a GPU, such as "cuda:0", and keeps pictures there."""
-    store = PrivateStore(frame_bytes, device_memory(frame_bytes, device))
-    return Tools(open_nvdec(device), store, DeviceRenderer(), DeviceScaler())
+    shelf = PrivateShelf(frame_bytes, device_memory(frame_bytes, device))
+    return Tools(open_nvdec(device), shelf, DeviceRenderer(), DeviceScaler())
 
 
 class Projector:
@@ -87,14 +87,14 @@ class Projector:
         sizes: Sequence[Size | None],
         parcels: Sequence[Size | None],
     ) -> None:
-        self._backend, self._store, self._renderer, self._scaler = tools
+        self._backend, self._shelf, self._renderer, self._scaler = tools
         self._meter = meter
         self._max_decodings = max_decodings
         self._sizes = sizes
         self._parcels = parcels
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
-        # Pictures of the batch being built that are not in the store: this batch is the last to
-        # need them, or the store had no slot for them.
+        # Pictures of the batch being built that are not in the shelf: this batch is the last to
+        # need them, or the shelf had no slot for them.
         self._loose: dict[tuple[Reel, int], DecodedPicture] = {}
 
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
@@ -136,28 +136,28 @@ class Projector:
         for picture in pictures:
             reel.left[picture] -= 1
             if not reel.left[picture] and reel.slots[picture] >= 0:
-                self._store.release(reel.slots[picture])
+                self._shelf.release(reel.slots[picture])
                 reel.slots[picture] = -1
         reel.waiting -= len(pictures)
         self._meter.images_delivered += len(pictures)
         self._meter.convert_s += time.perf_counter() - began
 
     def end_batch(self) -> None:
-        """Forget the pictures that are not in the store."""
+        """Forget the pictures that are not in the shelf."""
         self._loose.clear()
 
     def close(self, reel: Reel) -> None:
         """Give back the slots and the decoder of a reel."""
         for picture, slot in enumerate(reel.slots):
             if slot >= 0:
-                self._store.release(slot)
+                self._shelf.release(slot)
                 reel.slots[picture] = -1
         self._stop(reel)
 
     def _draw_kept(self, reel: Reel, slots: list[int], out: npt.NDArray[Any]) -> None:
         layout = reel.layout
         assert layout is not None
-        memory = list(map(self._store.memory, slots))
+        memory = list(map(self._shelf.memory, slots))
         if self._check_size(reel, layout, out):
             self._renderer.draw_packed(memory, layout, out, file=reel.file.name)
         else:
@@ -165,7 +165,7 @@ class Projector:
             for slot, parcel in zip(memory, out, strict=True):
                 parcel[: layout.nbytes] = slot.content
                 write_label(parcel, label)
-        self._meter.store_hits += len(slots)
+        self._meter.picture_hits += len(slots)
 
     def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
         loose = self._loose.get((reel, picture))
@@ -199,7 +199,7 @@ class Projector:
             return
         now = reel.now.get(picture, 0)
         # A picture that is delivered for the last time by this batch need not be copied.
-        is_kept = now < reel.left[picture] or self._store.keeps_used
+        is_kept = now < reel.left[picture] or self._shelf.keeps_used
         if not (now or is_kept):
             return
         if self._sizes[reel.camera] is not None:
@@ -220,10 +220,10 @@ class Projector:
         if reel.layout is None:
             reel.layout = layout
         # A picture of another size than the reel's first is not kept: the reel has one layout.
-        slot = self._store.take(reel, picture, layout) if layout is reel.layout else None
+        slot = self._shelf.take(reel, picture, layout) if layout is reel.layout else None
         if slot is not None:
-            self._renderer.pack(decoded, self._store.memory(slot))
-            self._store.publish(slot, layout)
+            self._renderer.pack(decoded, self._shelf.memory(slot))
+            self._shelf.publish(slot, layout)
             reel.slots[picture] = slot
         self._meter.copy_s += time.perf_counter() - began
         return slot

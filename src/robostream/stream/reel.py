@@ -47,7 +47,7 @@ class Reel:
         slots: The slot in which each picture is kept; -1 for one that is not kept.
         now: How often the batch being built delivers each picture.
         waiting: The sum of `left`.
-        base: The number of picture 0 in a store that has a slot for every frame of the selection.
+        base: The number of picture 0 in a shelf that has a slot for every frame of the selection.
         is_whole: Whether GOPs are decoded whole, however long they are.
         is_behind: Whether all its frames lie before the frame where its lane was entered, so that
             decoding along the line never comes by.

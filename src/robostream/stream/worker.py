@@ -19,7 +19,7 @@ from robostream.decode import DecodeStatistics, Meter, VideoFiles, packet_span
 from robostream.plan import Ints
 from robostream.stream.bringer import Bringer
 from robostream.stream.duties import Duties
-from robostream.stream.frame_store import FrameStore, PrivateStore
+from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
 from robostream.stream.projector import Projector, Tools, tools_on_cpu, tools_on_gpu
 from robostream.stream.projectors import Projectors
 from robostream.stream.reel import Clock, Reel
@@ -57,7 +57,7 @@ class Worker:
         duties: Which parts are its own.
         budgets: What it may use.
         counters: A row of `decode.COUNTERS` to add to.
-        store: Where decoded pictures are kept, if not in memory of its own.
+        shelf: Where decoded pictures are kept, if not in memory of its own.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Worker:
         budgets: Budgets,
         *,
         counters: npt.NDArray[np.float64] | None = None,
-        store: FrameStore | None = None,
+        shelf: FrameShelf | None = None,
     ) -> None:
         dataset, spec = layout.dataset, layout.spec
         self.layout = layout
         self.duties = duties
         self.runs_ahead = budgets.runs_ahead
-        self.keeps_pictures = store is not None or budgets.frame_bytes > 0
-        self.store = store or PrivateStore(budgets.frame_bytes)
-        self._stores = [self.store]
+        self.keeps_pictures = shelf is not None or budgets.frame_bytes > 0
+        self.shelf = shelf or PrivateShelf(budgets.frame_bytes)
+        self._shelves = [self.shelf]
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
         self._door = dataset.open_door()
@@ -111,11 +111,11 @@ class Worker:
                 parcels=[camera.parcel_size for camera in cameras],
             )
 
-        on_cpu = projector(tools_on_cpu(self.store))
+        on_cpu = projector(tools_on_cpu(self.shelf))
         if budgets.gpu is None:
             return Projectors(on_cpu, None, ())
         tools = tools_on_gpu(budgets.gpu, budgets.frame_bytes)
-        self._stores.append(tools.store)
+        self._shelves.append(tools.shelf)
         on_gpu = projector(tools)
         parcels = [number for number, camera in enumerate(cameras) if camera.is_parcel]
         return Projectors(on_cpu, on_gpu, parcels)
@@ -131,7 +131,7 @@ class Worker:
             [camera.key for camera in self.layout.cameras],
             self.offsets,
             files=self._files,
-            store=self.store,
+            shelf=self.shelf,
         )
 
     def rows(self, episode: int) -> EpisodeRows:
@@ -160,7 +160,7 @@ class Worker:
         )
         # A decoder on a GPU takes long to open, so none waits in the middle of a GOP.
         reel.is_whole = self.projector.is_on_gpu(camera)
-        self.store.open(reel)
+        self.shelf.open(reel)
         return reel
 
     def bring(self, reel: Reel) -> None:
@@ -179,11 +179,11 @@ class Worker:
     def count(self) -> None:
         """Add what was counted since the last call to the shared counters."""
         counts = self._files.take_counts()
-        evictions = sum(store.evictions for store in self._stores)
-        work = self._meter.take(store_evictions=evictions, **counts)
+        evictions = sum(shelf.evictions for shelf in self._shelves)
+        work = self._meter.take(picture_evictions=evictions, **counts)
         self.statistics.add((*work, *self._door.traffic.take()))
-        for store in self._stores:
-            store.evictions = 0
+        for shelf in self._shelves:
+            shelf.evictions = 0
 
     def close(self) -> None:
         """Let go of everything."""

@@ -76,7 +76,7 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
         compared += 1
         if one["receipt"] != two["receipt"]:
             return Comparison(compared, settings, (one, two), agreed)
-        agreed = _place(one)
+        agreed = _stop(one)
     if not compared:
         raise StateError(
             f"{first} and {second} have no position in common, so there is nothing to compare. "
@@ -88,16 +88,16 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
 def _meetings(first: Iterator[Line], second: Iterator[Line]) -> Iterator[tuple[Line, Line]]:
     one, two = next(first, None), next(second, None)
     while one is not None and two is not None:
-        if _place(one) == _place(two):
+        if _stop(one) == _stop(two):
             yield one, two
             one, two = next(first, None), next(second, None)
-        elif _place(one) < _place(two):
+        elif _stop(one) < _stop(two):
             one = next(first, None)
         else:
             two = next(second, None)
 
 
-def _place(line: Line) -> tuple[int, int]:
+def _stop(line: Line) -> tuple[int, int]:
     return line["epoch"], line["stop"]
 
 

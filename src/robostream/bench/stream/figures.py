@@ -132,7 +132,7 @@ def _work_figures(seen: Seen, worker_s: float) -> Figures:
             "evictions": did["file_evictions"],
             "hit_rate": did["file_hits"] / looked_up if looked_up else None,
         },
-        "frame_store": {"hits": did["store_hits"], "evictions": did["store_evictions"]},
+        "kept_pictures": {"hits": did["picture_hits"], "evictions": did["picture_evictions"]},
         "traffic": _traffic(seen.after),
     }
 

@@ -15,7 +15,7 @@ _REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
 
 
 @dataclass(frozen=True, slots=True)
-class CachePlace:
+class CacheSettings:
     """Where bytes of remote files are kept on a local disk.
 
     Attributes:
@@ -41,7 +41,7 @@ class Location:
 
     url: str
     options: dict[str, Any] = field(default_factory=dict, repr=False)
-    cache: CachePlace | None = None
+    cache: CacheSettings | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") or "/")
@@ -68,7 +68,7 @@ def parse_repo_url(url: str) -> tuple[str, str | None] | None:
 
 
 def as_location(
-    root: str | Path, options: dict[str, Any] | None = None, cache: CachePlace | None = None
+    root: str | Path, options: dict[str, Any] | None = None, cache: CacheSettings | None = None
 ) -> Location:
     """Return the location of a path or URL; a local path is made absolute."""
     text, options = str(root), dict(options or {})

@@ -107,7 +107,7 @@ def _check_cameras(
         tolerance_s = TOLERANCE_S if opened.meta.video_keys else None
         reader = RowReader(opened, door, [], tolerance_s=tolerance_s)
     # Decoded pictures are not kept, so the rate that is measured is the decoder's.
-    engine = FrameEngine(door.open, store_bytes=0, max_files=_OPEN_FILES)
+    engine = FrameEngine(door.open, budget_bytes=0, max_files=_OPEN_FILES)
     with engine:
         for key in cameras:
             if key in opened.meta.image_keys:

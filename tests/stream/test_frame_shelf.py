@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import PictureLayout, kept_layout
-from robostream.stream import PrivateStore
+from robostream.stream import PrivateShelf
 from robostream.stream.reel import Clock, Reel
 from tests.stream.reels import reel_of
 
@@ -17,21 +17,21 @@ SMALL = kept_layout("rgb", 32, 32, 0, 0)
 LARGE = kept_layout("rgb", 640, 480, 0, 0)
 
 
-def put(store: PrivateStore, reel: Reel, picture: int, layout: PictureLayout = SMALL) -> bool:
+def put(shelf: PrivateShelf, reel: Reel, picture: int, layout: PictureLayout = SMALL) -> bool:
     """Keep a picture filled with its number; return whether it got in."""
-    slot = store.take(reel, picture, layout)
+    slot = shelf.take(reel, picture, layout)
     if slot is None:
         return False
-    store.memory(slot).content[:] = picture % 251
+    shelf.memory(slot).content[:] = picture % 251
     reel.slots[picture] = slot
     return True
 
 
-def kept(store: PrivateStore, reel: Reel) -> list[int]:
+def kept(shelf: PrivateShelf, reel: Reel) -> list[int]:
     """Return the pictures of a reel that are kept, checking their bytes."""
     pictures = [picture for picture, slot in enumerate(reel.slots) if slot >= 0]
     for picture in pictures:
-        assert np.all(store.memory(reel.slots[picture]).content == picture % 251)
+        assert np.all(shelf.memory(reel.slots[picture]).content == picture % 251)
     return pictures
 
 
@@ -43,17 +43,17 @@ def kept(store: PrivateStore, reel: Reel) -> list[int]:
 def test_the_pictures_delivered_soonest_stay(
     due: list[int], room: int, shuffler: random.Random
 ) -> None:
-    """Put in one by one in any order, those left in a small store are the ones due soonest."""
+    """Put in one by one in any order, those left in a small shelf are the ones due soonest."""
     reel = reel_of(due)
-    store = PrivateStore(room * SMALL.nbytes)
+    shelf = PrivateShelf(room * SMALL.nbytes)
     pictures = list(range(len(due)))
     shuffler.shuffle(pictures)
     for picture in pictures:
-        put(store, reel, picture)
+        put(shelf, reel, picture)
     soonest = sorted(range(len(due)), key=lambda picture: due[picture])[:room]
 
-    assert kept(store, reel) == sorted(soonest)
-    assert store.evictions <= max(len(due) - room, 0)
+    assert kept(shelf, reel) == sorted(soonest)
+    assert shelf.evictions <= max(len(due) - room, 0)
 
 
 @given(
@@ -67,13 +67,13 @@ def test_nothing_gives_way_to_a_picture_delivered_later(
     """A picture is dropped only for one due sooner; so those of the current batch stay."""
     clock = Clock()
     opened = [reel_of(steps, clock=clock) for steps in reels]
-    store = PrivateStore(room * SMALL.nbytes)
+    shelf = PrivateShelf(room * SMALL.nbytes)
     clock.step = now
     for reel in opened:
         for picture in range(len(reel)):
-            before = [(r, p) for r in opened for p in kept(store, r)]
+            before = [(r, p) for r in opened for p in kept(shelf, r)]
             due = int(reel.due(np.array([picture]))[0])
-            is_in = put(store, reel, picture)
+            is_in = put(shelf, reel, picture)
             gone = [(r, p) for r, p in before if r.slots[p] < 0]
 
             assert len(gone) <= 1
@@ -85,68 +85,68 @@ def test_nothing_gives_way_to_a_picture_delivered_later(
 def test_a_released_slot_is_taken_next() -> None:
     """A slot that was used before is taken first, so that no fresh memory is touched."""
     reel = reel_of([3, 4, 5])
-    store = PrivateStore(10 * SMALL.nbytes)
-    put(store, reel, 0)
-    put(store, reel, 1)
+    shelf = PrivateShelf(10 * SMALL.nbytes)
+    put(shelf, reel, 0)
+    put(shelf, reel, 1)
     slot = reel.slots[0]
-    store.release(slot)
+    shelf.release(slot)
     reel.slots[0] = -1
-    put(store, reel, 2)
+    put(shelf, reel, 2)
 
     assert reel.slots[2] == slot
-    assert store.evictions == 0
+    assert shelf.evictions == 0
 
 
 def test_steps_that_are_over_do_not_protect() -> None:
     """Pictures that are not delivered any more are dropped first."""
     clock = Clock()
     reel = reel_of([1, 9, 8], clock=clock)
-    store = PrivateStore(2 * SMALL.nbytes)
-    put(store, reel, 0)
-    put(store, reel, 1)
+    shelf = PrivateShelf(2 * SMALL.nbytes)
+    put(shelf, reel, 0)
+    put(shelf, reel, 1)
     clock.step = 2
-    put(store, reel, 2)
+    put(shelf, reel, 2)
 
-    assert kept(store, reel) == [1, 2]
+    assert kept(shelf, reel) == [1, 2]
 
 
-def fill(store: PrivateStore, clock: Clock, budget: int) -> Reel:
-    """Fill a store with small pictures due from step 1 on."""
+def fill(shelf: PrivateShelf, clock: Clock, budget: int) -> Reel:
+    """Fill a shelf with small pictures due from step 1 on."""
     reel = reel_of(list(range(1, budget // SMALL.nbytes + 1)), clock=clock)
     for picture in range(len(reel)):
-        assert put(store, reel, picture)
+        assert put(shelf, reel, picture)
     return reel
 
 
 def test_pictures_of_another_size_get_a_block() -> None:
     """A new size gets slots when the budget is full: a block of other pictures is dropped."""
     clock = Clock()
-    store = PrivateStore(8 << 20)
-    small = fill(store, clock, 8 << 20)
+    shelf = PrivateShelf(8 << 20)
+    small = fill(shelf, clock, 8 << 20)
     large = reel_of([1, 2], clock=clock)
 
-    assert put(store, large, 0, LARGE)
-    assert put(store, large, 1, LARGE)
-    assert kept(store, large) == [0, 1]
-    assert 0 < len(kept(store, small)) < len(small)
+    assert put(shelf, large, 0, LARGE)
+    assert put(shelf, large, 1, LARGE)
+    assert kept(shelf, large) == [0, 1]
+    assert 0 < len(kept(shelf, small)) < len(small)
 
 
 def test_a_block_that_the_batch_needs_is_not_cleared() -> None:
     """Pictures of the batch being built stay, also for those of a size that has no room yet."""
     clock = Clock()
-    store = PrivateStore(4 << 20)
-    small = fill(store, clock, 4 << 20)
+    shelf = PrivateShelf(4 << 20)
+    small = fill(shelf, clock, 4 << 20)
     small.now[7] = 1
     large = reel_of([0], clock=clock)
 
-    assert not put(store, large, 0, LARGE)
-    assert len(kept(store, small)) == len(small)
+    assert not put(shelf, large, 0, LARGE)
+    assert len(kept(shelf, small)) == len(small)
 
 
 def test_sizes_that_come_and_go_stay_right() -> None:
     """Blocks are cut anew many times; every kept picture holds its own bytes."""
     clock = Clock()
-    store = PrivateStore(5 << 20)
+    shelf = PrivateShelf(5 << 20)
     reels = [
         (reel_of(list(range(1, 40)), clock=clock), SMALL),
         (reel_of([2] * 9, clock=clock), LARGE),
@@ -156,19 +156,19 @@ def test_sizes_that_come_and_go_stay_right() -> None:
         reel, layout = reels[rng.integers(2)]
         picture = int(rng.integers(len(reel)))
         if reel.slots[picture] < 0:
-            put(store, reel, picture, layout)
+            put(shelf, reel, picture, layout)
         else:
-            store.release(reel.slots[picture])
+            shelf.release(reel.slots[picture])
             reel.slots[picture] = -1
         for one, _ in reels:
-            kept(store, one)
+            kept(shelf, one)
 
 
 @pytest.mark.parametrize("budget", [0, 1, SMALL.nbytes - 1])
 def test_a_budget_below_one_picture_keeps_none(budget: int) -> None:
     """Too little memory for a picture is no error: nothing is kept."""
     reel = reel_of([0, 1, 2])
-    store = PrivateStore(budget)
+    shelf = PrivateShelf(budget)
 
-    assert not any(put(store, reel, picture) for picture in range(3))
-    assert store.evictions == 0
+    assert not any(put(shelf, reel, picture) for picture in range(3))
+    assert shelf.evictions == 0

@@ -6,8 +6,8 @@ from __future__ import annotations
 from robostream.plan import Cursor
 
 
-class Place:
-    """The place moves on with every delivery; beginning an iterator does not move it.
+class Bookmark:
+    """The bookmark moves on with every delivery; beginning an iterator does not move it.
 
     `load_state_dict` and `set_epoch` stage a cursor: they say where the next iterator begins.
 

@@ -11,13 +11,13 @@ import numpy as np
 from robostream.decode import Arena, PictureLayout, SlotMemory
 from robostream.stream.reel import Reel
 
-# When the store is full, it looks through all kept pictures and lists this many that are delivered
+# When the shelf is full, it looks through all kept pictures and lists this many that are delivered
 # last. The list is used for as many new pictures, or for a sixteenth of the number of slots if that
-# is less. So a large store is looked through rarely, and a small one has an exact list.
+# is less. So a large shelf is looked through rarely, and a small one has an exact list.
 _VICTIMS_PER_SCAN = 1024
 
 
-class FrameStore(Protocol):
+class FrameShelf(Protocol):
     """Memory for decoded pictures of reels. For one thread.
 
     Attributes:
@@ -47,7 +47,7 @@ class FrameStore(Protocol):
         """Note that the picture in a slot is not needed again."""
 
 
-class PrivateStore:
+class PrivateShelf:
     """Pictures of one process; each is dropped after its last delivery.
 
     When the budget is full, a new picture replaces the one that is delivered last of all, unless
