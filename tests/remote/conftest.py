@@ -35,7 +35,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         codec="h264",
         gop=6,
         crf=12,
-        video_file_mb=0.04,
+        video_file_mb=0.08,
         data_file_mb=0.01,
     )
     make_dataset(root, spec)

@@ -55,11 +55,11 @@ def test_the_furthest_next_use_goes_first(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what the cache has no room for, less is fetched again than if the oldest had gone."""
-    limit = int(0.6 * cached_bytes(dataset))
+    limit = int(0.9 * cached_bytes(dataset))
     by_plan = fetch(dataset, tmp_path / "plan", limit)
     monkeypatch.setattr(Door, "due", lambda *_: None)
     by_age = fetch(dataset, tmp_path / "age", limit)
     print(f"an epoch and a half, fetched: {by_plan} bytes by plan, {by_age} by age")
 
     assert by_plan[0] <= by_age[0]
-    assert by_plan[1] < 0.85 * by_age[1]
+    assert by_plan[1] < 0.75 * by_age[1]

@@ -34,7 +34,8 @@ FIRST_VIDEO = "videos/observation.images.front/chunk-000/file-000.mp4"
 
 def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_path: Path) -> None:
     """Each kind meets the first two requests for a file; the epoch is what it is without."""
-    faults = {f"wrist/chunk-000/file-{n:03d}.mp4": fault for n, fault in enumerate(TRANSIENT)}
+    files = (f"{key}/chunk-000/file-{n:03d}.mp4" for n in range(7) for key in ("front", "wrist"))
+    faults = dict(zip(files, TRANSIENT, strict=True))
     script = Script(tuple(dataclasses.replace(f, path=p, times=2) for p, f in faults.items()))
     with serve_files(dataset) as server, start_proxy(server, script) as proxy:
         stream = {"repo_id": "lab/cups", "root": proxy.url}

@@ -24,7 +24,7 @@ from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import Address, Choice, OpenedDataset, choose_cache, open_dataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.row_shelf import RowShelf
-from robostream.assemble.rows import EpisodeRows, RowBytes, RowReader
+from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.sample import (
     Arrays,
     draw_stored,
@@ -71,7 +71,6 @@ __all__ = [
     "Offsets",
     "OpenedDataset",
     "Resize",
-    "RowBytes",
     "RowReader",
     "RowShelf",
     "SampleLayout",

@@ -61,9 +61,18 @@ def _add_dataset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", help="branch, tag or commit on the Hub")
     parser.add_argument(
         "--cache-limit",
+        type=_size,
         metavar="SIZE",
         help="the most that is kept, 200GB say (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)",
     )
+
+
+def _size(text: str) -> int:
+    """Return a number of bytes, for argparse."""
+    try:
+        return config.parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run(args: argparse.Namespace) -> int:

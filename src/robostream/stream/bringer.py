@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from robostream.assemble import (
     Offsets,
     OpenedDataset,
-    RowBytes,
     RowReader,
     find_pictures,
     picture_span,
@@ -19,6 +19,24 @@ from robostream.decode import VideoFiles
 from robostream.storage import Door
 from robostream.stream.frame_shelf import FrameShelf
 from robostream.stream.prefetch import Coming
+
+
+class _Span(NamedTuple):
+    """Bytes [start, stop) of a file.
+
+    Attributes:
+        file: The file.
+        start: The first byte.
+        stop: One past the last.
+        camera: The camera whose pictures they are; None for rows.
+        is_last: Whether they are not read again, because all processes share what they hold.
+    """
+
+    file: str
+    start: int
+    stop: int
+    camera: int | None = None
+    is_last: bool = False
 
 
 class Bringer:
@@ -51,45 +69,46 @@ class Bringer:
         self._files = files
         self._rows = RowReader(dataset, door, [])
         self._lock = threading.Lock()
+        self._brought: dict[Coming, list[_Span]] = {}
 
     def bring(self, coming: Coming, when: float) -> None:
-        """Have the bytes of a part of an episode close by until it is read. Blocks.
+        """Have the bytes of a part of an episode close by until it is released. Blocks.
 
         Args:
             coming: The part.
             when: When its first frame is due, as `NextUse` counts.
         """
-        for camera in coming.videos:
-            if not self._are_kept(coming, camera):
-                self._bring(*self._pictures(coming, camera), when)
-        if coming.rows:
-            rows = self._rows_of(coming)
-            self._door.due(rows.file, *rows.footer, when)
-            self._bring(rows.file, rows.groups, when)
+        brought = self._brought[coming] = []
+        for span in self._spans(coming):
+            self._door.due(span.file, span.start, span.stop, when)
+            self._door.open(span.file).bring(span.start, span.stop)
+            brought.append(span)
 
     def release(self, coming: Coming, when: float) -> None:
-        """Say that a part of an episode was read, and when it is read next."""
-        for camera in coming.videos:
-            file, span = self._pictures(coming, camera)
-            self._door.due(file, *span, math.inf if self._are_kept(coming, camera) else when)
-        if coming.rows:
-            rows = self._rows_of(coming)
-            self._door.due(rows.file, *rows.footer, when)
-            self._door.due(rows.file, *rows.groups, math.inf if rows.are_shared else when)
+        """Say that a part of an episode was read, and when it is read next. Asks no server."""
+        for span in self._brought.pop(coming, ()):
+            is_last = span.is_last or (
+                span.camera is not None and self._are_kept(coming, span.camera)
+            )
+            self._door.due(span.file, span.start, span.stop, math.inf if is_last else when)
 
-    def _bring(self, file: str, span: tuple[int, int], when: float) -> None:
-        self._door.due(file, *span, when)
-        self._door.open(file).bring(*span)
+    def _spans(self, coming: Coming) -> Iterator[_Span]:
+        """Yield what must be read for a part, opening its files."""
+        for camera in coming.videos:
+            if not self._are_kept(coming, camera):
+                yield self._pictures(coming, camera)
+        if coming.rows:
+            with self._lock:
+                rows = self._rows.find(coming.episode)
+            yield _Span(rows.file, *rows.footer)
+            yield _Span(rows.file, *rows.groups, is_last=rows.are_shared)
 
     def _are_kept(self, coming: Coming, camera: int) -> bool:
         return self._shelf.has_all(camera, coming.episode, coming.first, coming.stop)
 
-    def _pictures(self, coming: Coming, camera: int) -> tuple[str, tuple[int, int]]:
-        """Return the file of a camera's pictures, and their bytes."""
+    def _pictures(self, coming: Coming, camera: int) -> _Span:
+        """Return the bytes of a camera's pictures."""
         key, part = self._cameras[camera], (coming.first, coming.stop)
         file, numbers = find_pictures(self._dataset, self._files, coming.episode, key)
-        return file.name, picture_span(file, numbers, *part, self._offsets[camera])
-
-    def _rows_of(self, coming: Coming) -> RowBytes:
-        with self._lock:
-            return self._rows.find(coming.episode)
+        span = picture_span(file, numbers, *part, self._offsets[camera])
+        return _Span(file.name, *span, camera=camera)

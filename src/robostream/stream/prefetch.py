@@ -15,8 +15,8 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from queue import Empty, PriorityQueue
-from typing import NamedTuple
 
 from robostream import config
 
@@ -27,7 +27,8 @@ _PIECES_AHEAD = 2
 _STOP = -1
 
 
-class Coming(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Coming:
     """A part of an episode that is ours to read.
 
     Attributes:

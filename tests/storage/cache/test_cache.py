@@ -176,6 +176,13 @@ def test_the_command_shows_and_clears(tmp_path: Path, capsys: pytest.CaptureFixt
     assert block_paths(folder) == []
 
 
+def test_a_size_that_is_none_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says what a size looks like."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache", "warm", "lab/cups", "--cache-limit", "much"])
+    assert "want a size such as 2GiB" in capsys.readouterr().err
+
+
 def test_the_default_folder_is_below_robostreams_own() -> None:
     """$ROBOSTREAM_CACHE moves it together with everything else that is kept."""
     assert str(config.cache_home()).startswith(os.environ["ROBOSTREAM_CACHE"])

@@ -239,6 +239,7 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
 
 def test_many_files_do_not_stay_open(tmp_path: Path) -> None:
     """The number of open files has a bound, however many are read."""
+    at_first = len(os.listdir("/proc/self/fd"))
     cache = cache_in(tmp_path)
     files = [cache.open(str(number), "1", BLOCK) for number in range(300)]
     remote = Remote(BLOCK)
@@ -248,7 +249,7 @@ def test_many_files_do_not_stay_open(tmp_path: Path) -> None:
     for file in files:
         file.read(0, BLOCK, no_fetch)
 
-    assert len(os.listdir("/proc/self/fd")) <= before <= 200
+    assert len(os.listdir("/proc/self/fd")) <= before <= at_first + 150
 
 
 def test_a_cache_too_small_for_anything_only_warns(

@@ -44,7 +44,8 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     """
     path = _path(folder, source.name)
     try:
-        content, looked_s = path.read_bytes(), path.stat().st_mtime
+        # In this order: of an index that is being replaced, the older time is the one to trust.
+        looked_s, content = path.stat().st_mtime, path.read_bytes()
     except OSError:
         return None
     body = content[len(_MAGIC) + _DIGEST_BYTES :]
