@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.bench.network import Proxy, serve_files, start_proxy
 from robostream.errors import CacheError
-from robostream.storage import TRAFFIC, CachePlace, Door, Warming, as_location
+from robostream.storage import TRAFFIC, CacheSettings, Door, Warming, as_location
 from robostream.storage.warm import fitting_pieces
 
 MIB = 1024**2
@@ -31,7 +31,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 
 
 def door_to(proxy: Proxy, folder: Path, limit: int | str = "1GB") -> Door:
-    return Door(as_location(proxy.url, None, CachePlace(folder / "cache", limit)))
+    return Door(as_location(proxy.url, None, CacheSettings(folder / "cache", limit)))
 
 
 def warm(door: Door) -> tuple[Warming, int]:
