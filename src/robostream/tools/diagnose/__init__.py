@@ -8,6 +8,7 @@ records.py   the records of what is found out about a camera
 dataset.py   whether the dataset can be opened and the episode has rows
 stream.py    what the index of a video file says about its video stream
 probe.py     decodes one frame, on the CPU or the GPU, without the rest of robostream
+advice.py    whether to decode a video on the CPU or on the GPU
 video.py     a camera stored as MP4: all of the above
 pictures.py  a camera stored as pictures inside Parquet
 episode.py   diagnose_episode: all cameras of an episode

@@ -126,7 +126,10 @@ def _problems(
     for camera in cameras:
         yield from ((camera.key, problem) for problem in camera.problems)
         if device == "cuda" and camera.gpu is not None and not camera.gpu.works:
-            cure = "Decode on the CPU: video_decode_device='cpu'."
+            cure = (
+                "Decode on the CPU: video_decode_device='cpu'. Or make a copy of the dataset that "
+                "it decodes: robostream recode ROOT COPY --codec h264."
+            )
             yield camera.key, Problem("gpu", camera.gpu.reason, cure)
 
 

@@ -14,8 +14,10 @@ from robostream.assemble import OpenedDataset, RowReader, picture_numbers, video
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
+from robostream.loader import share_of_cores
 from robostream.meta import LeRobotDatasetMetadata, is_depth
 from robostream.storage import ByteSource, SourceFile, open_source
+from robostream.tools.diagnose.advice import where_to_decode
 from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
 from robostream.tools.diagnose.gpu import Gpu
 from robostream.tools.diagnose.probe import decode_one, open_context, try_gpu
@@ -255,6 +257,10 @@ def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
             "The episode does not start with a key frame, so decoding it starts at a frame of the "
             "episode before it."
         )
+    if check.gpu is not None and check.gpu.works and check.rate is not None:
+        size = check.stream.width, check.stream.height
+        speed, cores = check.rate.images_per_s, share_of_cores(1)
+        notes.append(where_to_decode(speed, cores, *size, gops.median_frames))
     if np.any(np.diff(numbers) != 1):
         notes.append("Frames of the file are left out or repeated within the episode.")
     return notes
