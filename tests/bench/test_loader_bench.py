@@ -35,6 +35,7 @@ def test_each_contestant_runs_and_counts(contestant: str, offsets: list[int]) ->
         "offsets": offsets,
         "options": {},
         "max_batches": 4,
+        "seconds": 0,
     }
     done = subprocess.run(
         [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],

@@ -99,6 +99,7 @@ def test_a_missing_nginx_is_a_reason_or_a_failure(
 ) -> None:
     """Tests are skipped with the cure, unless REQUIRE_NGINX=1 says that they must run."""
     monkeypatch.setattr("tests.servers.nginx.shutil.which", lambda *_, **__: None)
+    monkeypatch.delenv("REQUIRE_NGINX", raising=False)
     with (
         pytest.raises(pytest.skip.Exception, match="scripts/get_nginx"),
         serve_nginx(tmp_path, tmp_path),
