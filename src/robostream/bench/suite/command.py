@@ -17,7 +17,7 @@ from robostream.bench.suite.rounds import case_figures, public, run_first_minute
 from robostream.bench.suite.shapes import SHAPES
 
 # Measured at their small sizes, one after the other, once.
-_OTHERS = ("meta", "plan", "shuffle", "node", "decode")
+_OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

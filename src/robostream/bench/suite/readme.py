@@ -124,6 +124,26 @@ def _others(figures: Figures) -> list[list[str]]:
             "distinct episodes per batch of 64 over a uniform shuffle's, pool 64",
             f"{mixed['diversity']:.2f}",
         ],
+        *_remote(figures["remote"]),
+    ]
+
+
+def _remote(figures: Figures) -> list[list[str]]:
+    first, second = figures["fast"]
+    paced = figures["paced"][0]
+    return [
+        [
+            "`bench remote`",
+            "behind 20 ms and 200 Mbit/s: first batch; bytes fetched over needed, epochs 1 and 2",
+            f"{first['first_batch_s']:.1f} s; {first['fetched_over_needed']:.3f}, "
+            f"{second['fetched_over_needed']:.3f}",
+        ],
+        [
+            "",
+            f"requests per episode and camera; waiting, with {figures['link_over_need']:.1f} times "
+            "the link that is needed",
+            f"{first['requests_per_episode_and_camera']:.2f}; {paced['wait_share']:.1%}",
+        ],
     ]
 
 
