@@ -37,11 +37,12 @@ class StreamFeed:
         self._stream = processes.one_after_another(
             lambda revision: _open_stream(options, revision), options.revision
         )
+        device = processes.accelerator.device
         self._loader = StreamingDataLoader(
             self._stream,
             options.batch_size,
             num_workers=options.num_workers,
-            pin_memory=processes.accelerator.device.type == "cuda",
+            device=device if device.type == "cuda" else None,
         )
         self._cut = Cut(processes.rank, processes.count, options.batch_size, drop_last=False)
         self.meta = self._stream.meta

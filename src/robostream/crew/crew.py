@@ -51,14 +51,15 @@ class Crew:
     def __init__(self, num_workers: int, fds: list[int]) -> None:
         self._workers: list[subprocess.Popen[bytes]] = []
         self._channels: list[Channel] = []
-        self._poll = select.poll()
         self._turns = Turns()
         self._why_closed = CLOSED
         self._finalizer = weakref.finalize(
             self, end_workers, os.getpid(), self._workers, self._channels
         )
         self._next_tour = 0
-        self._built: dict[int, dict[int, tuple[int, Texts]]] = {}
+        # For each iterator: how many batches each worker has built, and the texts of batches.
+        self._reached: dict[int, list[int]] = {}
+        self._texts: dict[int, dict[int, Texts]] = {}
         self._failed: dict[int, Failed] = {}
         # For each iterator that was ended: how many workers have not confirmed it yet, and what to
         # call when all have.
@@ -68,7 +69,6 @@ class Crew:
                 channel, process = start_worker()
                 self._channels.append(channel)
                 self._workers.append(process)
-                self._poll.register(channel.fileno(), select.POLLIN)
                 self._send(worker, encode(Hello(worker, num_workers)), fds)
 
     @property
@@ -88,7 +88,8 @@ class Crew:
             with self._turns.turn(self._end), self._whole():
                 number = self._next_tour
                 self._next_tour += 1
-                self._built[number] = {}
+                self._reached[number] = [0] * len(self._workers)
+                self._texts[number] = {}
                 self._tell(Begin(number, tour.cut, tour.start), [plan])
         finally:
             os.close(plan)
@@ -120,18 +121,15 @@ class Crew:
         """
         until = time.monotonic() + timeout_s if timeout_s else None
         with self._turns.turn(self._end):
-            built = self._built[tour]
-            while True:
-                count, texts = built.get(step, (0, {}))
-                if count == len(self._workers):
-                    del built[step]
-                    return texts
+            while (worker := self._who_lags(tour, step)) is not None:
                 failed = self._failed.get(tour)
                 if failed is not None and failed.step <= step:
                     return failed
                 left = None if until is None else max(0.0, until - time.monotonic())
-                if not self._listen(left):
+                # Waking up for every worker's message would take time from the workers.
+                if not self._listen(left, worker):
                     return None
+            return self._texts[tour].pop(step, {})
 
     def close(self) -> None:
         """End all workers. Blocks until they have ended."""
@@ -139,7 +137,8 @@ class Crew:
 
     def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
         self._failed.pop(tour, None)
-        if self._built.pop(tour, None) is not None and self._finalizer.alive:
+        self._texts.pop(tour, None)
+        if self._reached.pop(tour, None) is not None and self._finalizer.alive:
             self._ending[tour] = len(self._workers), on_idle
             with contextlib.suppress(WorkerError), self._whole():
                 self._tell(End(tour))
@@ -170,16 +169,30 @@ class Crew:
         except ChannelClosed as error:
             raise self._death(worker) from error
 
-    def _listen(self, timeout_s: float | None) -> bool:
-        """Wait for messages and take those that have come; return False if none came in time."""
+    def _who_lags(self, tour: int, step: int) -> int | None:
+        """Return the first worker that has not built its part of a batch; None if all have."""
+        for worker, reached in enumerate(self._reached[tour]):
+            if reached <= step:
+                return worker
+        return None
+
+    def _listen(self, timeout_s: float | None, worker: int | None = None) -> bool:
+        """Wait for messages and take those that have come; return False if none came in time.
+
+        With a worker, wait for a message of its own, or for the end of any of them.
+        """
         if not self._finalizer.alive:
             raise self._closed()
-        ready = self._poll.poll(None if timeout_s is None else timeout_s * 1000)
+        poll = select.poll()
+        for number, channel in enumerate(self._channels):
+            # An end is always reported.
+            poll.register(channel.fileno(), select.POLLIN if worker in (None, number) else 0)
+        ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
         with self._whole():
             found = {fd for fd, _ in ready}
-            for worker, channel in enumerate(self._channels):
+            for number, channel in enumerate(self._channels):
                 if channel.fileno() in found:
-                    self._receive(worker, channel)
+                    self._receive(number, channel)
         return bool(ready)
 
     def _receive(self, worker: int, channel: Channel) -> None:
@@ -189,9 +202,9 @@ class Crew:
             raise self._death(worker) from error
         if isinstance(message, Crashed):
             raise self._stop(f"{self._name(worker)} failed:\n{message.trace}")
-        self._note(message)
+        self._note(worker, message)
 
-    def _note(self, message: Any) -> None:
+    def _note(self, worker: int, message: Any) -> None:
         tour = message.tour
         if isinstance(message, Ended) and tour in self._ending:
             missing, on_idle = self._ending.pop(tour)
@@ -199,12 +212,13 @@ class Crew:
                 self._ending[tour] = missing - 1, on_idle
             else:
                 on_idle()
-        elif isinstance(message, Built) and tour in self._built:
-            count, texts = self._built[tour].get(message.step, (0, {}))
-            for key, values in message.texts.items():
-                texts.setdefault(key, {}).update(values)
-            self._built[tour][message.step] = count + 1, texts
-        elif isinstance(message, Failed) and tour in self._built:
+        elif isinstance(message, Built) and tour in self._reached:
+            self._reached[tour][worker] = message.step + 1
+            if message.texts:
+                texts = self._texts[tour].setdefault(message.step, {})
+                for key, values in message.texts.items():
+                    texts.setdefault(key, {}).update(values)
+        elif isinstance(message, Failed) and tour in self._reached:
             known = self._failed.get(tour)
             if known is None or message.step < known.step:
                 self._failed[tour] = message
