@@ -19,13 +19,21 @@ class Delivery(NamedTuple):
         batch: The batch.
         epoch: The epoch it belongs to.
         stop: The position after the step in the order of that epoch.
-        digest: Of its frames, without those that only make the tail's batches equally long.
+        own: How many of its samples, the first ones, have a position of their own; the others only
+            make the tail's batches equally long.
     """
 
     batch: Batch
     epoch: int
     stop: int
-    digest: int
+    own: int
+
+    @property
+    def digest(self) -> int:
+        """Of its own frames. Waits for the device, if the batch lies on one."""
+        keys = ("episode_index", "frame_index")
+        episodes, frames = (self.batch[key][: self.own].cpu().numpy() for key in keys)
+        return digest(episodes, frames)
 
 
 class Feed(Protocol):
@@ -71,8 +79,7 @@ def deliver(
         after = advance(cut, num_frames, cursor, 1)
         stop = after.position if after.epoch == cursor.epoch else num_frames
         own = count_own(cut, num_frames, cursor.position)
-        episodes, frames = (batch[key][:own].numpy() for key in ("episode_index", "frame_index"))
-        yield Delivery(batch, cursor.epoch, stop, digest(episodes, frames))
+        yield Delivery(batch, cursor.epoch, stop, own)
         cursor = after
 
 

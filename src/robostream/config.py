@@ -42,9 +42,14 @@ VIDEO_DECODER_CACHE_SIZE = 1024
 # When frames are read in order, this many are decoded at a time, and then to the end of their GOP.
 STRETCH_FRAMES = 32
 # How far worker processes build ahead of the consumer: so many batches, and at least so many
-# samples.
+# samples, and samples for each worker. Many workers have little to do for one batch, and each waits
+# for the slowest.
 PREFETCH_BATCHES = 4
 PREFETCH_SAMPLES = 256
+PREFETCH_SAMPLES_PER_WORKER = 32
+# Processes that decode on one GPU. One does not keep its decoders busy; each takes some hundred MB
+# of its memory.
+WORKERS_PER_GPU = 8
 # Batches a consumer may hold at a time; beyond that, it gets copies of batches.
 HELD_BATCHES = 3
 # Memory for batches that are built ahead. Of large batches fewer are built ahead, but at least two.

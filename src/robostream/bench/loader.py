@@ -116,7 +116,7 @@ def _measure(
 
 def _allowed_bytes(sample: dict[str, Any], workers: int) -> float:
     """Return what memory should stay within; the consumer imports torch, 350 MB of it."""
-    held = (config.PREFETCH_BATCHES + config.HELD_BATCHES) * sample["batch_bytes"]
+    held = (sample["batches_ahead"] + config.HELD_BATCHES) * sample["batch_bytes"]
     return float(sample["frame_cache_bytes"] + workers * _WORKER_BYTES + held + 350 * 10**6)
 
 

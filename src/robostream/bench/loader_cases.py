@@ -9,13 +9,14 @@ from typing import Any
 
 from robostream.tools import SynthSpec
 
-# Many small files, so that the floor's processes have equally much to do.
-_SHORT = SynthSpec(episodes=320, min_frames=60, max_frames=100, video_file_mb=0.5)
+# Many small files, so that the floor's processes have equally much to do. Episodes are repeated, so
+# that they are made quickly.
+_SHORT = SynthSpec(episodes=320, min_frames=60, max_frames=100, distinct=32, video_file_mb=0.5)
 _LONG_GOP = dataclasses.replace(_SHORT, codec="h264", gop=250, crf=23)
 _LARGE = dataclasses.replace(
     _SHORT, episodes=120, cameras=2, width=640, height=480, video_file_mb=2
 )
-_LONG = SynthSpec(episodes=96, video_file_mb=0.5)
+_LONG = SynthSpec(episodes=96, distinct=16, video_file_mb=0.5)
 # The commonest dataset of all: fewer episodes than the pool mixes, and 34 GB once decoded.
 _COMMON = SynthSpec(
     episodes=50,

@@ -67,6 +67,7 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
         "frame_cache_bytes": frames.nbytes,
         "frame_cache_reason": frames.reason,
         "batch_bytes": batch_bytes(loader),
+        "batches_ahead": loader.prefetch_factor,
         "lanes": stream.lanes,
         "tree_bytes": tree_bytes(),
     }

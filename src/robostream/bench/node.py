@@ -17,6 +17,7 @@ import numpy as np
 from robostream import config
 from robostream.bench.environment import machine
 from robostream.bench.table import format_table
+from robostream.loader import choose_depth
 from robostream.plan import Cut, EpochPlan, default_lanes, rank_lanes
 from robostream.stream import (
     PORTION_FRAMES,
@@ -64,7 +65,7 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
     tour = Tour(plan, cut, 0)
     ahead = np.array([_work(tour, own, duties, steps) for duties in owners])
     pairwise = np.array([_work_in_pairs(tour, own, duties, steps) for duties in owners])
-    depth = max(config.PREFETCH_BATCHES, config.PREFETCH_SAMPLES // _BATCH_SIZE)
+    depth = choose_depth(None, _BATCH_SIZE, batch_bytes=0, num_workers=workers)
     return {
         "episodes": episodes,
         "cameras": cameras,

@@ -80,8 +80,7 @@ def _serve(post: _Post) -> None:
     while True:
         while post.is_ready(0 if station.has_work() else _LOOK_S):
             _take_message(station, post)
-        done = station.work()
-        if done is not None:
+        for done in station.work():
             post.send(portable(done) if isinstance(done, Failed) else done)
 
 

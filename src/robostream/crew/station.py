@@ -7,11 +7,13 @@ import dataclasses
 import pickle
 import traceback
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble import Arrays
 from robostream.crew.batch_memory import ByteArray
 from robostream.crew.channel import encode
 from robostream.crew.device_memory import DeviceBatches
@@ -26,6 +28,9 @@ from robostream.stream import (
     Tour,
     Worker,
 )
+
+# A worker decodes for several batches at once, until its parts of them have so many pictures.
+_PICTURES_AT_A_TIME = 32
 
 
 @dataclass(slots=True)
@@ -106,19 +111,18 @@ class Station:
             live.share is not None and live.share.step in live.slots for live in self._live.values()
         )
 
-    def work(self) -> Built | Failed | None:
-        """Build this worker's parts of one batch; iterators with batches to build take turns."""
+    def work(self) -> Iterator[Built | Failed]:
+        """Build this worker's parts of some batches; iterators with batches to build take turns."""
         for tour, live in self._live.items():
             if live.share is not None and live.share.step in live.slots:
                 self._live.move_to_end(tour)
-                return self._build(tour, live, live.share)
-        return None
+                yield from self._build(tour, self._next_parts(live, _PICTURES_AT_A_TIME))
+                return
 
     def build(self, tour: int) -> Built | Failed:
         """Build this worker's parts of the next batch of one iterator."""
-        live = self._live[tour]
-        assert live.share is not None, "an iterator is not asked beyond its end"
-        return self._build(tour, live, live.share)
+        (done,) = self._build(tour, self._next_parts(self._live[tour], 1))
+        return done
 
     def close(self) -> None:
         """Close all iterators and files."""
@@ -126,24 +130,37 @@ class Station:
             self.end(tour)
         self._worker.close()
 
-    def _build(self, tour: int, live: _Live, share: StepShare) -> Built | Failed:
-        slot = live.slots.pop(share.step)
-        arrays = self._format.view(self._batches, slot, share.size)
-        if self._on_device is not None:
-            arrays |= self._on_device.view(slot, share.size)
-        try:
-            texts = live.delivery.fill(share, arrays)
+    def _next_parts(self, live: _Live, pictures: int) -> list[tuple[StepShare, Arrays]]:
+        """Return the next parts to build, and where; no more than have so many pictures."""
+        parts: list[tuple[StepShare, Arrays]] = []
+        found = 0
+        while found < pictures and live.share is not None and live.share.step in live.slots:
+            share, slot = live.share, live.slots.pop(live.share.step)
+            arrays = self._format.view(self._batches, slot, share.size)
             if self._on_device is not None:
-                self._on_device.settle()
+                arrays |= self._on_device.view(slot, share.size)
+            parts.append((share, arrays))
+            found += max(1, live.delivery.count_pictures(share))
             live.share = live.delivery.next_share()
+        assert parts, "an iterator is not asked beyond its end"
+        return parts
+
+    def _build(self, tour: int, parts: list[tuple[StepShare, Arrays]]) -> Iterator[Built | Failed]:
+        steps = [share.step for share, _ in parts]
+        done = 0
+        try:
+            for texts in self._live[tour].delivery.fill(parts):
+                if self._on_device is not None:
+                    self._on_device.settle()
+                done += 1
+                yield Built(tour, steps[done - 1], texts)
         except BadSampleError as bad:
             self.end(tour)
             cause = bad.__cause__
             assert isinstance(cause, Exception)
-            return Failed(
-                tour, share.step, bad.episode, bad.frame, bad.position, error=cause, trace=""
+            yield Failed(
+                tour, steps[done], bad.episode, bad.frame, bad.position, error=cause, trace=""
             )
-        return Built(tour, share.step, texts)
 
 
 def portable(failed: Failed) -> Failed:

@@ -15,7 +15,7 @@ statistics.py     the same as counters of one process, which can be added up ove
 
 from robostream.decode.codec.backend import Backend, FileRun
 from robostream.decode.codec.built_in import has_codec
-from robostream.decode.codec.nvdec_backend import open_nvdec, open_on_gpu
+from robostream.decode.codec.nvdec_backend import open_nvdec
 from robostream.decode.codec.packets import packet_span
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
@@ -82,7 +82,6 @@ __all__ = [
     "load_ffmpeg",
     "one_thread",
     "open_nvdec",
-    "open_on_gpu",
     "open_parcels",
     "packet_span",
     "parcel_bytes",

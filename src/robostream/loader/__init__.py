@@ -37,6 +37,7 @@ from robostream.loader.dataloader import StreamingDataLoader
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.map_style import MapReader
 from robostream.loader.memory_figures import batch_bytes, frame_budget
+from robostream.loader.options import choose_depth
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.training_step import (
@@ -54,6 +55,7 @@ __all__ = [
     "StreamingLeRobotDataset",
     "TrainingStep",
     "batch_bytes",
+    "choose_depth",
     "compute_sampler_state",
     "for_pickle",
     "frame_budget",

@@ -55,8 +55,8 @@ class StreamingDataLoader(DataLoader[Any]):
     Args:
         dataset: The stream.
         batch_size: Samples per batch of this rank.
-        num_workers: Worker processes; None for this rank's share of the cores, or for one if a
-            GPU decodes; 0 to build batches in this process when they are asked for.
+        num_workers: Worker processes; None for this rank's share of the cores, at most 8 if a GPU
+            decodes; 0 to build batches in this process when they are asked for.
         drop_last: Whether to drop the frames at the end that do not fill a global batch; otherwise
             the last batches are shorter, and completed so that all ranks deliver equally many.
         pin_memory: Copy batches to page-locked memory.
@@ -104,11 +104,13 @@ class StreamingDataLoader(DataLoader[Any]):
         self._device = choose_device(device)
         self._gpu = self._choose_gpu()
         if num_workers is None:
-            # More processes that decode on one GPU would each take memory of it for themselves.
-            num_workers = 1 if self._gpu else share_of_cores(local_ranks(dataset.world_size))
+            num_workers = share_of_cores(local_ranks(dataset.world_size))
+            if self._gpu:
+                num_workers = min(num_workers, config.WORKERS_PER_GPU)
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
         batch_bytes = batch_size * dataset._layout.nbytes
-        depth = choose_depth(prefetch_factor, batch_size, batch_bytes) if self.num_workers else 1
+        workers = self.num_workers
+        depth = choose_depth(prefetch_factor, batch_size, batch_bytes, workers) if workers else 1
         self._depth = config.whole_number(depth, "prefetch_factor", least=1)
         self.prefetch_factor = self._depth
         self._progress = progress

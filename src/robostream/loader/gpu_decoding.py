@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from dataclasses import dataclass
 
 import av
+import numpy as np
 import torch
 
 from robostream.assemble import SampleLayout, first_pictures
@@ -66,9 +66,11 @@ def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) ->
         return None
     gpu, reason = _find(asked, device)
     if gpu is not None:
-        reason = _obstacle(gpu, layout)
+        reason = _obstacle(layout)
+    if gpu is not None and reason is None:
+        gop_frames, reason = _try_all(gpu, layout)
         if reason is None:
-            return Gpu(gpu, _longest_gop(layout))
+            return Gpu(gpu, gop_frames)
     if asked != AUTO:
         raise SelectionError(f"video_decode_device={asked!r}: {reason}")
     logger.info("videos are decoded on the CPU: %s", reason)
@@ -101,8 +103,8 @@ def _find(asked: str, device: torch.device | None) -> tuple[str | None, str | No
     return f"cuda:{index}", None
 
 
-def _obstacle(gpu: str, layout: SampleLayout) -> str | None:
-    """Return why a GPU cannot decode the videos of a layout; None if it can."""
+def _obstacle(layout: SampleLayout) -> str | None:
+    """Return why no GPU can decode for a layout; None if one may."""
     for camera in layout.cameras:
         if camera.key not in layout.spec.videos or camera.coding is not None:
             continue
@@ -113,24 +115,24 @@ def _obstacle(gpu: str, layout: SampleLayout) -> str | None:
             )
         if not camera.is_parcel:
             return f"the pictures of {camera.key} are not 8-bit 4:2:0 of even height"
+    return None
+
+
+def _try_all(gpu: str, layout: SampleLayout) -> tuple[int, str | None]:
+    """Return the frames of the longest GOP, and why the GPU does not decode a camera, if so."""
+    longest = 1
     for key, file, number in first_pictures(layout):
-        codec = av.Codec(file.index.config_of(number).decoder, "r").canonical_name
-        reason = _try(gpu, FileRun(file.source, file.index, plan_runs(file.index, [number])[0]))
+        index = file.index
+        longest = max(longest, *np.diff([*index.start_frames, index.num_frames]).tolist())
+        reason = _try(gpu, FileRun(file.source, index, plan_runs(index, [number])[0]))
         if reason is not None:
-            return (
+            codec = av.Codec(index.config_of(number).decoder, "r").canonical_name
+            return longest, (
                 f"{torch.cuda.get_device_name(gpu)} does not decode the {codec} videos of {key} "
                 f"({reason}). Decode on the CPU, or make a copy of the dataset with `robostream "
                 "recode ROOT COPY --codec h264`."
             )
-    return None
-
-
-def _longest_gop(layout: SampleLayout) -> int:
-    frames = [1]
-    for _, file, _ in first_pictures(layout):
-        starts = [*file.index.start_frames.tolist(), file.index.num_frames]
-        frames += [stop - start for start, stop in itertools.pairwise(starts)]
-    return max(frames)
+    return longest, None
 
 
 def _try(gpu: str, run: FileRun) -> str | None:

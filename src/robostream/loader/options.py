@@ -63,7 +63,9 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
     return lanes
 
 
-def choose_depth(prefetch_factor: int | None, batch_size: int, batch_bytes: int) -> int:
+def choose_depth(
+    prefetch_factor: int | None, batch_size: int, batch_bytes: int, num_workers: int
+) -> int:
     """Return how many batches to build ahead: the given number, else one that fits memory. Pure.
 
     If fewer are built ahead, workers wait for the slowest of them more often; it is at least two.
@@ -71,5 +73,6 @@ def choose_depth(prefetch_factor: int | None, batch_size: int, batch_bytes: int)
     if prefetch_factor is not None:
         return prefetch_factor
     room = config.BATCH_MEMORY_BYTES // max(batch_bytes, 1) - 1
-    wanted = max(config.PREFETCH_BATCHES, -(-config.PREFETCH_SAMPLES // batch_size))
+    samples = max(config.PREFETCH_SAMPLES, num_workers * config.PREFETCH_SAMPLES_PER_WORKER)
+    wanted = max(config.PREFETCH_BATCHES, -(-samples // batch_size))
     return min(max(room, 2), wanted)

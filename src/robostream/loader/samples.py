@@ -171,6 +171,6 @@ class SampleIterator:
     def _sample(self, delivery: Delivery, part: Any) -> dict[str, Any]:
         layout = self._worker.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
-        texts = delivery.fill(part, arrays)
+        (texts,) = delivery.fill([(part, arrays)])
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
         return sample | {key: texts[key][0] for key in layout.texts}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,11 +46,12 @@ class BadSampleError(Exception):
 
 
 class _Sample(NamedTuple):
-    """A sample of the batch being built, and which parts of it this process writes.
+    """A sample of a batch being built, and which parts of it this process writes.
 
     `rows` says whether its rows, `stored` which of the cameras whose pictures lie in Parquet.
     """
 
+    step: int
     place: int
     episode: int
     frame: int
@@ -64,6 +65,16 @@ class _Want(NamedTuple):
     sample: _Sample
     reel: Reel
     pictures: list[int]
+
+
+class _Part(NamedTuple):
+    """One process's part of a batch: where it is written, and what belongs to it."""
+
+    arrays: Arrays
+    samples: list[_Sample]
+    wants: list[_Want]
+    pieces: list[tuple[LaneWork, Piece]]
+    extras: list[Reel]
 
 
 class Delivery:
@@ -94,39 +105,77 @@ class Delivery:
         """Return this process's share of the next step, or None after the last step."""
         return next(self._agenda, None)
 
-    def fill(self, share: StepShare, arrays: Arrays) -> Texts:
-        """Write this process's parts of a batch and return its texts; raises BadSampleError."""
-        self._clock.step = share.step
+    def count_pictures(self, share: StepShare) -> int:
+        """Return about how many pictures a share of a batch has."""
+        return len(share.places) * max(map(len, self._worker.offset_lists), default=0)
+
+    def fill(self, shares: Sequence[tuple[StepShare, Arrays]]) -> Iterator[Texts]:
+        """Write this process's parts of some batches; yield the texts of each when it is written.
+
+        Decodes for all of them at once: many workers have little to decode for one batch. Raises
+        BadSampleError for the first batch that cannot be built, after those before it.
+        """
+        self._clock.step = shares[0][0].step
         if self._prefetcher is not None:
-            self._prefetcher.advance(share.step)
-        texts: Texts = {}
-        samples, wants, pieces, extras = [], [], [], []
+            self._prefetcher.advance(self._clock.step)
         ahead: dict[Reel, list[int]] = {}
+        parts: list[_Part] = []
+        bad: BadSampleError | None = None
+        for share, arrays in shares:
+            try:
+                parts.append(self._collect(share, arrays, ahead))
+            except BadSampleError as error:
+                bad = error
+                break
+        failure = self._decode([want for part in parts for want in part.wants], ahead)
+        for (share, _), part in zip(shares, parts, strict=False):
+            self._clock.step = share.step
+            if failure is not None:
+                self._decode_one_by_one(part.wants)
+            texts = self._write(part)
+            if part is parts[-1]:
+                self._finish(parts)  # before the last batch is delivered, so that all is counted
+            yield texts
+        if bad is not None:
+            raise bad
+        if failure is not None:
+            logger.warning(
+                "decoding several pictures at once failed, but decoding each again for its own "
+                "sample did not, so nothing is missing. The first error was: %s",
+                failure,
+            )
+
+    def _collect(self, share: StepShare, arrays: Arrays, ahead: dict[Reel, list[int]]) -> _Part:
+        """Return a part of a batch, and note what to decode ahead for it."""
+        part = _Part(arrays, [], [], [], [])
         for place, at, frame, head in zip(
             share.places, share.lanes, share.frames, share.heads, strict=True
         ):
             lane = self._lanes[at]
             ours = lane.share(frame)
             episode, own = lane.locate(frame)
-            sample = _Sample(place, episode, own, ours.rows, ours.stored)
-            samples.append(sample)
+            sample = _Sample(share.step, place, episode, own, ours.rows, ours.stored)
+            part.samples.append(sample)
             if ours.videos:
                 if self._worker.runs_ahead:
                     self._run_ahead(lane, head, ahead)
                 piece = self._guard(sample, lane.piece_at, frame)
-                pieces.append((lane, piece))
-                wants += [self._want(sample, reel, own) for reel in piece.reels]
+                part.pieces.append((lane, piece))
+                part.wants.extend(self._want(sample, reel, own) for reel in piece.reels)
         for place, position in share.extras:
-            sample, reels = self._open_extra(place, position)
-            samples.append(sample)
-            extras += reels
-            wants += [self._want(sample, reel, sample.frame) for reel in reels]
-        self._decode(wants, ahead)
-        for want in wants:
-            self._guard(want.sample, self._draw, want, arrays)
-        for sample in samples:
-            self._guard(sample, self._fill_sample, sample, arrays, texts)
-        self._finish(wants, pieces, extras)
+            sample, reels = self._open_extra(share.step, place, position)
+            part.samples.append(sample)
+            part.extras.extend(reels)
+            part.wants.extend(self._want(sample, reel, sample.frame) for reel in reels)
+        return part
+
+    def _write(self, part: _Part) -> Texts:
+        """Write a part, whose pictures are decoded; return its texts."""
+        texts: Texts = {}
+        for want in part.wants:
+            self._guard(want.sample, self._draw, want, part.arrays)
+        for sample in part.samples:
+            self._guard(sample, self._fill_sample, sample, part.arrays, texts)
         return texts
 
     def close(self) -> None:
@@ -197,43 +246,43 @@ class Delivery:
             reel.now[picture] = reel.now.get(picture, 0) + 1
         return _Want(sample, reel, pictures)
 
-    def _open_extra(self, place: int, position: int) -> tuple[_Sample, list[Reel]]:
+    def _open_extra(self, step: int, place: int, position: int) -> tuple[_Sample, list[Reel]]:
         duties, worker = self._worker.duties, self._worker
         episode, frame = extra_frame(self._tour, position)
         ours = self._split(duties.owns_extra_rows(place), duties.extra_cameras(place))
-        sample = _Sample(place, episode, frame, ours.rows, ours.stored)
-        here, step = np.array([frame]), np.array([self._clock.step])
+        sample = _Sample(step, place, episode, frame, ours.rows, ours.stored)
+        here, then = np.array([frame]), np.array([step])
         reels = [
-            self._guard(sample, worker.open_reel, self._clock, camera, episode, here, step)
+            self._guard(sample, worker.open_reel, self._clock, camera, episode, here, then)
             for camera in ours.videos
         ]
         return sample, reels
 
-    def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> None:
+    def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> Exception | None:
+        """Decode what samples need and what is due ahead; return what went wrong, if it did."""
         keeps = self._worker.keeps_pictures
         for reel in ahead:
             with contextlib.suppress(DatasetError, StorageError):
                 self._worker.bring(reel)
-        for want in wants:
-            reel = want.reel
-            for picture in want.pictures:
-                if reel.slots[picture] < 0:
-                    self._guard(want.sample, self._worker.bring, reel)
-                    partners = with_partners(reel, picture) if keeps else [picture]
-                    ahead.setdefault(reel, []).extend(partners)
-        requests = [(reel, sorted(set(pictures))) for reel, pictures in ahead.items() if pictures]
         try:
-            self._worker.projector.decode(requests)
-        except (DatasetError, StorageError) as error:
-            # Decode for one sample after the other, to find the one that cannot be built.
             for want in wants:
-                missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})
-                self._guard(want.sample, self._worker.projector.decode, [(want.reel, missing)])
-            logger.warning(
-                "decoding several pictures at once failed, but decoding each again for its own "
-                "sample did not, so nothing is missing. The first error was: %s",
-                error,
-            )
+                reel = want.reel
+                for picture in want.pictures:
+                    if reel.slots[picture] < 0:
+                        self._guard(want.sample, self._worker.bring, reel)
+                        partners = with_partners(reel, picture) if keeps else [picture]
+                        ahead.setdefault(reel, []).extend(partners)
+            requests = [(reel, sorted(set(them))) for reel, them in ahead.items() if them]
+            self._worker.projector.decode(requests)
+        except (DatasetError, StorageError, BadSampleError) as error:
+            return error
+        return None
+
+    def _decode_one_by_one(self, wants: list[_Want]) -> None:
+        """Decode for one sample after the other, to find the one that cannot be built."""
+        for want in wants:
+            missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})
+            self._guard(want.sample, self._worker.projector.decode, [(want.reel, missing)])
 
     def _draw(self, want: _Want, arrays: Arrays) -> None:
         worker, reel = self._worker, want.reel
@@ -246,7 +295,7 @@ class Delivery:
             worker.projector.draw(reel, want.pictures, codes)
             finish_depth(worker.layout, camera, codes, out)
         if camera.is_transformed:
-            self._transform(reel.camera, want.sample.place, out, arrays)
+            self._transform(reel.camera, want.sample, out, arrays)
 
     def _place_of(self, camera: int, place: int, arrays: Arrays) -> npt.NDArray[Any]:
         layout = self._worker.layout.cameras[camera]
@@ -256,15 +305,15 @@ class Delivery:
         return own.reshape(layout.stack[0], -1) if layout.is_parcel else own.reshape(layout.stack)
 
     def _transform(
-        self, camera: int, place: int, pictures: npt.NDArray[Any], arrays: Arrays
+        self, camera: int, sample: _Sample, pictures: npt.NDArray[Any], arrays: Arrays
     ) -> None:
         layout, plan = self._worker.layout, self._tour.plan
         transform, own = layout.spec.image_transforms, layout.cameras[camera]
         assert transform is not None
-        position = self._tour.positions(self._clock.step)[place]
+        position = self._tour.positions(sample.step)[sample.place]
         key = (plan.seed, plan.epoch, position, camera)
         result = transform_pictures(transform, pictures.reshape(own.shape), key=key)
-        write_transformed(result, arrays[own.key][place], own.key)
+        write_transformed(result, arrays[own.key][sample.place], own.key)
 
     def _fill_sample(self, sample: _Sample, arrays: Arrays, texts: Texts) -> None:
         worker, layout = self._worker, self._worker.layout
@@ -281,21 +330,20 @@ class Delivery:
             draw_stored(layout, layout.cameras[camera], rows, frames, out)
             worker.count_stored(len(frames))
             if layout.cameras[camera].is_transformed:
-                self._transform(camera, sample.place, out, arrays)
+                self._transform(camera, sample, out, arrays)
 
-    def _finish(
-        self, wants: list[_Want], pieces: list[tuple[LaneWork, Piece]], extras: list[Reel]
-    ) -> None:
+    def _finish(self, parts: list[_Part]) -> None:
         projector = self._worker.projector
-        for want in wants:
-            want.reel.now.clear()
-        for work, piece in pieces:
-            if not any(reel.waiting for reel in piece.reels):
-                for reel in piece.reels:
-                    projector.close(reel)
-                work.retire(piece)
-        for reel in extras:
-            projector.close(reel)
+        for part in parts:
+            for want in part.wants:
+                want.reel.now.clear()
+            for work, piece in part.pieces:
+                if not any(reel.waiting for reel in piece.reels):
+                    for reel in piece.reels:
+                        projector.close(reel)
+                    work.retire(piece)
+            for reel in part.extras:
+                projector.close(reel)
         projector.end_batch()
         self._worker.count()
 
@@ -304,7 +352,7 @@ class Delivery:
         try:
             return work(*args)
         except Exception as error:
-            position = self._tour.positions(self._clock.step)[sample.place]
+            position = self._tour.positions(sample.step)[sample.place]
             raise BadSampleError(sample.episode, sample.frame, position) from error
 
 

@@ -118,8 +118,7 @@ class Projector:
                 self._keep(owners[place], number, decoded)
         finally:
             elsewhere = self._meter.elsewhere_s - elsewhere
-            # Threads of a GPU's decoder read files side by side; their times add up to more.
-            self._meter.decode_s += max(0.0, time.perf_counter() - began - elsewhere)
+            self._meter.decode_s += time.perf_counter() - began - elsewhere
 
     def draw(self, reel: Reel, pictures: list[int], out: npt.NDArray[Any]) -> None:
         """Write pictures into the slots of a sample and count them as delivered."""

@@ -15,7 +15,6 @@ from robostream.decode.codec.backend import FileRun
 from robostream.decode.codec.packets import begins_afresh
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import Run, plan_runs
-from robostream.decode.codec.threaded_backend import ThreadedBackend
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
 from robostream.errors import MissingExtraError, VideoFileError
 from robostream.storage import LocalSource
@@ -25,7 +24,7 @@ from tests.decode.videos import KINDS
 ClipMaker = Callable[[str], Clip]
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "pyav": PyavBackend,
-    "threads": lambda: ThreadedBackend(PyavBackend, 3, lambda: None),
+    "one at a time": lambda: PyavBackend(frames_at_a_time=1),
 }
 if importlib.util.find_spec("torchcodec") is not None:
     BACKENDS["torchcodec"] = TorchcodecBackend
@@ -91,27 +90,6 @@ def test_an_abandoned_run_spoils_nothing(clip: ClipMaker, backend: Backend) -> N
             engine.read(video.file, [17], out)
 
             np.testing.assert_array_equal(out[0], video.pictures[17])
-
-
-def test_threads_hand_on_the_error_of_a_run(clip: ClipMaker) -> None:
-    """The runs before it are delivered; the error is that of the run itself; all can go on."""
-    video = clip("h264_g2")
-    source = LocalSource(video.path)
-    index = build_index(source)
-    good = [FileRun(source, index, plan_runs(index, [frame])[0]) for frame in (3, 9)]
-    bad = FileRun(_Broken(video.path), index, good[0].run)
-    backend = ThreadedBackend(PyavBackend, 2, lambda: None)
-    seen: list[int] = []
-    with pytest.raises(OSError, match="the disk is broken"):
-        seen.extend(place for place, _, _ in backend.decode([good[0], bad, good[1]]))
-
-    assert set(seen) == {0}
-    assert {place for place, _, _ in backend.decode(good)} == {0, 1}
-
-
-class _Broken(LocalSource):
-    def read(self, start: int, stop: int) -> bytes:
-        raise OSError("the disk is broken")
 
 
 def test_recovery_points_are_told_from_key_pictures(clip: ClipMaker) -> None:

@@ -15,7 +15,7 @@ RGB, YUV, NVDEC = "rgb", "yuv", "nvdec"
 _WINDOW_S = tuple(-0.4 * step for step in range(7, -1, -1))
 _SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
 _RESIZED = (224, 224)
-_STREAMS = (1, 4, 8)
+_STREAMS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Case:
         window_s: The pictures of a sample, in seconds relative to its own.
         workers: Processes that decode.
         resize: What pictures are scaled to.
-        streams: How many videos are decoded side by side, one number after the other, with nothing
-            else to do; empty for the whole loader.
+        streams: How many processes decode with nothing else to do, one number after the other;
+            empty for the whole loader.
     """
 
     way: str
@@ -58,14 +58,14 @@ class Case:
         """What its dataset is made of: few different episodes, so that it is made quickly."""
         height, width = self.size
         spec = SynthSpec(
-            episodes=96 if self.size == _SMALL else 48,
+            episodes=640 if self.size == _SMALL else 160,
             min_frames=60,
             max_frames=100,
             cameras=3 if self.size == _SMALL else 2,
             width=width,
             height=height,
             gop=self.gop,
-            distinct=12,
+            distinct=16,
             video_file_mb=0.5,
         )
         if self.codec == "av1":
@@ -91,6 +91,7 @@ def nvdec_cases() -> Iterator[Case]:
         for gop in (2, 250):
             for size in (_SMALL, _LARGE):
                 yield Case(NVDEC, codec, gop, size, streams=_STREAMS)
-                yield Case(NVDEC, codec, gop, size)
-    yield Case(NVDEC, "h264", 2, _SMALL, workers=2)
-    yield Case(NVDEC, "h264", 2, _LARGE, resize=_RESIZED)
+                yield Case(NVDEC, codec, gop, size, workers=8)
+    for workers in (1, 2, 4):
+        yield Case(NVDEC, "h264", 2, _SMALL, workers=workers)
+    yield Case(NVDEC, "h264", 2, _LARGE, workers=8, resize=_RESIZED)

@@ -7,6 +7,7 @@ python -m robostream.bench.gpu.one_run '{"root": ..., "way": "yuv", ...}'
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
 import subprocess
 import sys
@@ -71,25 +72,40 @@ def run_loader(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_streams(request: dict[str, Any]) -> dict[str, Any]:
-    """Decode GOPs at random on the GPU, several side by side, with nothing else to do."""
-    runs = _gops(request["root"])
+    """Decode GOPs at random on the GPU, in several processes, with nothing else to do."""
     found = []
     for streams in request["streams"]:
-        backend = open_nvdec(_GPU, streams)
-        list(backend.decode(runs[: 4 * streams]))
-        images, at, began = 0, 0, time.perf_counter()
+        spawn = multiprocessing.get_context("spawn")
+        ready, rates = spawn.Barrier(streams + 1), spawn.Queue()
+        task = (request["root"], request["seconds"], ready, rates)
+        processes = [spawn.Process(target=_decode, args=task) for _ in range(streams)]
+        for process in processes:
+            process.start()
+        ready.wait()
         with decoders_in_use() as in_use:
-            while time.perf_counter() < began + request["seconds"] / 2:
-                images += sum(1 for _ in backend.decode(runs[at : at + 64]))
-                at = (at + 64) % len(runs)
-            torch.cuda.synchronize()
-        rate = images / (time.perf_counter() - began)
+            rate = sum(rates.get() for _ in processes)
+        for process in processes:
+            process.join()
         found.append({"streams": streams, "images_per_s": rate, "decoders_in_use": _first(in_use)})
     return {"by_streams": found}
 
 
+def _decode(root: str, seconds: float, ready: Any, rates: Any) -> None:
+    runs = _gops(root)
+    random.shuffle(runs)
+    backend = open_nvdec(_GPU)
+    list(backend.decode(runs[:4]))
+    ready.wait()
+    images, at, began = 0, 0, time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        images += sum(1 for _ in backend.decode(runs[at : at + 16]))
+        at = (at + 16) % len(runs)
+    torch.cuda.synchronize()
+    rates.put(images / (time.perf_counter() - began))
+
+
 def _gops(root: str) -> list[FileRun]:
-    """Return GOPs of a dataset's videos, or the first frames of long ones, in random order."""
+    """Return GOPs of a dataset's videos, or the first frames of long ones."""
     runs = []
     for path in sorted(Path(root).glob("videos/*/*/*.mp4"))[:24]:
         source = LocalSource(path)
@@ -98,7 +114,6 @@ def _gops(root: str) -> list[FileRun]:
         for start, stop in zip(starts, [*starts[1:], index.num_frames], strict=True):
             frames = list(range(start, min(stop, start + 64)))
             runs.append(FileRun(source, index, plan_runs(index, frames)[0]))
-    random.Random(0).shuffle(runs)
     return runs
 
 

@@ -9,27 +9,18 @@ import av
 from av.codec.hwaccel import HWAccel
 
 from robostream.decode.codec.pyav_backend import PyavBackend, new_context
-from robostream.decode.codec.threaded_backend import ThreadedBackend
 from robostream.decode.index.frame_index import CodecConfig
 from robostream.decode.picture.on_device import device_memory, picture_on_device
 
-# A GPU has several decoders, and each waits for the thread that feeds it. With more threads, they
-# wait for Python's lock and the driver's, and decode less together.
-_THREADS = 4
 
-
-def open_nvdec(device: str, num_threads: int = _THREADS) -> ThreadedBackend:
-    """Return what decodes on a GPU, such as "cuda:0"."""
-    return ThreadedBackend(
-        lambda: PyavBackend(functools.partial(open_on_gpu, device=device), picture_on_device),
-        num_threads,
-        lambda: _enter(device),
-    )
-
-
-def _enter(device: str) -> None:
-    """Make torch's CUDA context this thread's own: a thread has it from its first work there."""
+def open_nvdec(device: str) -> PyavBackend:
+    """Return what decodes on a GPU, such as "cuda:0", for the thread that calls this."""
+    # Makes torch's CUDA context this thread's own: a thread has it from its first work there.
     device_memory(1, device).zero_()
+    # A decoder has memory for few pictures, so each is taken out before the next is decoded.
+    return PyavBackend(
+        functools.partial(open_on_gpu, device=device), picture_on_device, frames_at_a_time=1
+    )
 
 
 def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:

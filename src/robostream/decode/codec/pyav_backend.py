@@ -45,12 +45,20 @@ class PyavBackend:
     Args:
         open_context: Opens a codec context; on the CPU unless given.
         read: Takes the picture out of a frame.
+        frames_at_a_time: So many frames are decoded before they are handed on.
     """
 
-    def __init__(self, open_context: OpenContext | None = None, read: Read | None = None) -> None:
+    def __init__(
+        self,
+        open_context: OpenContext | None = None,
+        read: Read | None = None,
+        *,
+        frames_at_a_time: int = _FRAMES_AT_A_TIME,
+    ) -> None:
         self._idle: dict[CodecConfig, av.VideoCodecContext] = {}
         self._open = open_context or open_on_cpu
         self._read = read or FrameReader().read
+        self._frames_at_a_time = frames_at_a_time
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
         """Yield (place, number, picture) for the frames of several runs, one after the other."""
@@ -64,7 +72,7 @@ class PyavBackend:
         """Yield (place, number, frame of PyAV's) for the frames of several runs."""
         frames = self._decode(file_runs)
         # Who gives one run may want its frames one by one, with a decoder that waits in between.
-        size = 1 if len(file_runs) == 1 else _FRAMES_AT_A_TIME
+        size = 1 if len(file_runs) == 1 else self._frames_at_a_time
         shown: set[tuple[int, int]] = set()
         while several := list(itertools.islice(frames, size)):
             for place, frame in several:

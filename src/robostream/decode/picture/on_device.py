@@ -55,7 +55,7 @@ class DeviceRenderer(Renderer):
 
     def pack(self, picture: DecodedPicture, slot: SlotMemory) -> None:
         """Write a decoded picture into the memory that keeps it."""
-        slot.content[: picture.layout.nbytes].copy_(picture.planes[0].memory)  # type: ignore[attr-defined]
+        self.pack_into(picture, slot.content)
 
     def pack_into(self, picture: DecodedPicture, out: Any) -> None:
         """Write the planes of a decoded picture, as they are kept, to the begin of an array."""
