@@ -49,7 +49,7 @@ PREFETCH_SAMPLES = 256
 PREFETCH_SAMPLES_PER_WORKER = 32
 # Processes that decode on one GPU. One does not keep its decoders busy; each takes some hundred MB
 # of its memory.
-WORKERS_PER_GPU = 8
+WORKERS_PER_GPU = 4
 # Batches a consumer may hold at a time; beyond that, it gets copies of batches.
 HELD_BATCHES = 3
 # Memory for batches that are built ahead. Of large batches fewer are built ahead, but at least two.

@@ -77,12 +77,14 @@ class Channel:
         """Wait up to a time; return whether the socket takes a message now. Blocks."""
         return self._wait(select.POLLOUT, timeout_s)
 
-    def receive(self) -> tuple[Any, list[int]]:
-        """Return the next message, which must have come already, and its descriptors."""
+    def receive(self) -> tuple[Any, list[int]] | None:
+        """Return the next message and its descriptors; None if none has come."""
         try:
             content, fds, _, _ = socket.recv_fds(
                 self._socket, 1 + _INLINE_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC
             )
+        except BlockingIOError:
+            return None
         except OSError as error:
             raise ChannelClosed(str(error)) from error
         if not content:

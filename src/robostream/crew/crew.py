@@ -95,10 +95,10 @@ class Crew:
             os.close(plan)
         return number
 
-    def assign(self, tour: int, step: int, slot: int) -> None:
-        """Let the workers build a batch in a slot."""
+    def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
+        """Let the workers build the batches from `step` on, one in each slot."""
         with self._turns.turn(self._end), self._whole():
-            self._tell(Assign(tour, step, slot))
+            self._tell(Assign(tour, step, slots))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Let the workers close an iterator; `on_idle` is called once none writes to its slots.
@@ -125,6 +125,8 @@ class Crew:
                 failed = self._failed.get(tour)
                 if failed is not None and failed.step <= step:
                     return failed
+                if self._take(worker):
+                    continue
                 left = None if until is None else max(0.0, until - time.monotonic())
                 # Waking up for every worker's message would take time from the workers.
                 if not self._listen(left, worker):
@@ -188,21 +190,26 @@ class Crew:
             # An end is always reported.
             poll.register(channel.fileno(), select.POLLIN if worker in (None, number) else 0)
         ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
-        with self._whole():
-            found = {fd for fd, _ in ready}
-            for number, channel in enumerate(self._channels):
-                if channel.fileno() in found:
-                    self._receive(number, channel)
+        found = {fd for fd, _ in ready}
+        for number, channel in enumerate(self._channels):
+            if channel.fileno() in found:
+                self._take(number)
         return bool(ready)
 
-    def _receive(self, worker: int, channel: Channel) -> None:
-        try:
-            message, _ = channel.receive()
-        except ChannelClosed as error:
-            raise self._death(worker) from error
-        if isinstance(message, Crashed):
-            raise self._stop(f"{self._name(worker)} failed:\n{message.trace}")
-        self._note(worker, message)
+    def _take(self, worker: int) -> bool:
+        """Take a message of a worker; return False if none has come."""
+        with self._whole():
+            try:
+                received = self._channels[worker].receive()
+            except ChannelClosed as error:
+                raise self._death(worker) from error
+            if received is None:
+                return False
+            message, _ = received
+            if isinstance(message, Crashed):
+                raise self._stop(f"{self._name(worker)} failed:\n{message.trace}")
+            self._note(worker, message)
+            return True
 
     def _note(self, worker: int, message: Any) -> None:
         tour = message.tour
@@ -259,12 +266,15 @@ class Crew:
         # that it sent can be read after it.
         while failures < 2:
             try:
-                message, _ = channel.receive()
+                received = channel.receive()
             except ChannelClosed:
                 failures += 1
                 continue
+            if received is None:
+                return None
+            message, _ = received
             if isinstance(message, Crashed):
-                return message.trace
+                return str(message.trace)
         return None
 
     def _name(self, worker: int) -> str:

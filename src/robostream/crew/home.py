@@ -41,11 +41,11 @@ class HomeCrew:
             self._station.begin(Begin(number, tour.cut, tour.start), tour.plan)
             return number
 
-    def assign(self, tour: int, step: int, slot: int) -> None:
-        """Note in which slot a batch is to be built."""
+    def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
+        """Note in which slots the batches from `step` on are to be built."""
         with self._turns.turn(self._end):
             self._check()
-            self._station.assign(Assign(tour, step, slot))
+            self._station.assign(Assign(tour, step, slots))
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Close an iterator; `on_idle` is called once its slots are free."""

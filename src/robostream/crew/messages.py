@@ -55,11 +55,11 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Batch `step` of an iterator is to be built in slot `slot`."""
+    """The batches of an iterator from `step` on are to be built, one in each of `slots`."""
 
     tour: int
     step: int
-    slot: int
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,9 +59,9 @@ class _Post:
 
     def receive(self) -> tuple[Any, list[int]]:
         """Return the next message. Blocks."""
-        while not self.is_ready(_LOOK_S):
-            pass
-        return self._channel.receive()
+        while True:
+            if self.is_ready(_LOOK_S) and (received := self._channel.receive()) is not None:
+                return received
 
     def send(self, message: object) -> None:
         """Send a message. Blocks while the channel is full."""

@@ -94,10 +94,10 @@ class Station:
         live.share = live.delivery.next_share()
 
     def assign(self, message: Assign) -> None:
-        """Note where a batch is to be built."""
+        """Note where batches are to be built."""
         live = self._live.get(message.tour)
         if live is not None:
-            live.slots[message.step] = message.slot
+            live.slots.update(enumerate(message.slots, message.step))
 
     def end(self, tour: int) -> None:
         """Close an iterator."""

@@ -20,6 +20,9 @@ from robostream.stream import Texts, Tour
 
 Batch = dict[str, Any]
 
+# Workers are told of a quarter of the batches that are built ahead at a time.
+_TURNS_PER_DEPTH = 4
+
 
 class Builders(Protocol):
     """Who builds batches: worker processes, or this process itself."""
@@ -27,8 +30,8 @@ class Builders(Protocol):
     def begin(self, tour: Tour) -> int:
         """Begin a new iterator; return its number."""
 
-    def assign(self, tour: int, step: int, slot: int) -> None:
-        """Let a batch be built in a slot."""
+    def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
+        """Let the batches from `step` on be built, one in each slot."""
 
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
         """Return a batch's texts, or a `Failed`, or None if it did not come in time."""
@@ -127,17 +130,23 @@ class BatchIterator(Iterator[Batch]):
             self._builders.end(number, functools.partial(self._slots.give_all, given))
 
     def _assign(self) -> None:
-        """Let the next batches be built, up to `depth` of them, as long as slots are free."""
+        """Let the next batches be built, up to `depth` of them, as long as slots are free.
+
+        Several at a time: telling it to all workers takes the consumer's time.
+        """
         assert self._number is not None
-        while len(self._assigned) < self._depth:
-            step = self._step + len(self._assigned)
-            if step >= self._tour.num_steps:
-                return
+        ahead = len(self._assigned)
+        if ahead and self._depth - ahead < self._depth // _TURNS_PER_DEPTH:
+            return
+        first = self._step + ahead
+        for _ in range(min(self._depth - ahead, self._tour.num_steps - first)):
             slot = self._slots.take() if self._assigned else self._take_slot()
             if slot is None:
-                return
-            self._builders.assign(self._number, step, slot)
+                break
             self._assigned.append(slot)
+        slots = tuple(self._assigned)[ahead:]
+        if slots:
+            self._builders.assign(self._number, first, slots)
 
     def _take_slot(self) -> int | None:
         """Return a free slot, or None. Blocks until no closed iterator holds a slot any more.

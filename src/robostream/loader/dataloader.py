@@ -55,7 +55,7 @@ class StreamingDataLoader(DataLoader[Any]):
     Args:
         dataset: The stream.
         batch_size: Samples per batch of this rank.
-        num_workers: Worker processes; None for this rank's share of the cores, at most 8 if a GPU
+        num_workers: Worker processes; None for this rank's share of the cores, at most 4 if a GPU
             decodes; 0 to build batches in this process when they are asked for.
         drop_last: Whether to drop the frames at the end that do not fill a global batch; otherwise
             the last batches are shorter, and completed so that all ranks deliver equally many.

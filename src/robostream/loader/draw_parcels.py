@@ -15,39 +15,44 @@ import torch
 from robostream.decode import NUM_LABELS, Size, drawing_of, open_parcels
 
 _WHITE = 255
+# Pixels that are drawn in one go; the numbers on the way take about ten bytes for each.
+_PIXELS_AT_A_TIME = 1 << 25
 
 
 def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return parcels (..., bytes) as RGB (..., 3, height, width), uint8 or float32 in [0, 1]."""
-    labels, y, u, v = open_parcels(parcels.flatten(0, -2), size)
-    black, y_in_all, v_in_red, u_in_green, v_in_green, u_in_blue = (
-        numbers[labels.int(), None, None] for numbers in _numbers(parcels.device)
-    )
-    light = _part(8 * y.int() - black, y_in_all)
-    u, v = (8 * plane.int() - 8 * 128 for plane in (u, v))
-    colours = (
-        _part(v, v_in_red),
-        _part(u, u_in_green) + _part(v, v_in_green),
-        _part(u, u_in_blue),
-    )
-    pictures = torch.empty((len(y), 3, *size), dtype=torch.uint8, device=parcels.device)
-    for channel, colour in enumerate(colours):
-        pictures[:, channel] = (light + _widened(colour, size)).clamp_(0, _WHITE)
+    """Return parcels (count, bytes) as RGB (count, 3, height, width), uint8 or float32 in [0, 1].
+
+    In few steps, each for many pictures: to begin a step takes longer than a GPU does to end it.
+    """
+    height, width = size
+    pictures = torch.empty((len(parcels), 3, *size), dtype=torch.uint8, device=parcels.device)
+    at_a_time = max(1, _PIXELS_AT_A_TIME // (height * width))
+    for begin in range(0, len(parcels), at_a_time):
+        several = slice(begin, begin + at_a_time)
+        _draw(parcels[several], pictures[several])
     if dtype == torch.float32:
         # A true division: multiplying by 1/255, as torch does with a number on a GPU, differs in
         # the last bit.
         pictures = pictures.float().div_(_white(parcels.device))
-    return pictures.reshape(*parcels.shape[:-1], 3, *size)
+    return pictures
 
 
-def _part(values: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
-    return ((values * factor) >> 16).to(torch.int16)
-
-
-def _widened(colour: torch.Tensor, size: Size) -> torch.Tensor:
-    """Return the colour of each pixel: that of the four it shares one with."""
-    doubled = colour.repeat_interleave(2, dim=1).repeat_interleave(2, dim=2)
-    return doubled[:, : size[0], : size[1]]
+def _draw(parcels: torch.Tensor, out: torch.Tensor) -> None:
+    count, _, height, width = out.shape
+    labels, y, chroma = open_parcels(parcels, (height, width))
+    numbers = _numbers(parcels.device)[labels.int()]
+    y_factor, y_offset = numbers[:, :2, None, None].unbind(1)
+    factors, offsets = numbers[:, 2:, None, None].view(count, 2, 3, 2, 1, 1).unbind(1)
+    light = (y.int().mul_(y_factor).sub_(y_offset) >> 16).to(torch.int16)
+    # For each of red, green and blue, what is in u and what is in v; each is rounded by itself.
+    parts = (chroma[:, None].int() * factors).sub_(offsets) >> 16
+    colours = parts.sum(2, dtype=torch.int16)
+    # A colour is shared by four pixels, fewer at the edge of a picture of odd size.
+    rows, columns = colours.shape[-2:]
+    light = torch.nn.functional.pad(light, (0, 2 * columns - width, 0, 2 * rows - height))
+    drawn = light.view(count, 1, rows, 2, columns, 2) + colours[:, :, :, None, :, None]
+    drawn = drawn.clamp_(0, _WHITE).view(count, 3, 2 * rows, 2 * columns)
+    out.copy_(drawn[..., :height, :width])
 
 
 @functools.lru_cache(maxsize=16)
@@ -56,9 +61,17 @@ def _white(device: torch.device) -> torch.Tensor:
 
 
 @functools.lru_cache(maxsize=16)
-def _numbers(device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return a table for each of the numbers of `Drawing`, by label."""
-    rows = [drawing_of(label) for label in range(NUM_LABELS)]
-    return tuple(
-        torch.tensor(column, dtype=torch.int32, device=device) for column in zip(*rows, strict=True)
-    )
+def _numbers(device: torch.device) -> torch.Tensor:
+    """Return, by label: factor and offset of y, then six factors and six offsets.
+
+    FFmpeg multiplies (8 * value - black) with a coefficient and takes the upper 16 of 32 bits.
+    """
+    rows = []
+    for drawing in map(drawing_of, range(NUM_LABELS)):
+        factors = (0, drawing.v_red, drawing.u_green, drawing.v_green, drawing.u_blue, 0)
+        rows.append(
+            [8 * drawing.y, drawing.black * drawing.y]
+            + [8 * factor for factor in factors]
+            + [8 * 128 * factor for factor in factors]
+        )
+    return torch.tensor(rows, dtype=torch.int32, device=device)

@@ -20,6 +20,7 @@ import torch
 from robostream import config
 from robostream.assemble import Arrays, CameraLayout
 from robostream.crew import DeviceBatches
+from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import draw_parcels
@@ -76,16 +77,22 @@ def choose_finish(
 
 
 def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
-    """Return a batch with the parcels in it drawn, on the device they lie on."""
-    drawn = {
-        camera.key: draw_parcels(
-            tensors[camera.key],
-            camera.parcel_size,
-            torch.uint8 if camera.is_uint8 else torch.float32,
-        )
-        for camera in cameras
-        if camera.parcel_size is not None
-    }
+    """Return a batch with the parcels in it drawn, on the device they lie on.
+
+    Cameras whose pictures are of one size and type are drawn together.
+    """
+    drawn: Tensors = {}
+    alike: dict[tuple[Size, torch.dtype], list[str]] = {}
+    for camera in cameras:
+        if camera.parcel_size is not None:
+            dtype = torch.uint8 if camera.is_uint8 else torch.float32
+            alike.setdefault((camera.parcel_size, dtype), []).append(camera.key)
+    for (size, dtype), keys in alike.items():
+        parcels = [tensors[key].flatten(0, -2) for key in keys]
+        together = torch.cat(parcels) if len(parcels) > 1 else parcels[0]
+        pictures = torch.split(draw_parcels(together, size, dtype), list(map(len, parcels)))
+        for key, own in zip(keys, pictures, strict=True):
+            drawn[key] = own.view(*tensors[key].shape[:-1], 3, *size)
     return tensors | drawn
 
 

@@ -45,12 +45,12 @@ def parcel_of(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
 
 def draw(parcel: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.int64]:
     """Draw a parcel in whole numbers, as `drawing_of` says."""
-    labels, y, u, v = open_parcels(parcel[None], size)
+    labels, y, chroma = open_parcels(parcel[None], size)
     how = drawing_of(int(labels[0]))
     light = ((8 * y[0].astype(int) - how.black) * how.y) >> 16
     u, v = (
-        (8 * c[0].astype(int) - 1024).repeat(2, axis=0).repeat(2, axis=1)[: size[0], : size[1]]
-        for c in (u, v)
+        (8 * plane.astype(int) - 1024).repeat(2, axis=0).repeat(2, axis=1)[: size[0], : size[1]]
+        for plane in chroma[0]
     )
     red, blue = (v * how.v_red) >> 16, (u * how.u_blue) >> 16
     green = ((u * how.u_green) >> 16) + ((v * how.v_green) >> 16)

@@ -69,19 +69,17 @@ def write_label(out: npt.NDArray[np.uint8], label: int) -> None:
     out[-_LABEL_BYTES] = label
 
 
-def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
-    """Return labels (count,), and planes y, u, v (count, rows, columns) of parcels (count, bytes).
+def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
+    """Return labels (count,), y (count, rows, columns), and u and v (count, 2, rows, columns).
 
-    Works with arrays and tensors, and copies nothing.
+    Of parcels (count, bytes), arrays or tensors; copies nothing.
     """
-    height, width = size
-    half = ((height + 1) // 2, (width + 1) // 2)
-    planes, at = [], 0
-    for rows, columns in ((height, width), half, half):
-        plane = parcels[:, at : at + rows * columns]
-        planes.append(plane.reshape(-1, rows, columns))
-        at += rows * columns
-    return parcels[:, -_LABEL_BYTES], planes[0], planes[1], planes[2]
+    (height, width), count = size, len(parcels)
+    rows, columns = (height + 1) // 2, (width + 1) // 2
+    luma, end = height * width, height * width + 2 * rows * columns
+    y = parcels[:, :luma].reshape(count, height, width)
+    chroma = parcels[:, luma:end].reshape(count, 2, rows, columns)
+    return parcels[:, -_LABEL_BYTES], y, chroma
 
 
 def drawing_of(label: int) -> Drawing:
