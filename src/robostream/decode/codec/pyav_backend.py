@@ -23,7 +23,7 @@ _IDLE_CONTEXTS = 8
 # Decoding a picture fills the processor's caches with other things, and Python is several times
 # slower after it. So packets are prepared for all runs first, and pictures are handed on so many at
 # a time: few enough that the caches still hold them.
-_FRAMES_AT_A_TIME = 4
+_FRAMES_AT_A_TIME = 8
 
 Packets = list["av.Packet[Any] | None"]
 
