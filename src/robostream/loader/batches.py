@@ -20,8 +20,8 @@ from robostream.stream import Texts, Tour
 
 Batch = dict[str, Any]
 
-# Workers are told of a quarter of the batches that are built ahead at a time.
-_TURNS_PER_DEPTH = 4
+# Workers are told of half of the batches that are built ahead at a time.
+_TURNS_PER_DEPTH = 2
 
 
 class Builders(Protocol):
