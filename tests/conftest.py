@@ -51,12 +51,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A Slurm cluster of two nodes that all tests of this process share."""
+    from tests.servers.required import lacking
     from tests.slurm.cluster import serve_cluster, why_not
 
     reason = why_not()
-    if reason is not None and os.environ.get("REQUIRE_SLURM") == "1":
-        pytest.fail(f"REQUIRE_SLURM=1, but {reason}")
     if reason is not None:
-        pytest.skip(reason)
+        lacking("SLURM", reason)
     with serve_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster
