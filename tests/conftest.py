@@ -30,6 +30,17 @@ _CACHE = tempfile.TemporaryDirectory(prefix="robostream-tests-")
 os.environ["ROBOSTREAM_CACHE"] = _CACHE.name
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto` is one more than there are cores: tests often wait, for servers and processes."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that none is left to be waited for when the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """An empty Hugging Face Hub."""
