@@ -24,9 +24,13 @@ from tests.loader.test_picture_sizes import SECOND
 from tests.servers.required import lacking
 
 TOP, WRIST = "observation.images.top", "observation.images.wrist"
-pytestmark = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64"), reason="equal bits are promised on x86-64 only"
-)
+
+
+@pytest.fixture(autouse=True)
+def x86_64() -> None:
+    """A machine on which FFmpeg has vector code."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        lacking("X86_64", "equal bits are promised on x86-64 only")
 
 
 @pytest.fixture(params=["cpu", "cuda"])

@@ -193,7 +193,7 @@ def test_what_a_gpu_cannot_decode_is_said(caplog: pytest.LogCaptureFixture) -> N
     """With codec, GPU and command; "auto" falls back and says so."""
     name = torch.cuda.get_device_name()
     if "H200" not in name and "H100" not in name and "A100" not in name:
-        pytest.skip(f"{name} may decode AV1")
+        lacking("GPU_WITHOUT_AV1", f"{name} may decode AV1")
     with pytest.raises(SelectionError, match=r"does not decode the av1 .*robostream recode"):
         open_loader(open_stream(AV1, video_decode_device="cuda"), 4)
     caplog.set_level("INFO")
