@@ -13,8 +13,7 @@ from tests.examples.runs import REPO, environment, flags, lines, planned_receipt
 from tests.loader.programs import wait_until
 from tests.slurm.cluster import Cluster
 
-# Enough steps that the signal after the first comes long before the last.
-EPOCHS, STEPS_PER_EPOCH = 10, 8
+EPOCHS, STEPS_PER_EPOCH = 20, 8
 
 
 @pytest.mark.slow
