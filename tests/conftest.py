@@ -30,6 +30,17 @@ _CACHE = tempfile.TemporaryDirectory(prefix="robostream-tests-")
 os.environ["ROBOSTREAM_CACHE"] = _CACHE.name
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto` is one more than there are cores: tests often wait, for servers and processes."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that none is left to be waited for when the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def hub() -> Iterator[Hub]:
     """An empty Hugging Face Hub."""
@@ -51,12 +62,11 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A Slurm cluster of two nodes that all tests of this process share."""
+    from tests.servers.required import lacking
     from tests.slurm.cluster import serve_cluster, why_not
 
     reason = why_not()
-    if reason is not None and os.environ.get("REQUIRE_SLURM") == "1":
-        pytest.fail(f"REQUIRE_SLURM=1, but {reason}")
     if reason is not None:
-        pytest.skip(reason)
+        lacking("SLURM", reason)
     with serve_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
         yield cluster

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from robostream.bench.results import keep_run
 from robostream.cli.main import main
 from tests.bench.chromium import look_at, why_not
 from tests.bench.runs import imagined_run
+from tests.servers.required import lacking
 
 REPO = Path(__file__).parents[2]
 SCRIPT = REPO / "benchmarks" / "streaming" / "summarize_results.py"
@@ -102,10 +102,8 @@ def test_the_page_holds_all_it_needs() -> None:
 def browser() -> None:
     """Chromium, or a reason why the test is skipped."""
     reason = why_not()
-    if reason is not None and os.environ.get("REQUIRE_CHROMIUM") == "1":
-        pytest.fail(f"REQUIRE_CHROMIUM=1, but {reason}")
     if reason is not None:
-        pytest.skip(reason)
+        lacking("CHROMIUM", reason)
 
 
 @pytest.mark.usefixtures("browser")

@@ -68,8 +68,9 @@ def test_every_case_has_its_dataset_and_a_name_of_its_own() -> None:
     assert CASES[0].setting == "nothing"
 
 
-def test_cases_take_turns_and_are_kept(tmp_path: Path) -> None:
+def test_cases_take_turns_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case runs in a process of its own in every round; what is published has its medians."""
+    monkeypatch.setattr("robostream.bench.suite.rounds._FLOOR_S", 0.2)
     case = Case("tiny", "av1", batch_size=4)
     root = FIXTURES / "av1_multifile"
     found = run_rounds([case], {"av1": root}, rounds=2, out=tmp_path / "runs")

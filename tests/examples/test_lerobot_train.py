@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples.runs import DATASET, REPO, environment
+from tests.servers.required import lacking
 
 PYTHON = os.environ.get("LEROBOT_PYTHON")
 PROGRAM = REPO / "examples" / "lerobot_train.py"
@@ -35,13 +36,11 @@ def train(*words: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    PYTHON is None and os.environ.get("REQUIRE_LEROBOT") != "1",
-    reason="LEROBOT_PYTHON names no Python with LeRobot 0.6.1",
-)
 @pytest.mark.parametrize("streaming", [True, False])
 def test_lerobots_command_trains_and_goes_on(tmp_path: Path, streaming: bool) -> None:
     """A few steps of its ACT; a stream goes on after the last frame it was given."""
+    if PYTHON is None:
+        lacking("LEROBOT", "LEROBOT_PYTHON names no Python with LeRobot 0.6.1")
     out = tmp_path / "out"
     dataset = ["--dataset.repo_id=some/name", f"--dataset.root={DATASET}"]
     dataset += [f"--dataset.streaming={str(streaming).lower()}", "--dataset.video_backend=pyav"]

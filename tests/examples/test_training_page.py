@@ -10,6 +10,8 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from tests.examples.runs import REPO, SIZES, curve, environment, free_port, receipts
 
 PAGE = REPO / "docs" / "training.md"
@@ -50,6 +52,7 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """One run goes from one process to two, under torchrun and accelerate; its receipts agree."""
     for name in ("examples", "slurm"):

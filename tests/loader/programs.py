@@ -30,8 +30,9 @@ def frames(loader):
 def start(code: str, *, root: Path = AV1, python: list[str] | None = None) -> Any:
     """Start a program in a session of its own; `python` comes before it on the command line."""
     command = [sys.executable, "-c"] if python is None else python
+    # A shell lets its background jobs ignore Ctrl-C, and what they start would inherit that.
     return subprocess.Popen(
-        [*command, HEAD + code, str(root)],
+        ["env", "--default-signal=INT", *command, HEAD + code, str(root)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

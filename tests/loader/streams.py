@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,9 @@ def global_batches(loaders: list[StreamingDataLoader]) -> list[list[int]]:
     ]
 
 
-def assert_equals_map_style(batch: dict[str, Any], dataset: LeRobotDataset) -> None:
+def assert_equals_map_style(
+    batch: dict[str, Any], dataset: LeRobotDataset | Sequence[dict[str, Any]]
+) -> None:
     """Every sample of a batch equals the map-style item of its index: keys, dtypes, values."""
     for place, index in enumerate(batch["index"].tolist()):
         item = dataset[index]

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,23 @@ from robostream.loader.batch_slots import BatchSlots
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_picture_sizes import SECOND
+from tests.servers.required import lacking
 
 TOP, WRIST = "observation.images.top", "observation.images.wrist"
-pytestmark = pytest.mark.skipif(
-    platform.machine() not in ("x86_64", "AMD64"), reason="equal bits are promised on x86-64 only"
-)
+
+
+@pytest.fixture(autouse=True)
+def x86_64() -> None:
+    """A machine on which FFmpeg has vector code."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        lacking("X86_64", "equal bits are promised on x86-64 only")
 
 
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> str:
     """A device; without a GPU the second is skipped, or with REQUIRE_GPU=1 a failure."""
     if request.param == "cuda" and not torch.cuda.is_available():
-        reason = "torch sees no CUDA device"
-        if os.environ.get("REQUIRE_GPU") == "1":
-            pytest.fail(f"REQUIRE_GPU=1, but {reason}")
-        pytest.skip(reason)
+        lacking("GPU", "torch sees no CUDA device")
     name: str = request.param
     return name
 

@@ -7,7 +7,6 @@ the GPU's memory. With one, NVDEC itself is tested too.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,14 @@ from robostream.loader.gpu_decoding import Gpu
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_device import TOP, on_host, recode
+from tests.servers.required import lacking
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(av.VideoFrame, "from_dlpack"), reason="this PyAV cannot hand on planes of a GPU"
-)
+
+@pytest.fixture(autouse=True)
+def pyav() -> None:
+    """A PyAV that can; the oldest ones that robostream supports cannot."""
+    if not hasattr(av.VideoFrame, "from_dlpack"):
+        lacking("GPU", "this PyAV cannot hand on planes of a GPU")
 
 
 @pytest.fixture(scope="module", params=[2, 250], ids=["g=2", "g=250"])
@@ -41,18 +44,22 @@ def h264(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return root
 
 
+@pytest.fixture
+def cuda() -> str:
+    """A GPU."""
+    if not torch.cuda.is_available():
+        lacking("GPU", "torch sees no CUDA device")
+    return "cuda"
+
+
 @pytest.fixture(params=["stand-in", "cuda"])
 def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What decodes: the CPU in place of a GPU, or a GPU."""
     if request.param == "stand-in":
         _stand_in(monkeypatch)
         return "cpu"
-    if not torch.cuda.is_available():
-        reason = "torch sees no CUDA device"
-        if os.environ.get("REQUIRE_GPU") == "1":
-            pytest.fail(f"REQUIRE_GPU=1, but {reason}")
-        pytest.skip(reason)
-    return "cuda"
+    name: str = request.getfixturevalue("cuda")
+    return name
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,14 +148,12 @@ def test_other_pictures_stay_on_the_cpu(gpu: str) -> None:
             assert_equals_map_style(on_host(batch, gpu), items)
 
 
-def test_a_worker_process_decodes(h264: Path, gpu: str) -> None:
-    """Into memory of the GPU that this process sees too."""
-    if gpu == "cpu":
-        pytest.skip("processes share the memory of a GPU through CUDA")
+def test_a_worker_process_decodes(h264: Path, cuda: str) -> None:
+    """Into memory of the GPU that this process sees too; CUDA shares it, so no CPU stands in."""
     items = LeRobotDataset("some/name", root=h264, return_uint8=True)
     for workers in (1, 2):
-        loader = open_gpu_loader(h264, gpu, num_workers=workers)
-        held = [on_host(batch, gpu) for _ in range(2) for batch in loader]
+        loader = open_gpu_loader(h264, cuda, num_workers=workers)
+        held = [on_host(batch, cuda) for _ in range(2) for batch in loader]
         for batch in held:
             assert_equals_map_style(batch, items)
         loader.close()
@@ -175,15 +180,20 @@ def test_single_samples_are_not_decoded_there() -> None:
         next(iter(open_stream(AV1, video_decode_device="cuda")))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-def test_what_a_gpu_cannot_decode_is_said(h264: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """With codec, GPU and command; "auto" falls back and says so."""
+@pytest.mark.usefixtures("cuda")
+def test_transforms_are_refused(h264: Path) -> None:
+    """They work on pictures of the CPU."""
     transform = {"image_transforms": lambda pictures: pictures}
     with pytest.raises(SelectionError, match="image_transforms need the pictures"):
         open_loader(open_stream(h264, video_decode_device="cuda", **transform), 4)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_what_a_gpu_cannot_decode_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """With codec, GPU and command; "auto" falls back and says so."""
     name = torch.cuda.get_device_name()
     if "H200" not in name and "H100" not in name and "A100" not in name:
-        pytest.skip(f"{name} may decode AV1")
+        lacking("GPU_WITHOUT_AV1", f"{name} may decode AV1")
     with pytest.raises(SelectionError, match=r"does not decode the av1 .*robostream recode"):
         open_loader(open_stream(AV1, video_decode_device="cuda"), 4)
     caplog.set_level("INFO")

@@ -39,7 +39,7 @@ def run(
     return [set().union(*map(set, step)) for step in zip(*delivered, strict=True)], states[0]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))  # each starts dozens of processes
 def test_elastic_resume_loses_and_repeats_nothing(seed: int) -> None:
     """Interrupted at random steps and continued on random topologies, an epoch is exact."""
     rng = random.Random(seed)

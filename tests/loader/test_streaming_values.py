@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -24,6 +25,19 @@ def windows_of(name: str) -> dict[str, list[float]]:
     }
 
 
+@functools.cache
+def items_of(name: str, kind: str) -> list[dict[str, Any]]:
+    """All items of a fixture, read once for the streams that are compared with them."""
+    dataset = LeRobotDataset(
+        "some/name", root=FIXTURES / name, return_uint8=True, delta_timestamps=asked(name, kind)
+    )
+    return [dataset[number] for number in range(len(dataset))]
+
+
+def asked(name: str, kind: str) -> dict[str, list[float]] | None:
+    return windows_of(name) if kind == "window" else None
+
+
 @pytest.mark.parametrize(("budget", "workers"), [(0, 0), ("1GiB", 0), (0, 3), ("1GiB", 3)])
 @pytest.mark.parametrize("kind", ["plain", "window"])
 @pytest.mark.parametrize("name", NAMES)
@@ -31,14 +45,13 @@ def test_every_sample_equals_the_map_style_item(
     name: str, kind: str, budget: int | str, workers: int
 ) -> None:
     """All keys, pads and pixels of a whole epoch, with and without room for decoded frames."""
-    options: dict[str, Any] = {"delta_timestamps": windows_of(name) if kind == "window" else None}
-    dataset = LeRobotDataset("some/name", root=FIXTURES / name, return_uint8=True, **options)
-    stream = open_stream(FIXTURES / name, frame_cache_bytes=budget, **options)
+    items, windows = items_of(name, kind), asked(name, kind)
+    stream = open_stream(FIXTURES / name, frame_cache_bytes=budget, delta_timestamps=windows)
     batches = list(open_loader(stream, batch_size=7, num_workers=workers))
 
-    assert sorted(flat(batches)) == list(range(len(dataset)))
+    assert sorted(flat(batches)) == list(range(len(items)))
     for batch in batches:
-        assert_equals_map_style(batch, dataset)
+        assert_equals_map_style(batch, items)
 
 
 @pytest.mark.parametrize("workers", [0, 3])

@@ -50,6 +50,7 @@ def options(result: dict[str, Any]) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
+@pytest.mark.slow
 def test_the_matrix_runs_one_job_after_the_other(slurm: Cluster, tmp_path: Path) -> None:
     """3 sources x 2 modes x 2 decoders, each with its own settings, none beside another."""
     jobs = run_matrix(slurm, tmp_path / "here", MEM="1G", CPU_WORKERS="6", OUT_DIR="my results")

@@ -53,6 +53,7 @@ def launch(slurm: Cluster, launcher: str, folder: Path, *arguments: str) -> list
     return [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*.json"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", FOUND_IN)
 def test_ranks_on_two_nodes_share_an_epoch(slurm: Cluster, tmp_path: Path, launcher: str) -> None:
     """Two ranks on each node, with worker processes, deliver every frame once and stay in step."""

@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from examples.scaling.checkpoint import find_checkpoints
 from tests.examples.runs import REPO, environment, flags, lines, planned_receipts, receipts
 from tests.loader.programs import wait_until
@@ -14,6 +16,7 @@ from tests.slurm.cluster import Cluster
 EPOCHS, STEPS_PER_EPOCH = 20, 8
 
 
+@pytest.mark.slow
 def test_a_preempted_run_goes_on_and_reads_every_frame_once(slurm: Cluster, tmp_path: Path) -> None:
     """USR1 to all processes, also those that read data: they save, are requeued, and finish."""
     out = tmp_path / "out"

@@ -90,7 +90,9 @@ def check_videos(root: Path, camera: str = TOP) -> None:
     expected: dict[Path, int] = {}
     for episode in meta.episodes:
         path = root / meta.get_video_file_path(episode["episode_index"], camera)
-        frames = files.setdefault(path, decode(path))
+        if path not in files:
+            files[path] = decode(path)
+        frames = files[path]
         start = episode[f"videos/{camera}/from_timestamp"]
         stop = episode[f"videos/{camera}/to_timestamp"]
         first = round(start * meta.fps)

@@ -21,15 +21,18 @@ from robostream.storage import write_bytes_atomic
 _LENGTH = 300
 _EPISODES_PER_FILE = 1000
 _BATCH = 32
-_ROUNDS = 9
 # How much of the epoch was delivered before.
 _SHARES = (0.0, 0.5, 0.9)
 
 
-def measure_resume(frames: int) -> dict[str, float]:
+def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
     """Print and return the seconds from loading a state to the first batch, by its position.
 
     The dataset has no cameras, so this is the time to find the position and to read rows.
+
+    Args:
+        frames: How many the epoch has.
+        rounds: How often each position is measured; the median counts.
     """
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         root = Path(folder)
@@ -37,7 +40,7 @@ def measure_resume(frames: int) -> dict[str, float]:
         stream = StreamingLeRobotDataset("bench/resume", root=root, rank=0, world_size=1)
         states = {share: _state_at(stream, share) for share in _SHARES}
         seconds: dict[float, list[float]] = {share: [] for share in _SHARES}
-        for round_number in range(_ROUNDS + 1):
+        for round_number in range(rounds + 1):
             for share, state in states.items():
                 taken = _resume_once(stream, state)
                 if round_number:  # the first round only warms up

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
 
 from robostream.meta import depth_unit, image_shape, is_depth
@@ -24,6 +24,15 @@ class Fault:
     text: str
 
 
+def without_torch(value: Any) -> Any:
+    """Return a tensor as an array, anything else as it is.
+
+    Only a program that has loaded torch can have a tensor, so it is not loaded for the question.
+    """
+    tensor = getattr(sys.modules.get("torch"), "Tensor", ())
+    return value.detach().cpu().numpy() if isinstance(value, tensor) else value
+
+
 def accept_image(value: Any, entry: Mapping[str, Any], *, unit: str | None) -> Pixels | Fault:
     """Return a fresh uint8 HWC image, or HW depth as uint16 (mm) or float32 (m), or the fault.
 
@@ -32,8 +41,7 @@ def accept_image(value: Any, entry: Mapping[str, Any], *, unit: str | None) -> P
         entry: The camera's feature entry.
         unit: The unit this depth camera records in, once known.
     """
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
+    value = without_torch(value)
     channels, height, width = image_shape(entry)
     if isinstance(value, Image.Image):
         if value.size != (width, height):

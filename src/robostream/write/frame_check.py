@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from robostream.errors import FrameError
 from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, Features
-from robostream.write.camera_input import Fault, accept_image
+from robostream.write.camera_input import Fault, accept_image, without_torch
 from robostream.write.language_rows import accept_rows
 from robostream.write.text_input import text_fault
 
@@ -82,8 +81,7 @@ def _accept(name: str, entry: Mapping[str, Any], value: Any, unit: str | None) -
     if dtype == "string":
         fault = text_fault(value)
         return value if fault is None else Fault(fault)
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
+    value = without_torch(value)
     if not isinstance(value, np.ndarray):
         found = f"{type(value).__name__} {value!r}"
         return Fault(f"want a numpy array or tensor, {_describe(entry)}, found {found:.200}")

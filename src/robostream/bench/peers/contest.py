@@ -71,7 +71,7 @@ def hold_contest(
 ) -> dict[str, Any]:
     """Return rates of all contestants whose packages are there, and what they deliver."""
     config.quiet_encoders()
-    chosen = choose_named(CONTESTANTS, only)
+    chosen, races = choose_named(CONTESTANTS, only), choose_named(EVENTS, events)
     present = [one for one in chosen if not one.package or find_spec(one.package)]
     one_file = replace(_CHECKED, data_file_mb=100, video_file_mb=200)
     images = replace(_CHECKED, image_cameras=2, data_file_mb=1)
@@ -80,11 +80,7 @@ def hold_contest(
         ("video", "video, one file"): bench_dataset("peers-check", one_file),
         ("image", "images, several files"): bench_dataset("peers-check", images),
     }
-    results = [
-        row
-        for event in choose_named(EVENTS, events)
-        for row in _race(event, present, workers, rounds, seconds)
-    ]
+    results = [row for event in races for row in _race(event, present, workers, rounds, seconds)]
     delivery = [
         {"contestant": one.name, "stored": title, **_check(one, root)}
         for (stored, title), root in checked.items()

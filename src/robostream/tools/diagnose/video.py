@@ -14,7 +14,6 @@ from robostream.assemble import OpenedDataset, RowReader, picture_numbers, video
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
-from robostream.loader import share_of_cores
 from robostream.meta import LeRobotDatasetMetadata, is_depth
 from robostream.storage import ByteSource, SourceFile, open_source
 from robostream.tools.diagnose.advice import where_to_decode
@@ -258,6 +257,8 @@ def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
             "episode before it."
         )
     if check.gpu is not None and check.gpu.works and check.rate is not None:
+        from robostream.loader import share_of_cores  # brings torch, which other tools do without
+
         size = check.stream.width, check.stream.height
         speed, cores = check.rate.images_per_s, share_of_cores(1)
         notes.append(where_to_decode(speed, cores, *size, gops.median_frames))
