@@ -11,6 +11,7 @@ shared_rows.py data files decoded once per machine, where episodes share a row g
 row_shelf.py   rows of the episodes at hand
 columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet
+plain_png.py   the usual kind of them, decoded faster
 episode.py     where an episode's pictures lie in the video files
 times.py       whether the times in a table are those of its frames
 sizes.py       how large a camera's pictures are
