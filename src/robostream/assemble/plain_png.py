@@ -27,12 +27,13 @@ def decode_plain_png(encoded: bytes) -> npt.NDArray[np.uint8] | None:
     """Return (height, width, 3); None if it is not a plain PNG, or not a whole one."""
     if not _is_plain(encoded):
         return None
+    # FFmpeg refuses a picture that lacks rows only if the file does not say that it ends.
+    packet = av.Packet(memoryview(encoded)[: -len(_END)])  # type: ignore[arg-type]  # any buffer
     # A new decoder for each: one that has decoded a picture may take the next for a change of it.
     decoder = av.CodecContext.create("png", "r")
     decoder.thread_count = 1
     try:
-        # FFmpeg refuses a picture that lacks rows only if the file does not say that it ends.
-        (frame,) = decoder.decode(av.Packet(memoryview(encoded)[: -len(_END)]))  # type: ignore[arg-type]  # any buffer will do
+        (frame,) = decoder.decode(packet)
     except (av.FFmpegError, ValueError):
         return None
     (plane,) = frame.planes
