@@ -57,7 +57,8 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         token: Hub token.
         camera_keys: Cameras to decode; None for all, an empty list for none.
         resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
-        row_cache_bytes: RAM for rows of recently used episodes, per process.
+        row_cache_bytes: RAM for rows of recently used episodes, per process. Pictures in Parquet
+            that do not fit are mapped from the cache on the local disk.
         frame_cache_bytes: RAM for recently decoded frames, per process.
         storage_options: What the store of a URL is opened with: keys, tokens, its address.
         cache_dir: Where bytes of a remote dataset are kept on a local disk, for all processes of

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from robostream.assemble.pictures import decode_picture
+from robostream.assemble.pictures import read_picture, write_picture
 from robostream.errors import DataFileError
 
 HEIGHT, WIDTH = 3, 5
@@ -37,6 +37,14 @@ def picture(mode: str) -> Image.Image:
     if mode == "1":
         return Image.frombytes("L", (WIDTH, HEIGHT), content).convert("1")
     return Image.frombytes(mode, (WIDTH, HEIGHT), content)
+
+
+def decode_picture(encoded: bytes | None, *, channels: int | None = None) -> npt.NDArray[Any]:
+    """Return a picture as samples hold it."""
+    pixels = read_picture(encoded, where="here", channels=channels)
+    values = np.empty(pixels.shape, np.float32)
+    write_picture(pixels, values)
+    return values
 
 
 def as_lerobot(image: Image.Image) -> npt.NDArray[Any]:
@@ -62,9 +70,8 @@ def test_pictures_have_lerobots_values(mode: str, file_format: str) -> None:
     """Grey, colour and transparency are shares of 255, measurements are themselves."""
     encoded = encode(picture(mode), file_format)
     wanted = as_lerobot(Image.open(BytesIO(encoded)))
-    found = decode_picture(encoded, where="here")
+    found = decode_picture(encoded)
 
-    assert found.dtype == np.float32
     np.testing.assert_array_equal(found, wanted)
     assert len(found) == {"LA": 2, "RGB": 3, "RGBA": 4}.get(mode, 1)
 
@@ -75,7 +82,7 @@ def test_black_and_white_is_0_and_1() -> None:
     wanted = np.asarray(image).astype(np.float32)[None]
 
     assert 0 < wanted.mean() < 1
-    np.testing.assert_array_equal(decode_picture(encode(image, "png"), where="here"), wanted)
+    np.testing.assert_array_equal(decode_picture(encode(image, "png")), wanted)
 
 
 def png_of_16_bits(values: npt.NDArray[np.uint16]) -> bytes:
@@ -97,7 +104,7 @@ def test_colour_of_16_bits_is_read_with_8() -> None:
     values = RNG.integers(0, 65_536, (HEIGHT, WIDTH, 3)).astype(np.uint16)
     wanted = (values >> 8).astype(np.float32).transpose(2, 0, 1) / np.float32(255)
 
-    np.testing.assert_array_equal(decode_picture(png_of_16_bits(values), where="here"), wanted)
+    np.testing.assert_array_equal(decode_picture(png_of_16_bits(values)), wanted)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +124,7 @@ def test_values_that_are_no_colours_are_refused(mode: str, file_format: str, mea
     image = picture("RGB").quantize(4) if mode == "P" else picture(mode)
 
     with pytest.raises(DataFileError, match=rf"^here: .*mode '{mode}' \(.*{meaning}.*convert\("):
-        decode_picture(encode(image, file_format), where="here")
+        decode_picture(encode(image, file_format))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -141,7 +148,7 @@ def test_a_picture_taken_sideways_is_turned(file_format: str, orientation: int) 
     ]
     wanted = turns[orientation - 1](plain).astype(np.float32)[None] / np.float32(255)
 
-    np.testing.assert_array_equal(decode_picture(encoded, where="here"), wanted)
+    np.testing.assert_array_equal(decode_picture(encoded), wanted)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA"])
@@ -150,15 +157,15 @@ def test_a_picture_of_other_channels_is_refused(mode: str) -> None:
     encoded = encode(picture(mode), "png")
 
     with pytest.raises(DataFileError, match=r"^here: .*has [14] channels, want the 3"):
-        decode_picture(encoded, where="here", channels=3)
-    assert decode_picture(encoded, where="here").shape[1:] == (HEIGHT, WIDTH)
+        decode_picture(encoded, channels=3)
+    assert decode_picture(encoded).shape[1:] == (HEIGHT, WIDTH)
 
 
 @pytest.mark.parametrize("encoded", [None, b"", b"not a picture"])
 def test_what_is_no_picture_is_refused(encoded: bytes | None) -> None:
     """A missing and a damaged picture are told apart, each with its place."""
     with pytest.raises(DataFileError, match=r"^here: the picture (is missing|cannot be decoded)"):
-        decode_picture(encoded, where="here")
+        decode_picture(encoded)
 
 
 @pytest.mark.filterwarnings("ignore:Truncated File Read")
@@ -168,4 +175,4 @@ def test_a_picture_cut_short_is_refused(file_format: str) -> None:
     encoded = encode(picture("RGB"), file_format)
 
     with pytest.raises(DataFileError, match=r"^here: the picture cannot be decoded .*is damaged"):
-        decode_picture(encoded[: len(encoded) * 2 // 3], where="here")
+        decode_picture(encoded[: len(encoded) * 2 // 3])

@@ -230,6 +230,15 @@ def test_a_used_dataset_pickles_small() -> None:
     assert_equal_items(pickle.loads(blob)[5], dataset[5])
 
 
+def test_a_small_row_budget_changes_nothing() -> None:
+    """Pictures in Parquet that do not fit into memory are the same from the cache."""
+    roomy = open_dataset(FIXTURES / "images")
+    tight = open_dataset(FIXTURES / "images", row_cache_bytes=1)
+
+    for number in np.random.default_rng(0).permutation(len(roomy)).tolist():
+        assert_equal_items(tight[number], roomy[number])
+
+
 def test_slices_negative_numbers_and_ends() -> None:
     """Indexing is Python's."""
     dataset = open_dataset(FIXTURES / "images")

@@ -7,10 +7,11 @@ selection.py   which episodes and frames
 windows.py     which neighbouring frames a sample takes
 layout.py      how samples lie in a batch
 rows.py        rows of an episode, from Parquet
-shared_rows.py data files decoded once per machine, where episodes share a row group
+shared_rows.py data files decoded once per machine
 row_shelf.py   rows of the episodes at hand
 columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet
+plain_png.py   the usual kind of them, decoded faster
 episode.py     where an episode's pictures lie in the video files
 times.py       whether the times in a table are those of its frames
 sizes.py       how large a camera's pictures are
@@ -23,7 +24,7 @@ from robostream.assemble.episode import find_pictures, picture_numbers, picture_
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import Address, Choice, OpenedDataset, choose_cache, open_dataset
 from robostream.assemble.pictures import read_picture
-from robostream.assemble.row_shelf import RowShelf
+from robostream.assemble.row_shelf import RowShelf, hold_rows
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.sample import (
     Arrays,
@@ -87,6 +88,7 @@ __all__ = [
     "finish_depth",
     "localise",
     "make_spec",
+    "hold_rows",
     "note_shape",
     "open_dataset",
     "picture_numbers",

@@ -77,8 +77,11 @@ def numeric_column(column: pa.ChunkedArray, case: ColumnCase) -> Numbers:
     return np.ascontiguousarray(values).reshape(len(column), *inner)
 
 
-def object_column(column: pa.ChunkedArray, case: ColumnCase) -> pa.Array:
-    """Return a column of texts, language lists or encoded pictures, holding its own bytes only."""
+def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> pa.Array:
+    """Return a column of texts, language lists or encoded pictures.
+
+    A slice keeps the whole table's memory alive; a copy holds its own bytes only.
+    """
     if case.dtype == "image" and pa.types.is_struct(column.type):
         if "bytes" not in column.type.names:
             case.refuse(f"values of type {column.type}")
@@ -87,8 +90,9 @@ def object_column(column: pa.ChunkedArray, case: ColumnCase) -> pa.Array:
         )
     if not any(test(column.type) for test in (*_OBJECTS[case.dtype], pa.types.is_null)):
         case.refuse(f"values of type {column.type}")
-    # A slice keeps the whole group's buffers alive; `take` copies out this episode's part.
-    return _in_one_piece(column.take(pa.array(range(len(column)), pa.int64())))
+    if copy:
+        column = column.take(pa.array(range(len(column)), pa.int64()))
+    return _in_one_piece(column)
 
 
 def language_value(value: Any) -> Any:

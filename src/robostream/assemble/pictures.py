@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from robostream.assemble.plain_png import decode_plain_png
 from robostream.decode import Size, scale_values
 from robostream.errors import DataFileError
 
@@ -36,12 +37,10 @@ _UNREADABLE = (
 )
 
 
-def decode_picture(
+def read_picture(
     encoded: bytes | None, *, where: str, channels: int | None = None, size: Size | None = None
-) -> npt.NDArray[np.float32]:
-    """Return (channels, height, width) float32: colour in [0, 1], depth in its recorded unit.
-
-    The values are those LeRobot's reader gives; see docs/format.md for each kind of picture.
+) -> Pixels:
+    """Return (channels, height, width) as stored: uint8 is brightness, all else is measured.
 
     Args:
         encoded: The bytes of the file.
@@ -49,17 +48,6 @@ def decode_picture(
         channels: How many channels it must have; None for any number.
         size: What it is scaled to; None for its own size.
     """
-    pixels = read_picture(encoded, where=where, channels=channels)
-    if size is not None:
-        pixels = scale_values(pixels, size)
-    if pixels.dtype != np.uint8:
-        return pixels.astype(np.float32)
-    # float32 division, as LeRobot's reader does it: multiplying by 1/255 differs in the last bit.
-    return pixels.astype(np.float32) / np.float32(255)
-
-
-def read_picture(encoded: bytes | None, *, where: str, channels: int | None = None) -> Pixels:
-    """Return (channels, height, width) as stored: uint8 is brightness, all else is measured."""
     mode, values = _open(encoded, where)
     if mode not in _BRIGHTNESS and mode not in _MEASURED:
         meaning = _MEANINGS.get(mode, "no kind of picture a camera makes")
@@ -76,7 +64,19 @@ def read_picture(encoded: bytes | None, *, where: str, channels: int | None = No
             f"{where}: the picture has {len(pixels)} channels, want the {channels} that info.json "
             "declares. Store it again as declared, or correct the shape in info.json."
         )
-    return pixels
+    return pixels if size is None else scale_values(pixels, size)
+
+
+def write_picture(pixels: Pixels, out: npt.NDArray[np.float32]) -> None:
+    """Write a picture as samples hold it: colour from 0 to 1, depth in its recorded unit.
+
+    The values are those LeRobot's reader gives; see docs/format.md for each kind of picture.
+    """
+    if pixels.dtype == np.uint8:
+        # float32 division, as LeRobot does it: multiplying by 1/255 differs in the last bit.
+        np.divide(pixels, np.float32(255), out=out)
+    else:
+        out[:] = pixels
 
 
 def _open(encoded: bytes | None, where: str) -> tuple[str, Pixels]:
@@ -86,6 +86,9 @@ def _open(encoded: bytes | None, where: str) -> tuple[str, Pixels]:
             f"{where}: the picture is missing from the file (only a path was stored). Record it "
             "again with the picture's bytes embedded."
         )
+    plain = decode_plain_png(encoded)
+    if plain is not None:
+        return "RGB", plain
     try:
         with Image.open(BytesIO(encoded)) as image:
             image.load()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
 from robostream.assemble.opened import OpenedDataset
-from robostream.assemble.shared_rows import SharedRows
+from robostream.assemble.shared_rows import MappedRows, SharedRows
 from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
@@ -36,12 +36,17 @@ _FOOTER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRows:
-    """The rows of one episode as arrays; texts and encoded pictures stay in Arrow."""
+    """The rows of one episode as arrays; texts and encoded pictures stay in Arrow.
+
+    Attributes:
+        mapped: The rows of the file that this is a slice of; None if it has memory of its own.
+    """
 
     episode: int
     length: int
     numbers: dict[str, npt.NDArray[Any]]
     objects: dict[str, pa.Array]
+    mapped: MappedRows | None = None
 
     @property
     def nbytes(self) -> int:
@@ -103,15 +108,16 @@ class RowReader:
         self._files: Recent[str, _DataFile] = Recent(
             _OPEN_FILES, drop=lambda file: file.parquet.close()
         )
+        self._has_pictures = any(meta.features[key]["dtype"] == "image" for key in self._keys)
         self._shared = SharedRows(dataset, door, self._keys)
         # A file whose row groups are not episodes is read group by group; neighbours share one.
         self._shared_group: tuple[tuple[str, int, int], pa.Table] | None = None
 
-    def read(self, episode: int) -> EpisodeRows:
-        """Return the rows of an episode, checked against meta/."""
+    def read(self, episode: int, *, maps_pictures: bool = False) -> EpisodeRows:
+        """Return the rows of an episode, checked against meta/; if asked to, without a copy."""
         relative = self._meta.get_data_file_path(episode).as_posix()
         where = self._location.describe(relative)
-        table = self._table(episode, relative, where)
+        table, mapped = self._table(episode, relative, where, maps_pictures)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array] = {}
         place = f"{where}: episode {episode}"
@@ -119,10 +125,10 @@ class RowReader:
             dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
             case = ColumnCase(key, dtype, shape, place)
             if dtype in ("string", "image", "language"):
-                objects[key] = object_column(table.column(key), case)
+                objects[key] = object_column(table.column(key), case, copy=mapped is None)
             else:
                 numbers[key] = numeric_column(table.column(key), case)
-        rows = EpisodeRows(episode, table.num_rows, numbers, objects)
+        rows = EpisodeRows(episode, table.num_rows, numbers, objects, mapped)
         _check_rows(rows, where)
         if self._tolerance_s is not None:
             times, frames = numbers["timestamp"], numbers["frame_index"]
@@ -148,20 +154,29 @@ class RowReader:
         self._shared.close()
         self._shared_group = None
 
-    def _table(self, episode: int, relative: str, where: str) -> pa.Table:
+    def _table(
+        self, episode: int, relative: str, where: str, maps_pictures: bool
+    ) -> tuple[pa.Table, MappedRows | None]:
+        """Return an episode's rows, and what they are a slice of if that is to stay mapped."""
         file = self._open(relative, where)
         begin, stop, offset = self._groups(file, episode, where)
         length = int(self._meta.episodes["length"][episode])
-        if self._are_shared(file, episode, range(begin, stop)):
+        if self._has_pictures:
+            # A file that is far away would have to come whole.
+            is_shared = maps_pictures and not self._location.is_far
+        else:
+            is_shared = self._are_shared(file, episode, range(begin, stop))
+        if is_shared:
             _check_sizes(file.parquet, range(len(file.ends)), where)
             with readable_parquet(where):
-                shared = self._shared.table(relative)
+                shared = self._shared.get(relative)
             if shared is not None:
-                return shared.slice(int(self._first_rows[episode]), length)
+                rows = shared.table.slice(int(self._first_rows[episode]), length)
+                return rows, shared if self._has_pictures else None
         table = self._read_groups(file.parquet, (relative, begin, stop), where)
         if table.num_rows > length:
             self._shared_group = ((relative, begin, stop), table)
-        return table.slice(offset, length)
+        return table.slice(offset, length), None
 
     def _are_shared(self, file: _DataFile, episode: int, groups: range) -> bool:
         """Return whether an episode's row groups are so long that they are decoded for all."""

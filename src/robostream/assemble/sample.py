@@ -15,7 +15,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.assemble.columns import language_value
 from robostream.assemble.layout import CameraLayout, SampleLayout
-from robostream.assemble.pictures import decode_picture
+from robostream.assemble.pictures import Pixels, read_picture, write_picture
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.windows import Offsets, window_targets
 from robostream.errors import DataFileError, MetadataError
@@ -63,31 +63,37 @@ def draw_stored(
 ) -> None:
     """Decode the pictures a camera has in Parquet into (steps, channels, height, width)."""
     for slot, frame in enumerate(frames):
-        picture = _stored_picture(layout, camera, rows, frame)
-        _check_size(layout, camera, rows.episode, frame, picture, out.shape[1:])
-        out[slot] = picture
+        pixels = _stored_pixels(layout, camera, rows, frame)
+        _check_size(layout, camera, rows.episode, frame, pixels, out.shape[1:])
+        _write_stored(layout, camera, pixels, out[slot])
 
 
 def read_stored(
     layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frames: list[int]
-) -> npt.NDArray[Any]:
-    """Return the pictures a camera has in Parquet, of whatever size, if all have the same."""
-    pictures = [_stored_picture(layout, camera, rows, frame) for frame in frames]
-    for frame, picture in zip(frames, pictures, strict=True):
-        _check_size(layout, camera, rows.episode, frame, picture, pictures[0].shape)
-    return np.stack(pictures)
-
-
-def _stored_picture(
-    layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frame: int
 ) -> npt.NDArray[np.float32]:
-    recorded, wanted = camera.recorded_unit, layout.spec.depth_output_unit
+    """Return the pictures a camera has in Parquet, of whatever size, if all have the same."""
+    first = _stored_pixels(layout, camera, rows, frames[0])
+    out = np.empty((len(frames), *first.shape), np.float32)
+    _write_stored(layout, camera, first, out[0])
+    draw_stored(layout, camera, rows, frames[1:], out[1:])
+    return out
+
+
+def _stored_pixels(
+    layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frame: int
+) -> Pixels:
     where = f"{layout.dataset.files.url}: {camera.key}, episode {rows.episode}, frame {frame}"
     encoded = rows.object_at(camera.key, frame)
-    picture = decode_picture(encoded, where=where, channels=camera.stack[1], size=camera.resize)
-    if recorded not in (None, wanted):
-        picture = picture * _MM_PER_M if recorded == "m" else picture / _MM_PER_M
-    return picture
+    return read_picture(encoded, where=where, channels=camera.stack[1], size=camera.resize)
+
+
+def _write_stored(
+    layout: SampleLayout, camera: CameraLayout, pixels: Pixels, out: npt.NDArray[Any]
+) -> None:
+    write_picture(pixels, out)
+    recorded = camera.recorded_unit
+    if recorded not in (None, layout.spec.depth_output_unit):
+        (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
 
 
 def _check_size(
@@ -95,14 +101,14 @@ def _check_size(
     camera: CameraLayout,
     episode: int,
     frame: int,
-    picture: npt.NDArray[Any],
+    pixels: Pixels,
     wanted: tuple[int, ...],
 ) -> None:
-    if picture.shape != wanted:
+    if pixels.shape != wanted:
         file = layout.dataset.files.describe(layout.meta.get_data_file_path(episode).as_posix())
         raise DataFileError(
             f"{file}: {camera.key}, episode {episode}, frame {frame}: "
-            + size_mismatch((picture.shape[2], picture.shape[1]), (wanted[2], wanted[1]))
+            + size_mismatch((pixels.shape[2], pixels.shape[1]), (wanted[2], wanted[1]))
         )
 
 

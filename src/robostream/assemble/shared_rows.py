@@ -3,17 +3,18 @@
 
 Most datasets on the Hub have one row group per data file, so that each episode would decode its
 file whole. The first process that needs such a file writes its columns into the cache as they lie
-in memory (Arrow IPC); all map that, and an episode is a slice. Encoded pictures are not shared:
-they are the bulk of a file, and are no larger than what they are read from.
+in memory (Arrow IPC); all map that, and an episode is a slice. Encoded pictures are the bulk of a
+file and no smaller there, so they are shared only where memory is too small for them.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from robostream.assemble.opened import OpenedDataset
 from robostream.errors import CacheError, DataFileError
@@ -23,7 +24,14 @@ from robostream.storage import ByteSource, Cache, CacheSettings, Door, Recent, W
 logger = logging.getLogger(__name__)
 
 _MAPPED_FILES = 64  # per reader
-_VERSION = "rows 1"
+_VERSION = "rows 2"
+
+
+class MappedRows(NamedTuple):
+    """All rows of a data file, and the file they are mapped from, which stays as long as this."""
+
+    file: WholeFile
+    table: pa.Table
 
 
 class SharedRows:
@@ -39,14 +47,13 @@ class SharedRows:
         self._door = door
         self._settings = dataset.files.cache
         self._keys = list(keys)
-        has_pictures = any(dataset.meta.features[key]["dtype"] == "image" for key in keys)
-        self._is_shared = self._settings is not None and not has_pictures
-        self._mapped: Recent[str, tuple[WholeFile, pa.Table]] = Recent(_MAPPED_FILES)
+        self._is_shared = self._settings is not None
+        self._mapped: Recent[str, MappedRows] = Recent(_MAPPED_FILES)
 
-    def table(self, relative: str) -> pa.Table | None:
+    def get(self, relative: str) -> MappedRows | None:
         """Return all rows of a data file, decoded now if nobody has yet.
 
-        None if they cannot be shared: pictures, a file without a version, a cache without room.
+        None if they cannot be shared: a file without a version, a cache without room.
         """
         mapped = self._mapped.get(relative)
         if mapped is None and self._is_shared:
@@ -54,19 +61,19 @@ class SharedRows:
             self._is_shared = mapped is not None  # what cannot be shared would be decoded twice
             if mapped is not None:
                 self._mapped.put(relative, mapped)
-        return None if mapped is None else mapped[1]
+        return mapped
 
     def close(self) -> None:
         """Let go of all files."""
         self._mapped.clear()
 
-    def _map(self, source: ByteSource) -> tuple[WholeFile, pa.Table] | None:
+    def _map(self, source: ByteSource) -> MappedRows | None:
         cache = None if self._settings is None else _open_cache(self._settings)
         file = None if cache is None else _decoded(cache, source, self._keys)
         if file is None:
             return None
         try:
-            return file, pa.ipc.open_file(pa.memory_map(str(file.path))).read_all()
+            return MappedRows(file, pa.ipc.open_file(pa.memory_map(str(file.path))).read_all())
         except pa.ArrowInvalid as error:
             logger.warning(
                 "%s: not the rows that were kept there (%s); `robostream cache clear` removes it",
@@ -82,27 +89,26 @@ def _decoded(cache: Cache, source: ByteSource, keys: Sequence[str]) -> WholeFile
     if not state[1]:
         return None
 
-    def make() -> tuple[int, Callable[[BinaryIO], None]]:
+    def write(sink: Any) -> None:
         with open_parquet(source, pre_buffer=True) as file:
-            table = file.read(columns=list(keys))
+            _write_ipc(file, keys, sink)
         if (source.size(), source.version()) != state:
             raise DataFileError(f"{source.name}: the file changed while it was read. Start again.")
-        return _ipc(table)
+
+    def make() -> tuple[int, Callable[[BinaryIO], None]]:
+        size = pa.MockOutputStream()
+        write(size)
+        return size.size(), write
 
     return cache.whole(source.name, repr((_VERSION, *state, list(keys))), make)
 
 
-def _ipc(table: pa.Table) -> tuple[int, Callable[[BinaryIO], None]]:
-    """Return the size of a table as an IPC file, and what writes it: one piece per column."""
-    whole = table.combine_chunks()
-
-    def write(sink: Any) -> None:
-        with pa.ipc.new_file(sink, whole.schema) as writer:
-            writer.write_table(whole)
-
-    size = pa.MockOutputStream()
-    write(size)
-    return size.size(), write
+def _write_ipc(file: pq.ParquetFile, keys: Sequence[str], sink: Any) -> None:
+    """Write columns as an IPC file: a row group at a time, each in one piece."""
+    columns = list(keys)
+    with pa.ipc.new_file(sink, file.read_row_groups([], columns=columns).schema) as writer:
+        for group in range(file.num_row_groups):
+            writer.write_table(file.read_row_group(group, columns=columns).combine_chunks())
 
 
 def _open_cache(settings: CacheSettings) -> Cache | None:

@@ -29,6 +29,7 @@ from robostream.assemble import (
     fill_row,
     find_pictures,
     finish_depth,
+    hold_rows,
     note_shape,
     read_stored,
     sample_texts,
@@ -198,7 +199,11 @@ class MapReader:
                     index_folder=dataset.index_folder,
                 ),
                 rows=RowShelf(
-                    dataset, door, self.spec.columns, self._row_cache_bytes, checks_times=True
+                    dataset,
+                    door,
+                    self.spec.columns,
+                    hold_rows(self._row_cache_bytes),
+                    checks_times=True,
                 ),
             )
         return self._open

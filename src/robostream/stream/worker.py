@@ -14,6 +14,7 @@ from robostream.assemble import (
     RowShelf,
     SampleLayout,
     find_pictures,
+    hold_rows,
 )
 from robostream.decode import DecodeStatistics, Meter, VideoFiles, packet_span
 from robostream.plan import Ints
@@ -92,10 +93,10 @@ class Worker:
         self.bringer = self._open_bringer()
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.pictures]
-        row_bytes = budgets.row_bytes // (1 + len(spec.pictures))
-        self._rows = RowShelf(dataset, self._door, plain, row_bytes, checks_times=True)
+        held = hold_rows(budgets.row_bytes)
+        self._rows = RowShelf(dataset, self._door, plain, held, checks_times=True)
         self._pictures = {
-            key: RowShelf(dataset, self._door, [key], row_bytes, checks_times=False)
+            key: RowShelf(dataset, self._door, [key], held, checks_times=False)
             for key in spec.pictures
         }
 

@@ -14,6 +14,8 @@ V = TypeVar("V")
 class Recent(Generic[K, V]):
     """Values by key. For one thread. The newest is always held, however much it weighs.
 
+    `has_evicted` says whether a value was ever let go for others.
+
     Args:
         budget: What all values may weigh together.
         weigh: What one value weighs; 1 unless given, so that the budget is a number of values.
@@ -29,6 +31,7 @@ class Recent(Generic[K, V]):
     ) -> None:
         self.budget = budget
         self.weight = 0
+        self.has_evicted = False
         self._evictions = 0
         self._weigh = weigh
         self._drop = drop
@@ -65,6 +68,7 @@ class Recent(Generic[K, V]):
         while self._values and self.weight + weight > self.budget:
             _, oldest = self._values.popitem(last=False)
             self._evictions += 1
+            self.has_evicted = True
             self._let_go(oldest)
             yield oldest
 

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows at hand: one budget for all columns, and pictures mapped where it is too small for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from robostream import config
+from robostream.assemble import (
+    Address,
+    Choice,
+    EpisodeRows,
+    OpenedDataset,
+    RowShelf,
+    choose_cache,
+    hold_rows,
+    open_dataset,
+)
+from robostream.storage import open_cache
+from tests.fixture_datasets import FIXTURES, copy_of
+
+CAMERA = "observation.images.top"
+ROOMY = 1 << 30
+EPISODES = (0, 1, 2, 1, 0, 2, 0, 1, 2)
+DATA = "data/chunk-000/file-000.parquet"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of the test's own."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path / "home"))
+    open_cache.cache_clear()
+    yield config.cache_home()
+    open_cache.cache_clear()
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, ...]]:
+    """How often each row group is read."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    read = pq.ParquetFile.read_row_groups
+
+    def counted(file: pq.ParquetFile, groups: list[int], **options: Any) -> Any:
+        counts.update([tuple(groups)] if groups else [])
+        return read(file, groups, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", counted)
+    return counts
+
+
+def opened(root: Path) -> OpenedDataset:
+    return open_dataset(Address("some/name", root, cache=choose_cache(None, None)), Choice())
+
+
+def shelf_of(dataset: OpenedDataset, keys: list[str], budget_bytes: int) -> RowShelf:
+    door = dataset.open_door()
+    return RowShelf(dataset, door, keys, hold_rows(budget_bytes), checks_times=False)
+
+
+def same_rows(found: EpisodeRows, wanted: EpisodeRows) -> bool:
+    pictures = found.objects[CAMERA].equals(wanted.objects[CAMERA])
+    return pictures and all(
+        np.array_equal(found.numbers[key], column) for key, column in wanted.numbers.items()
+    )
+
+
+def in_one_group(root: Path) -> Path:
+    pq.write_table(pq.read_table(root / DATA), root / DATA)
+    return root
+
+
+@pytest.mark.parametrize("is_one_group", [False, True])
+def test_pictures_that_do_not_fit_are_mapped(
+    is_one_group: bool, tmp_path: Path, cache: Path, reads: Counter[tuple[int, ...]]
+) -> None:
+    """No row group is read again and again; what is mapped is what was read."""
+    root = copy_of("images", tmp_path)
+    dataset = opened(in_one_group(root) if is_one_group else root)
+    roomy = shelf_of(dataset, [CAMERA], ROOMY)
+    wanted = [roomy.get(episode) for episode in EPISODES]
+    budget = sum(roomy.get(episode).nbytes for episode in range(3)) - 1
+    reads.clear()
+    shelf = shelf_of(dataset, [CAMERA], budget)
+    found = [shelf.get(episode) for episode in EPISODES]
+
+    assert all(map(same_rows, found, wanted))
+    assert [rows.mapped is None for rows in found[:3]] == [True, True, True]
+    assert found[4].mapped is not None
+    assert reads.total() == (1 if is_one_group else 3)
+    assert len(list(cache.glob("files/*"))) == 1
+
+
+def test_pictures_that_fit_stay_in_memory(cache: Path, reads: Counter[tuple[int, ...]]) -> None:
+    """Each row group is read once, and nothing is written to disk."""
+    shelf = shelf_of(opened(FIXTURES / "images"), [CAMERA], ROOMY)
+    for episode in EPISODES:
+        shelf.get(episode)
+
+    assert reads.total() == 3
+    assert list(cache.glob("files/*")) == []
+
+
+def test_without_a_cache_rows_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, reads: Counter[tuple[int, ...]]
+) -> None:
+    """Slower, and right."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "0")
+    dataset = opened(FIXTURES / "images")
+    roomy = shelf_of(dataset, [CAMERA], ROOMY)
+    budget = sum(roomy.get(episode).nbytes for episode in range(3)) - 1
+    reads.clear()
+    shelf = shelf_of(dataset, [CAMERA], budget)
+
+    assert all(same_rows(shelf.get(episode), roomy.get(episode)) for episode in EPISODES)
+    assert reads.total() > 3
+
+
+def test_shelves_share_a_budget() -> None:
+    """What one needs little of is there for the other, and all together keep within it."""
+    dataset = opened(FIXTURES / "images")
+    held = hold_rows(ROOMY)
+    door = dataset.open_door()
+    shelves = [
+        RowShelf(dataset, door, keys, held, checks_times=False) for keys in ([CAMERA], ["action"])
+    ]
+    rows = [shelf.get(episode) for shelf in shelves for episode in range(3)]
+
+    assert held.weight == sum(one.nbytes for one in rows)
+    assert [shelf.get(episode) for shelf in shelves for episode in range(3)] == rows
