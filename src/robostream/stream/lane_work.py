@@ -21,6 +21,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import gcd
 from typing import NamedTuple
 
@@ -114,6 +115,7 @@ class LaneWork:
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
         margin = margin_frames(self._lane.window)
         self._pace = Pace(self._first_head, margin, behind=margin + self._lane.window)
+        self._cuts = self._places_of_cuts(margin)
         self._is_settled = not tour.plan.shuffle
         self._is_new = True
 
@@ -223,7 +225,8 @@ class LaneWork:
     def _open(self, slot: int, block: int) -> Piece:
         line = self._tour.plan.line
         episode, origin = int(line.episodes[slot]), int(line.starts[slot]) - self._begin
-        first, stop, ours, steps = self._part(slot, block)
+        first, stop = self._bounds(slot, block)
+        ours, steps = self._steps(first, stop)
         videos = self._share_of(block).videos
         reels = []
         if len(steps) and videos and episode not in self._tour.plan.quarantined:
@@ -231,6 +234,10 @@ class LaneWork:
             reels = [self._open_reel(camera, episode, samples, steps) for camera in videos]
             for reel in reels:
                 reel.is_behind = self._is_behind(stop)
+                # A picture is first needed by the sample whose window reaches furthest to it.
+                shift = origin + reel.first - self._windows[reel.camera][1]
+                cuts = [cut - shift for cut in self._cuts if 0 < cut - shift < len(reel)]
+                reel.far = list(pairwise([0, *cuts, len(reel)]))
         return Piece(episode, origin, first, stop, reels)
 
     def coming(self) -> Iterator[Coming]:
@@ -245,7 +252,10 @@ class LaneWork:
             place = frame % length
             slot = bisect_right(line.starts, self._begin + place) - 1
             block = place // self._block
-            first, stop, _, steps = self._part(slot, block)
+            first, stop = self._bounds(slot, block)
+            first = max([first, *(cut for cut in self._cuts if cut <= place)])
+            stop = min([stop, *(cut for cut in self._cuts if cut > place)])
+            _, steps = self._steps(first, stop)
             share, episode = self._share_of(block), int(line.episodes[slot])
             if len(steps) and any(share) and episode not in self._tour.plan.quarantined:
                 origin = int(line.starts[slot]) - self._begin
@@ -254,14 +264,33 @@ class LaneWork:
                 yield Coming(int(steps.min()), int(steps.max()), at, *ours)
             frame += stop - place
 
-    def _part(self, slot: int, block: int) -> tuple[int, int, npt.NDArray[np.bool_], Ints]:
-        """Return the frames [first, stop) of a piece, which of them are ours, and their steps."""
-        lane, line = self._lane, self._tour.plan.line
-        first = max(0, int(line.starts[slot]) - self._begin, block * self._block)
-        stop = min(lane.length, int(line.starts[slot + 1]) - self._begin, (block + 1) * self._block)
-        positions = places_in_lane(lane, first, stop) * self._tour.plan.lanes + self._number
+    def _places_of_cuts(self, margin: int) -> list[int]:
+        """Return where in the lane pieces are cut into parts whose bytes are brought apart.
+
+        When an iterator begins, the bytes of all frames in the window behind the first head are due
+        at once, and those just before it soon. The rest of the pieces they lie in is due much later
+        and would hold them up: what is further behind leaves at the end of the epoch, what is
+        further ahead when the head has come there. If all of the lane is mixed, all of it is due.
+        """
+        lane = self._lane
+        if lane.window == lane.length or not self._tour.plan.shuffle:
+            return []
+        ends = (self._first_head - lane.window, self._first_head + margin)
+        return sorted({end % lane.length for end in ends})
+
+    def _bounds(self, slot: int, block: int) -> tuple[int, int]:
+        """Return the frames [first, stop) of a piece."""
+        starts = self._tour.plan.line.starts
+        first = max(0, int(starts[slot]) - self._begin, block * self._block)
+        end = min(int(starts[slot + 1]) - self._begin, (block + 1) * self._block)
+        return first, min(self._lane.length, end)
+
+    def _steps(self, first: int, stop: int) -> tuple[npt.NDArray[np.bool_], Ints]:
+        """Return which of the frames [first, stop) of the lane are ours, and their steps."""
+        tour = self._tour
+        positions = places_in_lane(self._lane, first, stop) * tour.plan.lanes + self._number
         ours = self._is_delivered(positions)
-        return first, stop, ours, (positions[ours] - self._tour.start) // self._tour.cut.step_size
+        return ours, (positions[ours] - tour.start) // tour.cut.step_size
 
     def _is_behind(self, stop: int) -> bool:
         """Return whether a piece that ends at `stop` lies in the window behind the first head."""
