@@ -229,8 +229,8 @@ class LaneWork:
         ours, steps = self._steps(first, stop)
         videos = self._share_of(block).videos
         reels = []
-        if len(steps) and videos and episode not in self._tour.plan.quarantined:
-            samples = np.arange(first - origin, stop - origin)[ours]
+        if ours.any() and videos and episode not in self._tour.plan.quarantined:
+            samples, steps = np.arange(first - origin, stop - origin)[ours], steps[ours]
             reels = [self._open_reel(camera, episode, samples, steps) for camera in videos]
             for reel in reels:
                 reel.is_behind = self._is_behind(stop)
@@ -252,16 +252,18 @@ class LaneWork:
             place = frame % length
             slot = bisect_right(line.starts, self._begin + place) - 1
             block = place // self._block
-            first, stop = self._bounds(slot, block)
-            first = max([first, *(cut for cut in self._cuts if cut <= place)])
-            stop = min([stop, *(cut for cut in self._cuts if cut > place)])
-            _, steps = self._steps(first, stop)
+            begins, ends = self._bounds(slot, block)
+            first = max([begins, *(cut for cut in self._cuts if cut <= place)])
+            stop = min([ends, *(cut for cut in self._cuts if cut > place)])
+            ours, steps = self._steps(begins, ends)
+            here = slice(first - begins, stop - begins)
+            soon = steps[here][ours[here]]
             share, episode = self._share_of(block), int(line.episodes[slot])
-            if len(steps) and any(share) and episode not in self._tour.plan.quarantined:
+            if len(soon) and any(share) and episode not in self._tour.plan.quarantined:
                 origin = int(line.starts[slot]) - self._begin
                 rows, at = share.rows or bool(share.stored), frame - self._first_head
-                ours = (episode, first - origin, stop - origin, rows, share.videos)
-                yield Coming(int(steps.min()), int(steps.max()), at, *ours)
+                part = (episode, first - origin, stop - origin, rows, share.videos)
+                yield Coming(int(soon.min()), int(steps[ours].max()), at, *part)
             frame += stop - place
 
     def _places_of_cuts(self, margin: int) -> list[int]:
@@ -286,11 +288,10 @@ class LaneWork:
         return first, min(self._lane.length, end)
 
     def _steps(self, first: int, stop: int) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Return which of the frames [first, stop) of the lane are ours, and their steps."""
+        """Return which of the frames [first, stop) of the lane are ours, and the steps of all."""
         tour = self._tour
         positions = places_in_lane(self._lane, first, stop) * tour.plan.lanes + self._number
-        ours = self._is_delivered(positions)
-        return ours, (positions[ours] - tour.start) // tour.cut.step_size
+        return self._is_delivered(positions), (positions - tour.start) // tour.cut.step_size
 
     def _is_behind(self, stop: int) -> bool:
         """Return whether a piece that ends at `stop` lies in the window behind the first head."""
