@@ -21,7 +21,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import gcd
 from typing import NamedTuple
 
@@ -115,7 +114,7 @@ class LaneWork:
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
         margin = margin_frames(self._lane.window)
         self._pace = Pace(self._first_head, margin, behind=margin + self._lane.window)
-        self._cuts = self._places_of_cuts(margin)
+        self._cut = self._place_of_cut(margin)
         self._is_settled = not tour.plan.shuffle
         self._is_new = True
 
@@ -236,8 +235,8 @@ class LaneWork:
                 reel.is_behind = self._is_behind(stop)
                 # A picture is first needed by the sample whose window reaches furthest to it.
                 shift = origin + reel.first - self._windows[reel.camera][1]
-                cuts = [cut - shift for cut in self._cuts if 0 < cut - shift < len(reel)]
-                reel.far = list(pairwise([0, *cuts, len(reel)]))
+                cut = min(max(self._cut - shift, 0), len(reel))
+                reel.far = [part for part in ((0, cut), (cut, len(reel))) if part[0] < part[1]]
         return Piece(episode, origin, first, stop, reels)
 
     def coming(self) -> Iterator[Coming]:
@@ -253,8 +252,8 @@ class LaneWork:
             slot = bisect_right(line.starts, self._begin + place) - 1
             block = place // self._block
             begins, ends = self._bounds(slot, block)
-            first = max([begins, *(cut for cut in self._cuts if cut <= place)])
-            stop = min([ends, *(cut for cut in self._cuts if cut > place)])
+            first = max(begins, self._cut) if self._cut <= place else begins
+            stop = min(ends, self._cut) if self._cut > place else ends
             ours, steps = self._steps(begins, ends)
             here = slice(first - begins, stop - begins)
             soon = steps[here][ours[here]]
@@ -266,19 +265,17 @@ class LaneWork:
                 yield Coming(int(soon.min()), int(steps[ours].max()), at, *part)
             frame += stop - place
 
-    def _places_of_cuts(self, margin: int) -> list[int]:
-        """Return where in the lane pieces are cut into parts whose bytes are brought apart.
+    def _place_of_cut(self, margin: int) -> int:
+        """Return where in the lane a piece is cut into two parts whose bytes are brought apart.
 
         When an iterator begins, the bytes of all frames in the window behind the first head are due
-        at once, and those just before it soon. The rest of the pieces they lie in is due much later
-        and would hold them up: what is further behind leaves at the end of the epoch, what is
-        further ahead when the head has come there. If all of the lane is mixed, all of it is due.
+        at once, and those just before it soon. What lies further ahead in the same piece is due
+        much later and would hold them up. If all of the lane is mixed, all of it is due: 0.
         """
         lane = self._lane
         if lane.window == lane.length or not self._tour.plan.shuffle:
-            return []
-        ends = (self._first_head - lane.window, self._first_head + margin)
-        return sorted({end % lane.length for end in ends})
+            return 0
+        return (self._first_head + margin) % lane.length
 
     def _bounds(self, slot: int, block: int) -> tuple[int, int]:
         """Return the frames [first, stop) of a piece."""
