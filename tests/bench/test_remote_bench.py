@@ -57,12 +57,13 @@ def test_traffic_is_told_apart_by_folder() -> None:
     assert (traffic.fetched_bytes, traffic.meta_bytes) == (18, 70)
 
 
-def test_two_streams_of_two_epochs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both deliver all frames, and the figures follow from what passed through the proxy."""
+def test_three_streams_of_two_epochs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """All deliver all frames, and the figures follow from what passed through the proxy."""
     figures = measure(ROOT, Script(latency_s=0.001, bytes_per_s=25e6))
-    epochs = figures["fast"] + figures["paced"]
+    epochs = figures["fast"] + figures["paced"] + figures["paced_whole_episodes"]
 
-    assert len(epochs) == 4
+    assert len(epochs) == 6
+    assert [epoch["lanes"] for epoch in epochs] == [12] * 4 + [16] * 2
     for epoch in epochs:
         assert epoch["first_batch_s"] > 0
         assert epoch["samples_per_s"] > 0

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +61,26 @@ def test_a_file_is_opened_and_indexed_once(clip: ClipMaker) -> None:
     assert files.get(clip("h264_g2").file) is first
     assert opened == [clip("h264_g2").file]
     assert first.index.num_frames == 48
+
+
+def test_threads_open_different_files_at_a_time_and_one_file_once(clip: ClipMaker) -> None:
+    """Each opening waits for the other, as a remote one does for its server; none is repeated."""
+    names = [clip("h264_g2").file, clip("av1_g2").file]
+    opened: list[str] = []
+    both = threading.Barrier(2)
+
+    def open_source(name: str) -> LocalSource:
+        opened.append(name)
+        both.wait(timeout=30)
+        return LocalSource(name)
+
+    files = VideoFiles(open_source, max_files=2)
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(files.get, names * 3))
+
+    assert sorted(opened) == sorted(names)
+    assert found == found[:2] * 3
+    assert files.take_counts() == {"file_hits": 4, "file_misses": 2, "file_evictions": 0}
 
 
 def test_a_file_that_was_let_go_can_still_be_read(clip: ClipMaker, tmp_path: Path) -> None:

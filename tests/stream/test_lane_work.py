@@ -179,3 +179,23 @@ def test_a_retired_piece_is_not_opened_again() -> None:
     assert work.piece_at(work._first_head) is piece
     assert piece.reels == []
     assert len(rehearsal.reels) == opened
+
+
+@given(tour=tours())
+@settings(max_examples=60)
+def test_reels_are_brought_in_the_parts_that_come(tour: Tour) -> None:
+    """Of each part fetched ahead, the pictures that are new to its samples are brought together."""
+    rehearsal = Rehearsal(tour, Duties(0, 1, len(OFFSETS)))
+    for number, work in rehearsal.lanes.items():
+        first_head = head_of_lane(tour.plan.lane(number)[0], first_place(tour, number))
+        for part in work.coming():
+            piece = work.piece_at(first_head + part.at)
+            for reel in piece.reels:
+                assert [0, *(stop for _, stop in reel.far)] == [
+                    *(first for first, _ in reel.far),
+                    len(reel),
+                ]
+                furthest = np.arange(part.first, part.stop) + WINDOWS[reel.camera][1] - reel.first
+                starts = [first for first, _ in reel.far]
+                ranges = np.searchsorted(starts, np.clip(furthest, 0, len(reel) - 1), "right")
+                assert len(set(ranges.tolist())) == 1

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from robostream import config
 from robostream.stream.agenda import Tour, walk_agenda
 from robostream.stream.lane_work import LaneWork, Share
+from robostream.stream.pace import margin_frames
 from robostream.stream.prefetch import Coming, Prefetcher
 from tests.stream.tours import lanes_of, tours
 
@@ -47,6 +48,20 @@ def test_what_comes_is_what_is_delivered(tour: Tour) -> None:
             parts = [part for part in coming[number] if place in frames_of(part)]
             assert len(parts) >= 1
             assert min(part.step for part in parts) <= share.step
+
+
+@given(tour=tours())
+@settings(max_examples=60)
+def test_what_is_due_at_first_comes_apart(tour: Tour) -> None:
+    """No part reaches beyond the margin before the first head, where it begins before that."""
+    for number in lanes_of(tour):
+        lane, _ = tour.plan.lane(number)
+        margin = margin_frames(lane.window)
+        if not tour.plan.shuffle or lane.window == lane.length:
+            continue
+        # The first part begins before the window, where its episode does.
+        for part in list(lane_of(tour, number).coming())[1:]:
+            assert part.at >= margin or part.at + part.stop - part.first <= margin
 
 
 def pieces(count: int, length: int) -> Iterator[Coming]:

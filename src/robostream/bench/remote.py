@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A dataset behind a network: a web server, and before it a proxy with latency and bandwidth.
 
-Two streams of two epochs each, each with a cache that is empty at first: one as fast as it goes,
-one whose consumer takes half of that and at most half of what the link can carry.
+Three streams of two epochs each, each with a cache that is empty at first: one as fast as it goes;
+one whose consumer takes half of that and at most half of what the link can carry; and the same with
+a lane for each episode of the pool, in place of the default number of lanes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
 _SPEC = SynthSpec(
     episodes=96, min_frames=60, max_frames=100, cameras=2, crf=5, video_file_mb=20, data_file_mb=0.2
 )
-# Pools of whole episodes, and no memory for all decoded pictures: as a large dataset is read.
-_OPTIONS = {"episode_pool_size": 16, "lanes": 16, "frame_cache_bytes": "512MiB"}
+# Several pools in the dataset, and no memory for all decoded pictures: as a large one is read.
+_OPTIONS = {"episode_pool_size": 16, "frame_cache_bytes": "512MiB"}
+_WHOLE_EPISODES = {"lanes": 16}
 _BATCH_SIZE = 32
 _EPOCHS = 2
 
@@ -50,14 +52,18 @@ def measure(root: Path, link: Script) -> dict[str, Any]:
         fast = _stream(proxy, need, samples_per_s=0.0)
         pace = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
         paced = _stream(proxy, need, samples_per_s=pace)
-    print(_table({"as fast as it goes": fast, f"{pace:.0f} samples/s": paced}), flush=True)
+        whole = _stream(proxy, need, samples_per_s=pace, **_WHOLE_EPISODES)
+    at_pace = f"{pace:.0f} samples/s"
+    runs = {"as fast as it goes": fast, at_pace: paced, f"{at_pace}, whole episodes": whole}
+    print(_table(runs), flush=True)
     print(
         f"needed: {config.format_bytes(need.video_bytes)} of packets and "
         f"{config.format_bytes(need.row_bytes)} of row groups; "
         f"the link carries {capacity:.0f} samples/s\n"
         "requests: for video files, per episode and camera; one more for each cut through an "
         "episode, counted apart\n"
-        "wait: share of the time from the first batch on that the consumer waited for data"
+        "wait: share of the time from the first batch on that the consumer waited for data\n"
+        "whole episodes: a lane for each episode of the pool; else the default number of lanes"
     )
     return {
         "machine": machine(),
@@ -68,16 +74,19 @@ def measure(root: Path, link: Script) -> dict[str, Any]:
         "link_over_need": capacity / pace,
         "fast": fast,
         "paced": paced,
+        "paced_whole_episodes": whole,
     }
 
 
-def _stream(proxy: Proxy, need: Need, *, samples_per_s: float) -> list[dict[str, Any]]:
+def _stream(
+    proxy: Proxy, need: Need, *, samples_per_s: float, **options: int
+) -> list[dict[str, Any]]:
     """Stream the epochs in a process of its own and return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         request = {
             "root": proxy.url,
             "cache_dir": f"{folder}/cache",
-            "options": _OPTIONS,
+            "options": _OPTIONS | options,
             "batch_size": _BATCH_SIZE,
             "samples_per_s": samples_per_s,
         }
@@ -125,11 +134,12 @@ def _add_ratios(epoch: dict[str, Any], need: Need) -> dict[str, Any]:
 
 
 def _table(runs: dict[str, list[dict[str, Any]]]) -> str:
-    header = ["consumer", "epoch", "first batch s", "samples/s", "wait", "fetched over needed"]
-    header += ["requests", "for cuts", "for rows"]
+    header = ["consumer", "lanes", "epoch", "first batch s", "samples/s", "wait"]
+    header += ["fetched over needed", "requests", "for cuts", "for rows"]
     rows = [
         [
             name,
+            epoch["lanes"],
             number,
             epoch["first_batch_s"],
             epoch["samples_per_s"],

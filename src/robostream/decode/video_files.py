@@ -59,6 +59,9 @@ class VideoFiles:
         self._looked_since_s = looked_since_s
         self._files: Recent[str, VideoFile] = Recent(max_files)
         self._lock = threading.Lock()
+        # Held while a file is opened: of a remote one that takes some round trips, in which other
+        # threads open other files.
+        self._opening: dict[str, threading.Lock] = {}
 
     def __len__(self) -> int:
         return len(self._files)
@@ -75,18 +78,35 @@ class VideoFiles:
 
     def get(self, name: str) -> VideoFile:
         """Return a file, opened and indexed if need be."""
+        held = self._held(name)
+        if held is not None:
+            return held
         with self._lock:
-            held = self._files.get(name)
-            if held is not None:
-                self._hits += 1
-                return held
-            self._misses += 1
-            source = VideoSource(self._open_source(name))
-            return self._files.put(name, VideoFile(name, source, self._index(source)))
+            opening = self._opening.setdefault(name, threading.Lock())
+        with opening:
+            held = self._held(name)
+            return self._open(name) if held is None else held
 
     def clear(self) -> None:
         """Let go of all files. Does not wait for one that is being opened."""
         self._files = Recent(self._files.budget)
+
+    def _held(self, name: str) -> VideoFile | None:
+        with self._lock:
+            held = self._files.get(name)
+            self._hits += held is not None
+            return held
+
+    def _open(self, name: str) -> VideoFile:
+        try:
+            source = VideoSource(self._open_source(name))
+            file = VideoFile(name, source, self._index(source))
+            with self._lock:
+                return self._files.put(name, file)
+        finally:
+            with self._lock:
+                self._misses += 1
+                self._opening.pop(name, None)
 
     def _index(self, source: ByteSource) -> FrameIndex:
         folder = self._index_folder

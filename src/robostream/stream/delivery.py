@@ -266,16 +266,16 @@ class Delivery:
     def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> Exception | None:
         """Decode what samples need and what is due ahead; return what went wrong, if it did."""
         keeps = self._worker.keeps_pictures
-        for reel in ahead:
+        for reel, pictures in ahead.items():
             with contextlib.suppress(DatasetError, StorageError):
-                self._worker.bring(reel)
+                self._worker.bring(reel, pictures)
         try:
             for want in wants:
                 reel = want.reel
                 for picture in want.pictures:
                     if reel.slots[picture] < 0:
-                        self._guard(want.sample, self._worker.bring, reel)
                         partners = with_partners(reel, picture) if keeps else [picture]
+                        self._guard(want.sample, self._worker.bring, reel, partners)
                         ahead.setdefault(reel, []).extend(partners)
             requests = [(reel, sorted(set(them))) for reel, them in ahead.items() if them]
             self._worker.projector.decode(requests)

@@ -114,6 +114,7 @@ class LaneWork:
         self._stride = tour.cut.world_size // gcd(tour.cut.world_size, tour.plan.lanes)
         margin = margin_frames(self._lane.window)
         self._pace = Pace(self._first_head, margin, behind=margin + self._lane.window)
+        self._cut = self._place_of_cut(margin)
         self._is_settled = not tour.plan.shuffle
         self._is_new = True
 
@@ -223,14 +224,19 @@ class LaneWork:
     def _open(self, slot: int, block: int) -> Piece:
         line = self._tour.plan.line
         episode, origin = int(line.episodes[slot]), int(line.starts[slot]) - self._begin
-        first, stop, ours, steps = self._part(slot, block)
+        first, stop = self._bounds(slot, block)
+        ours, steps = self._steps(first, stop)
         videos = self._share_of(block).videos
         reels = []
-        if len(steps) and videos and episode not in self._tour.plan.quarantined:
-            samples = np.arange(first - origin, stop - origin)[ours]
+        if ours.any() and videos and episode not in self._tour.plan.quarantined:
+            samples, steps = np.arange(first - origin, stop - origin)[ours], steps[ours]
             reels = [self._open_reel(camera, episode, samples, steps) for camera in videos]
             for reel in reels:
                 reel.is_behind = self._is_behind(stop)
+                # A picture is first needed by the sample whose window reaches furthest to it.
+                shift = origin + reel.first - self._windows[reel.camera][1]
+                cut = min(max(self._cut - shift, 0), len(reel))
+                reel.far = [part for part in ((0, cut), (cut, len(reel))) if part[0] < part[1]]
         return Piece(episode, origin, first, stop, reels)
 
     def coming(self) -> Iterator[Coming]:
@@ -245,23 +251,44 @@ class LaneWork:
             place = frame % length
             slot = bisect_right(line.starts, self._begin + place) - 1
             block = place // self._block
-            first, stop, _, steps = self._part(slot, block)
+            begins, ends = self._bounds(slot, block)
+            first = max(begins, self._cut) if self._cut <= place else begins
+            stop = min(ends, self._cut) if self._cut > place else ends
+            ours, steps = self._steps(begins, ends)
+            here = slice(first - begins, stop - begins)
+            soon = steps[here][ours[here]]
             share, episode = self._share_of(block), int(line.episodes[slot])
-            if len(steps) and any(share) and episode not in self._tour.plan.quarantined:
+            if len(soon) and any(share) and episode not in self._tour.plan.quarantined:
                 origin = int(line.starts[slot]) - self._begin
                 rows, at = share.rows or bool(share.stored), frame - self._first_head
-                ours = (episode, first - origin, stop - origin, rows, share.videos)
-                yield Coming(int(steps.min()), int(steps.max()), at, *ours)
+                part = (episode, first - origin, stop - origin, rows, share.videos)
+                yield Coming(int(soon.min()), int(steps[ours].max()), at, *part)
             frame += stop - place
 
-    def _part(self, slot: int, block: int) -> tuple[int, int, npt.NDArray[np.bool_], Ints]:
-        """Return the frames [first, stop) of a piece, which of them are ours, and their steps."""
-        lane, line = self._lane, self._tour.plan.line
-        first = max(0, int(line.starts[slot]) - self._begin, block * self._block)
-        stop = min(lane.length, int(line.starts[slot + 1]) - self._begin, (block + 1) * self._block)
-        positions = places_in_lane(lane, first, stop) * self._tour.plan.lanes + self._number
-        ours = self._is_delivered(positions)
-        return first, stop, ours, (positions[ours] - self._tour.start) // self._tour.cut.step_size
+    def _place_of_cut(self, margin: int) -> int:
+        """Return where in the lane a piece is cut into two parts whose bytes are brought apart.
+
+        When an iterator begins, the bytes of all frames in the window behind the first head are due
+        at once, and those just before it soon. What lies further ahead in the same piece is due
+        much later and would hold them up. If all of the lane is mixed, all of it is due: 0.
+        """
+        lane = self._lane
+        if lane.window == lane.length or not self._tour.plan.shuffle:
+            return 0
+        return (self._first_head + margin) % lane.length
+
+    def _bounds(self, slot: int, block: int) -> tuple[int, int]:
+        """Return the frames [first, stop) of a piece."""
+        starts = self._tour.plan.line.starts
+        first = max(0, int(starts[slot]) - self._begin, block * self._block)
+        end = min(int(starts[slot + 1]) - self._begin, (block + 1) * self._block)
+        return first, min(self._lane.length, end)
+
+    def _steps(self, first: int, stop: int) -> tuple[npt.NDArray[np.bool_], Ints]:
+        """Return which of the frames [first, stop) of the lane are ours, and the steps of all."""
+        tour = self._tour
+        positions = places_in_lane(self._lane, first, stop) * tour.plan.lanes + self._number
+        return self._is_delivered(positions), (positions - tour.start) // tour.cut.step_size
 
     def _is_behind(self, stop: int) -> bool:
         """Return whether a piece that ends at `stop` lies in the window behind the first head."""

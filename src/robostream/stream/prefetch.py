@@ -33,7 +33,8 @@ class Coming:
 
     Attributes:
         step: The step at which its first frame is due.
-        last_step: The step at which its last one is.
+        last_step: The step at which the last frame of its piece is: parts of one piece share rows,
+            and the GOP at which they meet.
         at: How many frames of the lane it begins after the iterator's entry.
         episode: The episode.
         first: The first frame of the part.

@@ -51,7 +51,8 @@ class Reel:
         is_whole: Whether GOPs are decoded whole, however long they are.
         is_behind: Whether all its frames lie before the frame where its lane was entered, so that
             decoding along the line never comes by.
-        is_near: Whether the bytes of all its pictures were brought close by.
+        far: Ranges [first, stop) of pictures whose bytes were not brought close by yet; those of
+            one range are brought together.
         layout: How kept pictures lie in memory; None until one was decoded.
         decoding: The decoder that is kept in the middle of a long GOP, if there is one.
         decoding_at: The picture that this decoder gives next.
@@ -71,10 +72,10 @@ class Reel:
         "decoding",
         "decoding_at",
         "episode",
+        "far",
         "file",
         "first",
         "is_behind",
-        "is_near",
         "is_whole",
         "layout",
         "left",
@@ -107,9 +108,9 @@ class Reel:
         self.slots = [-1] * len(self.left)
         self.now: dict[int, list[Any]] = {}
         self.waiting = targets.size
+        self.far = [(0, len(self.left))]
         self.base = 0
         self.is_behind = False
-        self.is_near = False
         self.is_whole = False
         self.layout: PictureLayout | None = None
         self.decoding: Decoding | None = None

@@ -164,13 +164,13 @@ class Worker:
         self.shelf.open(reel)
         return reel
 
-    def bring(self, reel: Reel) -> None:
-        """Have the bytes of a reel close by before the first of its pictures is decoded."""
-        if not reel.is_near:
+    def bring(self, reel: Reel, pictures: list[int]) -> None:
+        """Have the bytes of pictures close by before they are decoded, and of those beside them."""
+        for part in [p for p in reel.far if any(p[0] <= picture < p[1] for picture in pictures)]:
             began = time.perf_counter()
-            reel.file.source.bring(*packet_span(reel.file.index, reel.numbers))
+            reel.file.source.bring(*packet_span(reel.file.index, reel.numbers[slice(*part)]))
             self._meter.fetch_s += time.perf_counter() - began
-            reel.is_near = True
+            reel.far.remove(part)
 
     def count_stored(self, pictures: int) -> None:
         """Count pictures that were read from Parquet."""
