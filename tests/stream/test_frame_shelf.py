@@ -136,7 +136,7 @@ def test_a_block_that_the_batch_needs_is_not_cleared() -> None:
     clock = Clock()
     shelf = PrivateShelf(4 << 20)
     small = fill(shelf, clock, 4 << 20)
-    small.now[7] = []
+    small.now[7] = 1
     large = reel_of([0], clock=clock)
 
     assert not put(shelf, large, 0, LARGE)

@@ -45,23 +45,23 @@ class Stage:
         """Build a batch of (reel, pictures), decoding some pictures ahead, and check it."""
         self.clock.step = step
         requests: list[tuple[Reel, list[int]]] = []
-        outs = []
         for which, pictures in wanted:
             reel = self.reels[which]
-            outs.append(self.clips[which].slots(len(pictures)))
-            self.projector.want(reel, pictures, outs[-1])
+            for picture in pictures:
+                reel.now[picture] = reel.now.get(picture, 0) + 1
             missing = {p for p in pictures if reel.slots[p] < 0}
             last = max(pictures)
             missing.update(reel.missing(last, last + ahead))
             requests.append((reel, sorted(missing)))
         self.projector.decode(requests)
-        for (which, pictures), out in zip(wanted, outs, strict=True):
+        for which, pictures in wanted:
+            out = self.clips[which].slots(len(pictures))
             self.projector.draw(self.reels[which], pictures, out)
             np.testing.assert_array_equal(
                 out, [self.clips[which].pictures[picture] for picture in pictures]
             )
-        for which, _ in wanted:
             self.reels[which].now.clear()
+        self.projector.end_batch()
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -172,10 +172,8 @@ def test_a_window_that_repeats_a_picture_copies_it(clip: ClipMaker) -> None:
 def test_a_picture_that_did_not_come_is_said_with_its_file(clip: ClipMaker) -> None:
     """Drawing what was never decoded is an error, not old memory."""
     stage = Stage([clip("av1_g2")], [list(range(48))], budget=10**8, max_decodings=1)
-    out = clip("av1_g2").slots(1)
-    stage.projector.want(stage.reels[0], [5], out)
 
     with pytest.raises(
         VideoFileError, match=r"plain\.mp4: the decoder gave no picture for frame 5"
     ):
-        stage.projector.draw(stage.reels[0], [5], out)
+        stage.projector.draw(stage.reels[0], [5], clip("av1_g2").slots(1))

@@ -60,12 +60,11 @@ class _Sample(NamedTuple):
 
 
 class _Want(NamedTuple):
-    """The pictures of one reel that one sample needs, in the order of the window, and where."""
+    """The pictures of one reel that one sample needs, in the order of the window."""
 
     sample: _Sample
     reel: Reel
     pictures: list[int]
-    out: npt.NDArray[Any]
 
 
 class _Part(NamedTuple):
@@ -162,12 +161,12 @@ class Delivery:
                     self._run_ahead(lane, head, ahead)
                 piece = self._guard(sample, lane.piece_at, frame)
                 part.pieces.append((lane, piece))
-                part.wants.extend(self._want(sample, reel, arrays) for reel in piece.reels)
+                part.wants.extend(self._want(sample, reel, own) for reel in piece.reels)
         for place, position in share.extras:
             sample, reels = self._open_extra(share.step, place, position)
             part.samples.append(sample)
             part.extras.extend(reels)
-            part.wants.extend(self._want(sample, reel, arrays) for reel in reels)
+            part.wants.extend(self._want(sample, reel, sample.frame) for reel in reels)
         return part
 
     def _write(self, part: _Part) -> Texts:
@@ -239,17 +238,13 @@ class Delivery:
             if missing:
                 ahead.setdefault(reel, []).extend(missing)
 
-    def _want(self, sample: _Sample, reel: Reel, arrays: Arrays) -> _Want:
+    def _want(self, sample: _Sample, reel: Reel, frame: int) -> _Want:
         last = len(reel) - 1
-        at = sample.frame - reel.first
+        at = frame - reel.first
         pictures = [min(max(at + o, 0), last) for o in self._worker.offset_lists[reel.camera]]
-        camera = self._worker.layout.cameras[reel.camera]
-        if camera.coding is None:
-            out = self._place_of(reel.camera, sample.place, arrays)
-        else:
-            out = np.empty(camera.stack, np.uint16)
-        self._worker.projector.want(reel, pictures, out)
-        return _Want(sample, reel, pictures, out)
+        for picture in pictures:
+            reel.now[picture] = reel.now.get(picture, 0) + 1
+        return _Want(sample, reel, pictures)
 
     def _open_extra(self, step: int, place: int, position: int) -> tuple[_Sample, list[Reel]]:
         duties, worker = self._worker.duties, self._worker
@@ -286,17 +281,19 @@ class Delivery:
     def _decode_one_by_one(self, wants: list[_Want]) -> None:
         """Decode for one sample after the other, to find the one that cannot be built."""
         for want in wants:
-            reel = want.reel
-            missing = sorted({p for p in want.pictures if reel.slots[p] < 0 and reel.now[p]})
-            self._guard(want.sample, self._worker.projector.decode, [(reel, missing)])
+            missing = sorted({p for p in want.pictures if want.reel.slots[p] < 0})
+            self._guard(want.sample, self._worker.projector.decode, [(want.reel, missing)])
 
     def _draw(self, want: _Want, arrays: Arrays) -> None:
-        worker, reel, out = self._worker, want.reel, want.out
+        worker, reel = self._worker, want.reel
         camera = worker.layout.cameras[reel.camera]
-        worker.projector.draw(reel, want.pictures, out)
-        if camera.coding is not None:
-            values = self._place_of(reel.camera, want.sample.place, arrays)
-            finish_depth(worker.layout, camera, out, values)
+        out = self._place_of(reel.camera, want.sample.place, arrays)
+        if camera.coding is None:
+            worker.projector.draw(reel, want.pictures, out)
+        else:
+            codes = np.empty(camera.stack, np.uint16)
+            worker.projector.draw(reel, want.pictures, codes)
+            finish_depth(worker.layout, camera, codes, out)
         if camera.is_transformed:
             self._transform(reel.camera, want.sample, out, arrays)
 
@@ -347,6 +344,7 @@ class Delivery:
                     work.retire(piece)
             for reel in part.extras:
                 projector.close(reel)
+        projector.end_batch()
         self._worker.count()
 
     def _guard(self, sample: _Sample, work: Any, *args: Any) -> Any:

@@ -93,18 +93,14 @@ class Projector:
         self._sizes = sizes
         self._parcels = parcels
         self._waiting: OrderedDict[Reel, None] = OrderedDict()
-
-    @staticmethod
-    def want(reel: Reel, pictures: list[int], out: npt.NDArray[Any]) -> None:
-        """Note where the batches being built want pictures, before they are decoded."""
-        for place, picture in enumerate(pictures):
-            reel.now.setdefault(picture, []).append(out[place])
+        # Pictures of the batch being built that are not in the shelf: this batch is the last to
+        # need them, or the shelf had no slot for them.
+        self._loose: dict[tuple[Reel, int], DecodedPicture] = {}
 
     def decode(self, wanted: Iterable[tuple[Reel, list[int]]]) -> None:
         """Decode pictures of reels, ascending, and keep those that later batches need too.
 
-        Others are drawn at once where they are wanted, while the processor still has them in its
-        caches. Each reel may be named once.
+        Each reel may be named once.
         """
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
         file_runs: list[FileRun] = []
@@ -134,12 +130,8 @@ class Projector:
             for place, (picture, slot) in enumerate(zip(pictures, slots, strict=True)):
                 if slot >= 0:
                     self._draw_kept(reel, [slot], out[place : place + 1])
-                elif reel.now[picture]:
-                    raise VideoFileError(
-                        f"{reel.file.source.name}: the decoder gave no picture for frame "
-                        f"{int(reel.numbers[picture])}. The file is damaged; download or copy it "
-                        "again."
-                    )
+                else:
+                    self._draw_loose(reel, picture, out[place])
         for picture in pictures:
             reel.left[picture] -= 1
             if not reel.left[picture] and reel.slots[picture] >= 0:
@@ -148,6 +140,10 @@ class Projector:
         reel.waiting -= len(pictures)
         self._meter.images_delivered += len(pictures)
         self._meter.convert_s += time.perf_counter() - began
+
+    def end_batch(self) -> None:
+        """Forget the pictures that are not in the shelf."""
+        self._loose.clear()
 
     def close(self, reel: Reel) -> None:
         """Give back the slots and the decoder of a reel."""
@@ -170,12 +166,18 @@ class Projector:
                 write_label(parcel, label)
         self._meter.picture_hits += len(slots)
 
-    def _draw_now(self, reel: Reel, decoded: DecodedPicture, out: npt.NDArray[Any]) -> None:
-        if self._check_size(reel, decoded.layout, out):
-            self._renderer.draw(decoded, out, file=reel.file.name)
+    def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
+        loose = self._loose.get((reel, picture))
+        if loose is None:
+            raise VideoFileError(
+                f"{reel.file.source.name}: the decoder gave no picture for frame "
+                f"{int(reel.numbers[picture])}. The file is damaged; download or copy it again."
+            )
+        if self._check_size(reel, loose.layout, out):
+            self._renderer.draw(loose, out, file=reel.file.name)
         else:
-            label = label_of(decoded.layout, file=reel.file.name)
-            self._renderer.pack_into(decoded, out)
+            label = label_of(loose.layout, file=reel.file.name)
+            self._renderer.pack_into(loose, out)
             write_label(out, label)
 
     def _check_size(self, reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> bool:
@@ -194,20 +196,16 @@ class Projector:
         picture = reel.picture_of(number)
         if decoded is None or picture < 0 or reel.slots[picture] >= 0:
             return
-        now = reel.now.get(picture, ())
-        # A picture that is delivered for the last time by these batches need not be copied.
-        is_kept = len(now) < reel.left[picture] or self._shelf.keeps_used
+        now = reel.now.get(picture, 0)
+        # A picture that is delivered for the last time by this batch need not be copied.
+        is_kept = now < reel.left[picture] or self._shelf.keeps_used
         if not (now or is_kept):
             return
         if self._sizes[reel.camera] is not None:
             decoded = self._scale(reel, decoded)
         slot = self._put_away(reel, picture, decoded) if is_kept else None
         if now and slot is None:
-            began = time.perf_counter()
-            for out in now:
-                self._draw_now(reel, decoded, out)
-            reel.now[picture] = []
-            self._meter.convert_s += time.perf_counter() - began
+            self._loose[reel, picture] = decoded
 
     def _scale(self, reel: Reel, decoded: DecodedPicture) -> DecodedPicture:
         began = time.perf_counter()
@@ -232,7 +230,7 @@ class Projector:
     def _go_on(self, reel: Reel, pictures: list[int]) -> None:
         """Decode pictures in long GOPs, with the reel's decoder if it is on the way to them."""
         for picture in pictures:
-            if reel.slots[picture] >= 0 or reel.now.get(picture) == []:
+            if reel.slots[picture] >= 0 or (reel, picture) in self._loose:
                 continue
             is_coming = reel.decoding is not None and self._is_on_the_way(reel, picture)
             if not (is_coming and self._run_to(reel, picture)):

@@ -39,13 +39,15 @@ class Projectors:
         self._on_gpu.decode([w for w in wanted if self.is_on_gpu(w[0].camera)])
         self._on_cpu.decode([w for w in wanted if not self.is_on_gpu(w[0].camera)])
 
-    def want(self, reel: Reel, pictures: list[int], out: Any) -> None:
-        """Note where the batches being built want pictures, before they are decoded."""
-        self._of(reel).want(reel, pictures, out)
-
     def draw(self, reel: Reel, pictures: list[int], out: Any) -> None:
         """Write pictures into the slots of a sample and count them as delivered."""
         self._of(reel).draw(reel, pictures, out)
+
+    def end_batch(self) -> None:
+        """Forget the pictures that are not kept."""
+        self._on_cpu.end_batch()
+        if self._on_gpu is not None:
+            self._on_gpu.end_batch()
 
     def close(self, reel: Reel) -> None:
         """Give back the slots and the decoder of a reel."""

@@ -45,7 +45,7 @@ class Reel:
         numbers: The number of each picture in the file.
         left: How often each picture is still to be delivered.
         slots: The slot in which each picture is kept; -1 for one that is not kept.
-        now: Where the batches being built want each picture: arrays, or none once it is in them.
+        now: How often the batch being built delivers each picture.
         waiting: The sum of `left`.
         base: The number of picture 0 in a shelf that has a slot for every frame of the selection.
         is_whole: Whether GOPs are decoded whole, however long they are.
@@ -106,7 +106,7 @@ class Reel:
         self.numbers = numbers[self.first : int(targets.max()) + 1]
         self.left: list[int] = np.bincount((targets - self.first).ravel()).tolist()
         self.slots = [-1] * len(self.left)
-        self.now: dict[int, list[Any]] = {}
+        self.now: dict[int, int] = {}
         self.waiting = targets.size
         self.far = [(0, len(self.left))]
         self.base = 0
