@@ -22,8 +22,8 @@ from robostream.errors import VideoFileError
 _IDLE_CONTEXTS = 8
 # Decoding a picture fills the processor's caches with other things, and Python is several times
 # slower after it. So packets are prepared for all runs first, and pictures are handed on so many at
-# a time: few enough that the caches still hold them.
-_FRAMES_AT_A_TIME = 8
+# a time.
+_FRAMES_AT_A_TIME = 16
 
 Packets = list["av.Packet[Any] | None"]
 
