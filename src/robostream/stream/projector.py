@@ -236,6 +236,10 @@ class Projector:
             if not (is_coming and self._run_to(reel, picture)):
                 self._start(reel, picture)
                 self._run_to(reel, picture)
+        if reel.decoding_at == len(reel):
+            self._stop(reel)  # it has given the last picture
+        elif reel in self._waiting:
+            self._waiting.move_to_end(reel)  # it was used last
 
     def _is_on_the_way(self, reel: Reel, picture: int) -> bool:
         """Return whether a reel's decoder will give a picture, and no GOP begins in between."""
@@ -253,7 +257,6 @@ class Projector:
         reel.decoding = iter(self._backend.decode([FileRun(source, index, run)]))
         reel.decoding_at = 0
         self._waiting[reel] = None
-        self._waiting.move_to_end(reel)
         while len(self._waiting) > self._max_decodings:
             self._stop(next(iter(self._waiting)))
 
