@@ -117,6 +117,22 @@ def test_a_waiting_decoder_goes_on_where_it_stood(clip: ClipMaker) -> None:
     assert stage.meter.images_decoded == 3 * len(video)
 
 
+def test_decoders_that_are_done_do_not_displace_those_in_use(clip: ClipMaker) -> None:
+    """A reel decodes each frame once, whatever other reels begin and end beside it."""
+    video = clip("h264_g250")
+    order = list(range(len(video)))
+    stage = Stage([video] * 4, [order] * 4, budget=10**8, max_decodings=2)
+    third = len(video) // 3
+    for which in range(1, 4):
+        for step in range((which - 1) * third, which * third):
+            stage.deliver(step, [(0, [step])])
+        for step in order:  # its pictures still wait when the next one begins
+            stage.projector.decode([(stage.reels[which], [step])])
+
+    assert all(reel.decoding is None for reel in stage.reels[1:])
+    assert stage.meter.images_decoded == 3 * third + 3 * len(video)
+
+
 def test_a_closed_reel_holds_no_decoder_and_no_picture(clip: ClipMaker) -> None:
     """Other reels can use its slots and its decoder; their own pictures stay."""
     video = clip("h264_g250")

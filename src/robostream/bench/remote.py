@@ -28,7 +28,14 @@ from robostream.tools import SynthSpec
 _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
 # So good a picture that the link, not the decoder, is what limits: 37 KB a sample.
 _SPEC = SynthSpec(
-    episodes=96, min_frames=60, max_frames=100, cameras=2, crf=5, video_file_mb=20, data_file_mb=0.2
+    episodes=96,
+    min_frames=60,
+    max_frames=100,
+    cameras=2,
+    crf=5,
+    distinct=16,
+    video_file_mb=20,
+    data_file_mb=0.2,
 )
 # Several pools in the dataset, and no memory for all decoded pictures: as a large one is read.
 _OPTIONS = {"episode_pool_size": 16, "frame_cache_bytes": "512MiB"}
@@ -40,7 +47,7 @@ _EPOCHS = 2
 def run(quick: bool) -> dict[str, Any]:
     """Measure, print the table, and return the figures."""
     config.quiet_encoders()
-    spec = dataclasses.replace(_SPEC, episodes=32) if quick else _SPEC
+    spec = dataclasses.replace(_SPEC, episodes=64) if quick else _SPEC
     return measure(bench_dataset("remote-small" if quick else "remote", spec), _LINK)
 
 
