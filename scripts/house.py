@@ -7,8 +7,8 @@ they are, without their docstrings.
 FOLDER is another tree to look at, that of an earlier commit say; the two outputs then show what
 has changed:
 
-    git archive COMMIT src | tar -x -C /tmp/before
-    python scripts/house.py /tmp/before/src/robostream
+    git archive COMMIT src | tar -x -C BEFORE
+    python scripts/house.py BEFORE/src/robostream
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from robostream import config
 from robostream.assemble import (
     Address,
     Choice,
@@ -23,7 +21,6 @@ from robostream.assemble import (
     hold_rows,
     open_dataset,
 )
-from robostream.storage import open_cache
 from tests.fixture_datasets import FIXTURES, copy_of
 
 CAMERA = "observation.images.top"
@@ -32,13 +29,7 @@ EPISODES = (0, 1, 2, 1, 0, 2, 0, 1, 2)
 DATA = "data/chunk-000/file-000.parquet"
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of the test's own."""
-    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path / "home"))
-    open_cache.cache_clear()
-    yield config.cache_home()
-    open_cache.cache_clear()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

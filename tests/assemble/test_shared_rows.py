@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from robostream import config
 from robostream.assemble import Address, Choice, RowReader, choose_cache, open_dataset
-from robostream.storage import open_cache
 from tests.fixture_datasets import FIXTURES, copy_of
 
 DATA = "data/chunk-000/file-000.parquet"
 KEYS = ["observation.state", "action"]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of the test's own."""
-    monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path / "home"))
-    open_cache.cache_clear()
-    yield config.cache_home()
-    open_cache.cache_clear()
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture

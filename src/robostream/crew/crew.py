@@ -274,7 +274,7 @@ class Crew:
                 return None
             message, _ = received
             if isinstance(message, Crashed):
-                return str(message.trace)
+                return message.trace
         return None
 
     def _name(self, worker: int) -> str:

@@ -258,7 +258,7 @@ class Delivery:
         ]
         return sample, reels
 
-    def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> Exception | None:
+    def _decode(self, wants: list[_Want], ahead: dict[Reel, list[int]]) -> BaseException | None:
         """Decode what samples need and what is due ahead; return what went wrong, if it did."""
         keeps = self._worker.keeps_pictures
         for reel, pictures in ahead.items():
@@ -274,7 +274,9 @@ class Delivery:
                         ahead.setdefault(reel, []).extend(partners)
             requests = [(reel, sorted(set(them))) for reel, them in ahead.items() if them]
             self._worker.projector.decode(requests)
-        except (DatasetError, StorageError, BadSampleError) as error:
+        except BadSampleError as bad:
+            return bad.__cause__
+        except (DatasetError, StorageError) as error:
             return error
         return None
 

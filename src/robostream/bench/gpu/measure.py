@@ -112,7 +112,7 @@ def _nvdec_table(results: list[dict[str, Any]]) -> str:
         what = [figures["codec"], figures["gop"], _size(figures["size"]) + resized]
         loader = f"loader, {figures['mode']}, {figures['workers']} workers"
         for found in figures.get("by_streams", [figures]):
-            name = f"{found['streams']} streams alone" if figures["streams"] else loader
+            name = f"{found['streams']} processes alone" if figures["streams"] else loader
             rows.append([*what, name, found["images_per_s"], found["decoders_in_use"] or 0.0])
     return format_table(header, rows)
 
