@@ -16,7 +16,7 @@ crew.py           the worker processes of one loader, as the consumer uses them
 home.py           the same work done in the consumer's own process, without workers
 """
 
-from robostream.crew.batch_memory import BatchFormat, format_batch
+from robostream.crew.batch_memory import BatchFormat, ByteArray, format_batch
 from robostream.crew.crew import Crew
 from robostream.crew.device_memory import DeviceBatches, open_device_batches
 from robostream.crew.home import HomeCrew
@@ -26,6 +26,7 @@ from robostream.crew.station import Station
 
 __all__ = [
     "BatchFormat",
+    "ByteArray",
     "Crew",
     "DeviceBatches",
     "Failed",

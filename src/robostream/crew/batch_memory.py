@@ -15,6 +15,8 @@ from robostream.assemble import ArrayLayout
 
 # Arrays begin at whole pages: vector instructions and copies are fast there.
 _ALIGN_BYTES = 4096
+# Arrays below this size lie side by side, so that all of them can be copied at once.
+_SMALL_BYTES = 1 << 20
 
 ByteArray = npt.NDArray[np.uint8]
 
@@ -26,11 +28,13 @@ class BatchFormat:
     Attributes:
         batch_size: Samples a slot has room for.
         arrays: Offset, shape of one sample and dtype, by key.
+        small_bytes: Bytes at the beginning of a slot in which all small arrays lie.
         slot_bytes: Bytes of a slot.
     """
 
     batch_size: int
     arrays: dict[str, tuple[int, tuple[int, ...], str]]
+    small_bytes: int
     slot_bytes: int
 
     def view(self, memory: Any, slot: int, size: int) -> dict[str, Any]:
@@ -56,11 +60,19 @@ class BatchFormat:
 
 def format_batch(arrays: Mapping[str, ArrayLayout], batch_size: int) -> BatchFormat:
     """Return how batches of `batch_size` samples with these arrays lie in slots. Pure."""
-    places: dict[str, tuple[int, tuple[int, ...], str]] = {}
-    at = 0
-    for key, (shape, kind) in arrays.items():
-        dtype = np.dtype(kind)
-        places[key] = (at, tuple(shape), dtype.str)
-        nbytes = batch_size * math.prod(shape) * dtype.itemsize
-        at += -(-nbytes // _ALIGN_BYTES) * _ALIGN_BYTES
-    return BatchFormat(batch_size, places, max(at, _ALIGN_BYTES))
+    nbytes = {
+        key: batch_size * math.prod(shape) * np.dtype(kind).itemsize
+        for key, (shape, kind) in arrays.items()
+    }
+    offsets: dict[str, int] = {}
+    at = small_bytes = 0
+    for key in sorted(arrays, key=lambda key: nbytes[key] >= _SMALL_BYTES):
+        offsets[key] = at
+        at += -(-nbytes[key] // _ALIGN_BYTES) * _ALIGN_BYTES
+        if nbytes[key] < _SMALL_BYTES:
+            small_bytes = at
+    places = {
+        key: (offsets[key], tuple(shape), np.dtype(kind).str)
+        for key, (shape, kind) in arrays.items()
+    }
+    return BatchFormat(batch_size, places, small_bytes, max(at, _ALIGN_BYTES))

@@ -221,9 +221,9 @@ class Crew:
                 on_idle()
         elif isinstance(message, Built) and tour in self._reached:
             self._reached[tour][worker] = message.step + 1
-            if message.texts:
-                texts = self._texts[tour].setdefault(message.step, {})
-                for key, values in message.texts.items():
+            for step, own in message.texts.items():
+                texts = self._texts[tour].setdefault(step, {})
+                for key, values in own.items():
                     texts.setdefault(key, {}).update(values)
         elif isinstance(message, Failed) and tour in self._reached:
             known = self._failed.get(tour)

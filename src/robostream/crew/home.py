@@ -69,7 +69,7 @@ class HomeCrew:
         if isinstance(done, Failed):
             return done
         assert done.step == step, "batches are built in order"
-        return done.texts
+        return done.texts.get(step, {})
 
     def close(self) -> None:
         """Close all iterators and files."""

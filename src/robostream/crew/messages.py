@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from robostream.assemble import SampleLayout
 from robostream.crew.batch_memory import BatchFormat
 from robostream.crew.device_memory import DeviceRecipe
 from robostream.plan import Cut
-from robostream.stream import Budgets, SharedShape
+from robostream.stream import Budgets, SharedShape, Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,11 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A worker has written its parts of a batch; texts by key and place."""
+    """A worker has written its parts of all batches up to `step`; texts by step."""
 
     tour: int
     step: int
-    texts: dict[str, dict[int, Any]]
+    texts: dict[int, Texts]
 
 
 @dataclass(frozen=True, slots=True)

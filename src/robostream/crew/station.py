@@ -25,6 +25,7 @@ from robostream.stream import (
     Duties,
     SharedFrames,
     StepShare,
+    Texts,
     Tour,
     Worker,
 )
@@ -147,20 +148,25 @@ class Station:
 
     def _build(self, tour: int, parts: list[tuple[StepShare, Arrays]]) -> Iterator[Built | Failed]:
         steps = [share.step for share, _ in parts]
-        done = 0
+        texts: dict[int, Texts] = {}
+        failed: Failed | None = None
         try:
-            for texts in self._live[tour].delivery.fill(parts):
-                if self._on_device is not None:
-                    self._on_device.settle()
-                done += 1
-                yield Built(tour, steps[done - 1], texts)
+            # Of batches before a bad sample, what was found is in `texts` all the same.
+            texts.update(zip(steps, self._live[tour].delivery.fill(parts), strict=True))
         except BadSampleError as bad:
             self.end(tour)
             cause = bad.__cause__
             assert isinstance(cause, Exception)
-            yield Failed(
-                tour, steps[done], bad.episode, bad.frame, bad.position, error=cause, trace=""
+            failed = Failed(
+                tour, steps[len(texts)], bad.episode, bad.frame, bad.position, error=cause, trace=""
             )
+        if texts:
+            if self._on_device is not None:
+                self._on_device.settle()
+            # One message for all: to send one, and to be woken up for it, takes time.
+            yield Built(tour, max(texts), {step: own for step, own in texts.items() if own})
+        if failed is not None:
+            yield failed
 
 
 def portable(failed: Failed) -> Failed:

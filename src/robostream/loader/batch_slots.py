@@ -12,12 +12,10 @@ import logging
 import os
 import weakref
 from collections import deque
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from robostream.crew import BatchFormat, create_memory, map_memory
+from robostream.crew import BatchFormat, ByteArray, create_memory, map_memory
 
 logger = logging.getLogger(__name__)
 
@@ -67,19 +65,18 @@ class BatchSlots:
         """Take several slots back."""
         self._free.extend(slots)
 
-    def deliver(self, slot: int, size: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the batch in a slot; the slot comes back when the arrays are gone."""
+    def deliver(self, slot: int) -> ByteArray:
+        """Return the bytes of a slot; the slot comes back when all views of them are gone."""
         self._take_back()
+        begin, nbytes = slot * self.format.slot_bytes, self.format.slot_bytes
         if len(self._held) >= self._max_held:
             self._say_once()
-            arrays = self.format.view(self.memory, slot, size)
-            copies = {key: array.copy() for key, array in arrays.items()}
+            copy = self.memory[begin : begin + nbytes].copy()
             self.give(slot)
-            return copies
-        begin = slot * self.format.slot_bytes
-        lease = _Lease(self.memory, self._address + begin, self.format.slot_bytes)
+            return copy
+        lease = _Lease(self.memory, self._address + begin, nbytes)
         self._held[slot] = weakref.ref(lease)
-        return self.format.view_slot(np.asarray(lease), size)
+        return np.asarray(lease)
 
     def _take_back(self) -> None:
         """Free the slots of batches that the consumer no longer holds."""
@@ -100,7 +97,7 @@ class BatchSlots:
 class _Lease:
     """A slot's memory, in the form numpy makes arrays from; exists as long as one of them does."""
 
-    def __init__(self, memory: npt.NDArray[np.uint8], address: int, nbytes: int) -> None:
+    def __init__(self, memory: ByteArray, address: int, nbytes: int) -> None:
         self._memory = memory
         self.__array_interface__ = {
             "shape": (nbytes,),

@@ -54,7 +54,7 @@ class BatchIterator(Iterator[Batch]):
         texts: The keys of texts in a batch.
         depth: How many batches are built ahead.
         timeout_s: How long to wait for a batch; 0 for ever.
-        finish: Makes the tensors of a batch from its arrays.
+        finish: Makes the tensors of a batch from the bytes of its slot.
         on_deliver: Called after each batch with the next cursor and the batch's size.
         tally: Counts what is delivered.
     """
@@ -193,11 +193,11 @@ class BatchIterator(Iterator[Batch]):
     def _deliver(self, texts: Texts) -> Batch:
         size = len(self._tour.positions(self._step))
         slot = self._assigned.popleft()
-        arrays = self._slots.deliver(slot, size)
+        content = self._slots.deliver(slot)
         self._step += 1
         self._assign()
-        batch: Batch = {**self._finish(arrays, slot, size)}
-        del arrays
+        batch: Batch = {**self._finish(content, slot, size)}
+        del content
         for key in self._texts:
             values = texts.get(key, {})
             batch[key] = [values[place] for place in range(size)]

@@ -15,7 +15,7 @@ import torch
 from robostream.decode import NUM_LABELS, Size, drawing_of, open_parcels
 
 _WHITE = 255
-# Pixels that are drawn in one go; the numbers on the way take about ten bytes for each.
+# Pixels that are drawn in one go; the numbers on the way take about 25 bytes for each.
 _PIXELS_AT_A_TIME = 1 << 25
 
 
@@ -25,11 +25,9 @@ def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch
     In few steps, each for many pictures: to begin a step takes longer than a GPU does to end it.
     """
     height, width = size
-    pictures = torch.empty((len(parcels), 3, *size), dtype=torch.uint8, device=parcels.device)
     at_a_time = max(1, _PIXELS_AT_A_TIME // (height * width))
-    for begin in range(0, len(parcels), at_a_time):
-        several = slice(begin, begin + at_a_time)
-        _draw(parcels[several], pictures[several])
+    several = [_draw(some, size) for some in torch.split(parcels, at_a_time)]
+    pictures = torch.cat(several) if len(several) > 1 else several[0]
     if dtype == torch.float32:
         # A true division: multiplying by 1/255, as torch does with a number on a GPU, differs in
         # the last bit.
@@ -37,22 +35,26 @@ def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch
     return pictures
 
 
-def _draw(parcels: torch.Tensor, out: torch.Tensor) -> None:
-    count, _, height, width = out.shape
-    labels, y, chroma = open_parcels(parcels, (height, width))
+def _draw(parcels: torch.Tensor, size: Size) -> torch.Tensor:
+    (height, width), count = size, len(parcels)
+    labels, y, chroma = open_parcels(parcels, size)
     numbers = _numbers(parcels.device)[labels.int()]
     y_factor, y_offset = numbers[:, :2, None, None].unbind(1)
     factors, offsets = numbers[:, 2:, None, None].view(count, 2, 3, 2, 1, 1).unbind(1)
-    light = (y.int().mul_(y_factor).sub_(y_offset) >> 16).to(torch.int16)
+    light = (y * y_factor).sub_(y_offset).bitwise_right_shift_(16)
     # For each of red, green and blue, what is in u and what is in v; each is rounded by itself.
-    parts = (chroma[:, None].int() * factors).sub_(offsets) >> 16
-    colours = parts.sum(2, dtype=torch.int16)
+    parts = (chroma[:, None] * factors).sub_(offsets).bitwise_right_shift_(16)
+    colours = parts.sum(2, dtype=torch.int32)
     # A colour is shared by four pixels, fewer at the edge of a picture of odd size.
     rows, columns = colours.shape[-2:]
-    light = torch.nn.functional.pad(light, (0, 2 * columns - width, 0, 2 * rows - height))
-    drawn = light.view(count, 1, rows, 2, columns, 2) + colours[:, :, :, None, :, None]
-    drawn = drawn.clamp_(0, _WHITE).view(count, 3, 2 * rows, 2 * columns)
-    out.copy_(drawn[..., :height, :width])
+    is_odd = (height, width) != (2 * rows, 2 * columns)
+    if is_odd:
+        light = torch.nn.functional.pad(light, (0, 2 * columns - width, 0, 2 * rows - height))
+    drawn: torch.Tensor = (
+        light.view(count, 1, rows, 2, columns, 2) + colours[:, :, :, None, :, None]
+    )
+    drawn = drawn.clamp_(0, _WHITE).to(torch.uint8).view(count, 3, 2 * rows, 2 * columns)
+    return drawn[..., :height, :width].contiguous() if is_odd else drawn
 
 
 @functools.lru_cache(maxsize=16)

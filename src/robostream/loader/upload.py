@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From arrays in a slot to the tensors of a batch, on this side or on a device.
+"""From the bytes of a slot to the tensors of a batch, on this side or on a device.
 
 With a device, 4:2:0 pictures travel as parcels and are drawn there, unless the device decoded them
-and they lie there already. Of CUDA, the parts that need a
-GPU (page-locked slots, a stream of copies beside the training step) are kept in one class.
+and they lie there already. Of CUDA, the parts that need a GPU (page-locked slots, a stream of
+copies beside the training step) are kept in one class.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 
 from robostream import config
-from robostream.assemble import Arrays, CameraLayout
-from robostream.crew import DeviceBatches
+from robostream.assemble import CameraLayout
+from robostream.crew import BatchFormat, ByteArray, DeviceBatches
 from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
@@ -28,8 +29,9 @@ from robostream.loader.draw_parcels import draw_parcels
 logger = logging.getLogger(__name__)
 
 Tensors = dict[str, torch.Tensor]
-# What turns the arrays of a batch into the tensors a consumer gets; with its slot and its size.
-Finish = Callable[[Arrays, int, int], Tensors]
+# What turns the bytes of a slot into the tensors a consumer gets; with its number and the batch's
+# size.
+Finish = Callable[[ByteArray, int, int], Tensors]
 # Batches that are being copied at a time. Fewer than a consumer may hold, so that none is a copy.
 _COPIES_IN_FLIGHT = config.HELD_BATCHES - 1
 
@@ -62,18 +64,28 @@ def choose_finish(
     *,
     pin_memory: bool,
 ) -> Finish:
-    """Return what makes tensors of the arrays of a batch, and of what lies on the device."""
+    """Return what makes tensors of the bytes of a slot, and of what lies on the device."""
+    batches = slots.format
+
+    def as_they_are(content: ByteArray, slot: int, size: int) -> Tensors:
+        arrays = batches.view_slot(content, size)
+        return {key: torch.from_numpy(array) for key, array in arrays.items()}
+
+    def as_pinned_copies(content: ByteArray, slot: int, size: int) -> Tensors:
+        tensors = as_they_are(content, slot, size)
+        return {key: tensor.pin_memory() for key, tensor in tensors.items()}
+
     if device is None:
-        pins = pin_memory and torch.cuda.is_available()
-        return _pinned_copies if pins else _as_they_are
-    if device.type == "cuda":
-        return CudaUpload(device, cameras, slots, on_device)
+        return as_pinned_copies if pin_memory and torch.cuda.is_available() else as_they_are
+    move = _Move(device, batches)
 
-    def draw_here(arrays: Arrays, slot: int, size: int) -> Tensors:
+    def draw_here(content: ByteArray, slot: int, size: int) -> Tensors:
         there = {} if on_device is None else on_device.view(slot, size)
-        return draw_all(_as_they_are(arrays, slot, size) | there, cameras)
+        return draw_all(move(content, size) | there, cameras)
 
-    return draw_here
+    if device.type == "cpu":
+        return draw_here
+    return CudaUpload(device, draw_here, slots)
 
 
 def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
@@ -96,44 +108,70 @@ def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
     return tensors | drawn
 
 
+class _Move:
+    """Copies the arrays of a batch to a device; all small ones at once, as each copy costs time.
+
+    Args:
+        device: Where to.
+        batches: How arrays lie in a slot.
+    """
+
+    def __init__(self, device: torch.device, batches: BatchFormat) -> None:
+        self._device = device
+        self._batches = batches
+        self._small: list[tuple[str, torch.dtype, int, tuple[int, ...], tuple[int, ...]]] = []
+        for key, (at, shape, name) in batches.arrays.items():
+            if at < batches.small_bytes:
+                like = torch.from_numpy(np.empty((batches.batch_size, *shape), name))
+                begin = at // like.element_size()
+                self._small.append((key, like.dtype, begin, shape, like.stride()))
+
+    def __call__(self, content: ByteArray, size: int) -> Tensors:
+        """Return the arrays of a batch of `size` samples there."""
+        small = self._copy(content[: self._batches.small_bytes])
+        typed = {dtype: small.view(dtype) for dtype in {place[1] for place in self._small}}
+        tensors = {
+            key: typed[dtype].as_strided((size, *shape), strides, begin)
+            for key, dtype, begin, shape, strides in self._small
+        }
+        for key, array in self._batches.view_slot(content, size).items():
+            if key not in tensors:
+                tensors[key] = self._copy(array)
+        return tensors
+
+    def _copy(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device, non_blocking=True, copy=True)
+
+
 class CudaUpload:
     """Copies batches to a GPU beside the work that is queued there, and draws parcels.
 
     A batch may be used on the stream that was current when it was asked for, as any tensor made
-    there. Its slot is used again once it has been copied and drawn. Pictures that the GPU decoded
-    lie there already.
+    there. Its slot is used again once it has been copied and drawn.
+
+    Args:
+        device: The GPU.
+        move: Copies a batch there and draws it.
+        slots: Where batches lie.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        cameras: Sequence[CameraLayout],
-        slots: BatchSlots,
-        on_device: DeviceBatches | None,
-    ) -> None:
+    def __init__(self, device: torch.device, move: Finish, slots: BatchSlots) -> None:
         self._device = device
-        self._cameras = cameras
-        self._on_device = on_device
+        self._move = move
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pages = _PinnedSlots(slots)
-        # Arrays hold their slot; they are held until they have been copied.
-        self._in_flight: deque[tuple[torch.cuda.Event, Arrays]] = deque()
+        # Bytes hold their slot; they are held until they have been copied.
+        self._in_flight: deque[tuple[torch.cuda.Event, ByteArray]] = deque()
 
-    def __call__(self, arrays: Arrays, slot: int, size: int) -> Tensors:
+    def __call__(self, content: ByteArray, slot: int, size: int) -> Tensors:
         """Return a batch on the GPU; the copy may still be under way."""
-        self._pages.pin(next(iter(arrays.values())))
+        self._pages.pin(content)
         consumer = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._copies):
-            copied = {
-                key: torch.from_numpy(array).to(self._device, non_blocking=True)
-                for key, array in arrays.items()
-            }
-            if self._on_device is not None:
-                copied |= self._on_device.view(slot, size)
-            batch = draw_all(copied, self._cameras)
-            self._in_flight.append((self._copies.record_event(), arrays))
+            batch = self._move(content, slot, size)
+            self._in_flight.append((self._copies.record_event(), content))
         consumer.wait_stream(self._copies)
-        for tensor in batch.values():
+        for tensor in _one_for_each_memory(batch):
             # Its memory must not be used for a later batch before the consumer's work is done.
             tensor.record_stream(consumer)
         self._let_go()
@@ -148,6 +186,11 @@ class CudaUpload:
             elif not done.query():  # type: ignore[no-untyped-call]
                 return
             self._in_flight.popleft()
+
+
+def _one_for_each_memory(tensors: Tensors) -> list[torch.Tensor]:
+    """Return a tensor for each piece of memory that some tensors lie in."""
+    return list({t.untyped_storage().data_ptr(): t for t in tensors.values()}.values())
 
 
 class _PinnedSlots:
@@ -184,11 +227,3 @@ def _unpin(addresses: list[int], memory: npt.NDArray[Any]) -> None:
 
 def _cudart() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
-
-
-def _as_they_are(arrays: Arrays, slot: int, size: int) -> Tensors:
-    return {key: torch.from_numpy(array) for key, array in arrays.items()}
-
-
-def _pinned_copies(arrays: Arrays, slot: int, size: int) -> Tensors:
-    return {key: torch.from_numpy(array).pin_memory() for key, array in arrays.items()}
