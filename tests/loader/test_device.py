@@ -16,7 +16,7 @@ import torch
 from robostream import LeRobotDataset
 from robostream.crew import format_batch
 from robostream.errors import SelectionError, VideoFileError
-from robostream.loader import upload
+from robostream.loader import pinned_slots
 from robostream.loader.batch_slots import BatchSlots
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
@@ -218,9 +218,9 @@ def test_slots_are_page_locked_once_and_let_go(
 ) -> None:
     """Each when it is first copied from; copies elsewhere never; a refusal is only said."""
     cudart = Cudart()
-    monkeypatch.setattr(upload, "_cudart", lambda: cudart)
+    monkeypatch.setattr(pinned_slots, "_cudart", lambda: cudart)
     slots = BatchSlots(format_batch({"a": ((3,), np.uint8), "b": ((), np.int64)}, 4), 3, max_held=2)
-    pages = upload._PinnedSlots(slots)
+    pages = pinned_slots.PinnedSlots(slots)
     begin, nbytes = slots.memory.ctypes.data, slots.format.slot_bytes
     for slot in (1, 0, 1):
         for array in slots.format.view(slots.memory, slot, 4).values():

@@ -133,6 +133,14 @@ class Crew:
                     return None
             return self._texts[tour].pop(step, {})
 
+    def is_built(self, tour: int, step: int) -> bool:
+        """Return whether all workers have built a batch, without waiting for them."""
+        with self._turns.turn(self._end):
+            while (worker := self._who_lags(tour, step)) is not None:
+                if not self._take(worker):
+                    return False
+            return True
+
     def close(self) -> None:
         """End all workers. Blocks until they have ended."""
         self._finalizer()

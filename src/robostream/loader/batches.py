@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from robostream.crew import Failed
 from robostream.errors import WorkerError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.batch_slots import BatchSlots
+from robostream.loader.draw_parcels import Tensors
 from robostream.loader.tally import Tally
 from robostream.loader.upload import Finish
 from robostream.plan import Cursor, advance
@@ -36,11 +38,24 @@ class Builders(Protocol):
     def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
         """Return a batch's texts, or a `Failed`, or None if it did not come in time."""
 
+    def is_built(self, tour: int, step: int) -> bool:
+        """Return whether a batch is there, without waiting for it."""
+
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Close an iterator; `on_idle` is called once its slots are free."""
 
     def settle(self) -> None:
         """Wait until the slots of all closed iterators are free."""
+
+
+class _Begun(NamedTuple):
+    """A batch that is made into tensors: how to get them, and what else belongs to it."""
+
+    tensors: Callable[[], Tensors]
+    texts: Texts
+    size: int
+    steps_left: int
+    next_cursor: Cursor
 
 
 class BatchIterator(Iterator[Batch]):
@@ -54,7 +69,7 @@ class BatchIterator(Iterator[Batch]):
         texts: The keys of texts in a batch.
         depth: How many batches are built ahead.
         timeout_s: How long to wait for a batch; 0 for ever.
-        finish: Makes the tensors of a batch from the bytes of its slot.
+        finish: Makes the tensors of a batch from the bytes of its slot, perhaps ahead of time.
         on_deliver: Called after each batch with the next cursor and the batch's size.
         tally: Counts what is delivered.
     """
@@ -83,19 +98,22 @@ class BatchIterator(Iterator[Batch]):
         self._finish = finish
         self._on_deliver = on_deliver
         self._tally = tally
+        # The next batch to begin with; `_steps_left` are to be delivered.
         self._step = 0
+        self._steps_left = tour.num_steps
+        self._begun: _Begun | None = None
         self._assigned: deque[int] = deque()
         self._number: int | None = None
         self._is_closed = False
         self._begin()
 
     def __len__(self) -> int:
-        return self._tour.num_steps - self._step
+        return self._steps_left
 
     def __next__(self) -> Batch:
         if self._is_closed:
             raise StopIteration
-        if self._step >= self._tour.num_steps:
+        if not self._steps_left:
             self.close()
             if self._step == 0:
                 # The rest of the epoch was too little for a batch. The next epoch follows.
@@ -103,8 +121,11 @@ class BatchIterator(Iterator[Batch]):
             raise StopIteration
         try:
             with self._tally.waiting():
-                texts = self._wait()
-            batch = self._deliver(texts)
+                begun = self._begun or self._start(self._wait())
+                tensors = begun.tensors()
+            # Before anything is counted as delivered: an interrupt may come here.
+            self._begun = self._start_early()
+            batch = self._deliver(begun, tensors)
         except BaseException:
             self.close()
             raise
@@ -113,6 +134,7 @@ class BatchIterator(Iterator[Batch]):
     def close(self) -> None:
         """Close the iterator; nothing more is delivered."""
         self._is_closed = True
+        self._begun = None
         self._end()
 
     def __del__(self) -> None:
@@ -190,18 +212,35 @@ class BatchIterator(Iterator[Batch]):
         self._step = 0
         self._begin()
 
-    def _deliver(self, texts: Texts) -> Batch:
+    def _start(self, texts: Texts) -> _Begun:
+        """Begin to make a batch that is built into tensors."""
         size = len(self._tour.positions(self._step))
         slot = self._assigned.popleft()
         content = self._slots.deliver(slot)
         self._step += 1
         self._assign()
-        batch: Batch = {**self._finish(content, slot, size)}
-        del content
-        for key in self._texts:
-            values = texts.get(key, {})
-            batch[key] = [values[place] for place in range(size)]
         start = Cursor(self._tour.plan.epoch, self._tour.start)
-        cursor = advance(self._tour.cut, self._tour.plan.num_frames, start, self._step)
-        self._on_deliver(cursor, size)
+        return _Begun(
+            self._finish.begin(content, slot, size),
+            texts,
+            size,
+            self._tour.num_steps - self._step,
+            advance(self._tour.cut, self._tour.plan.num_frames, start, self._step),
+        )
+
+    def _start_early(self) -> _Begun | None:
+        """Begin with the next batch, if it is built. An error is raised when it is asked for."""
+        if self._finish.begins_early and self._assigned and self._number is not None:
+            with contextlib.suppress(WorkerError):
+                if self._builders.is_built(self._number, self._step):
+                    return self._start(self._wait())
+        return None
+
+    def _deliver(self, begun: _Begun, tensors: Tensors) -> Batch:
+        batch: Batch = {**tensors}
+        for key in self._texts:
+            values = begun.texts.get(key, {})
+            batch[key] = [values[place] for place in range(begun.size)]
+        self._steps_left = begun.steps_left
+        self._on_deliver(begun.next_cursor, begun.size)
         return batch

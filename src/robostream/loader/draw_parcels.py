@@ -9,14 +9,37 @@ use, rounds otherwise: by half a level on the average, and 3 at most.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import torch
 
+from robostream.assemble import CameraLayout
 from robostream.decode import NUM_LABELS, Size, drawing_of, open_parcels
 
+Tensors = dict[str, torch.Tensor]
 _WHITE = 255
 # Pixels that are drawn in one go; the numbers on the way take about 25 bytes for each.
 _PIXELS_AT_A_TIME = 1 << 25
+
+
+def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
+    """Return a batch with the parcels in it drawn, on the device they lie on.
+
+    Cameras whose pictures are of one size and type are drawn together.
+    """
+    drawn: Tensors = {}
+    alike: dict[tuple[Size, torch.dtype], list[str]] = {}
+    for camera in cameras:
+        if camera.parcel_size is not None:
+            dtype = torch.uint8 if camera.is_uint8 else torch.float32
+            alike.setdefault((camera.parcel_size, dtype), []).append(camera.key)
+    for (size, dtype), keys in alike.items():
+        parcels = [tensors[key].flatten(0, -2) for key in keys]
+        together = torch.cat(parcels) if len(parcels) > 1 else parcels[0]
+        pictures = torch.split(draw_parcels(together, size, dtype), list(map(len, parcels)))
+        for key, own in zip(keys, pictures, strict=True):
+            drawn[key] = own.view(*tensors[key].shape[:-1], 3, *size)
+    return tensors | drawn
 
 
 def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch.Tensor:

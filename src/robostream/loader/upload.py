@@ -8,11 +8,10 @@ copies beside the training step) are kept in one class.
 
 from __future__ import annotations
 
-import logging
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +20,34 @@ import torch
 from robostream import config
 from robostream.assemble import CameraLayout
 from robostream.crew import BatchFormat, ByteArray, DeviceBatches
-from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
-from robostream.loader.draw_parcels import draw_parcels
+from robostream.loader.draw_parcels import Tensors, draw_all
+from robostream.loader.pinned_slots import PinnedSlots
 
-logger = logging.getLogger(__name__)
-
-Tensors = dict[str, torch.Tensor]
-# What turns the bytes of a slot into the tensors a consumer gets; with its number and the batch's
-# size.
-Finish = Callable[[ByteArray, int, int], Tensors]
+Draw = Callable[[ByteArray, int, int], Tensors]
 # Batches that are being copied at a time. Fewer than a consumer may hold, so that none is a copy.
 _COPIES_IN_FLIGHT = config.HELD_BATCHES - 1
+
+
+class Finish(Protocol):
+    """Turns the bytes of slots into the tensors a consumer gets."""
+
+    # Whether to begin with a batch before the consumer asks for it.
+    begins_early: bool
+
+    def begin(self, content: ByteArray, slot: int, size: int) -> Callable[[], Tensors]:
+        """Begin with a batch of `size` samples in a slot; return what returns its tensors."""
+
+
+class Upload(Protocol):
+    """Brings batches to a device."""
+
+    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
+        """Return a batch on the device, and what says when it is there. Called in a thread."""
+
+    def hand_over(self, batch: Tensors, done: Any) -> Tensors:
+        """Return the batch in the thread that has asked for it."""
 
 
 def choose_device(device: str | torch.device | None) -> torch.device | None:
@@ -66,46 +80,66 @@ def choose_finish(
 ) -> Finish:
     """Return what makes tensors of the bytes of a slot, and of what lies on the device."""
     batches = slots.format
-
-    def as_they_are(content: ByteArray, slot: int, size: int) -> Tensors:
-        arrays = batches.view_slot(content, size)
-        return {key: torch.from_numpy(array) for key, array in arrays.items()}
-
-    def as_pinned_copies(content: ByteArray, slot: int, size: int) -> Tensors:
-        tensors = as_they_are(content, slot, size)
-        return {key: tensor.pin_memory() for key, tensor in tensors.items()}
-
     if device is None:
-        return as_pinned_copies if pin_memory and torch.cuda.is_available() else as_they_are
+        return AsBuilt(batches, pin_memory=pin_memory and torch.cuda.is_available())
     move = _Move(device, batches)
 
-    def draw_here(content: ByteArray, slot: int, size: int) -> Tensors:
+    def draw(content: ByteArray, slot: int, size: int) -> Tensors:
         there = {} if on_device is None else on_device.view(slot, size)
         return draw_all(move(content, size) | there, cameras)
 
-    if device.type == "cpu":
-        return draw_here
-    return CudaUpload(device, draw_here, slots)
+    return Beside(CudaUpload(device, draw, slots) if device.type == "cuda" else _Here(draw))
 
 
-def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
-    """Return a batch with the parcels in it drawn, on the device they lie on.
+class AsBuilt:
+    """Delivers batches as they lie in their slots, or copies of them in page-locked memory."""
 
-    Cameras whose pictures are of one size and type are drawn together.
+    begins_early = False
+
+    def __init__(self, batches: BatchFormat, *, pin_memory: bool) -> None:
+        self._batches = batches
+        self._pin_memory = pin_memory
+
+    def begin(self, content: ByteArray, slot: int, size: int) -> Callable[[], Tensors]:
+        """Return what returns the batch."""
+        arrays = self._batches.view_slot(content, size)
+        tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
+        if self._pin_memory:
+            tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
+        return lambda: tensors
+
+
+class Beside:
+    """Uploads batches in a thread, while the consumer works with the batch before.
+
+    To tell a GPU what to do takes the processor about as long as the GPU takes to do it.
     """
-    drawn: Tensors = {}
-    alike: dict[tuple[Size, torch.dtype], list[str]] = {}
-    for camera in cameras:
-        if camera.parcel_size is not None:
-            dtype = torch.uint8 if camera.is_uint8 else torch.float32
-            alike.setdefault((camera.parcel_size, dtype), []).append(camera.key)
-    for (size, dtype), keys in alike.items():
-        parcels = [tensors[key].flatten(0, -2) for key in keys]
-        together = torch.cat(parcels) if len(parcels) > 1 else parcels[0]
-        pictures = torch.split(draw_parcels(together, size, dtype), list(map(len, parcels)))
-        for key, own in zip(keys, pictures, strict=True):
-            drawn[key] = own.view(*tensors[key].shape[:-1], 3, *size)
-    return tensors | drawn
+
+    begins_early = True
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload = upload
+        self._thread = ThreadPoolExecutor(1, "robostream-upload")
+
+    def begin(self, content: ByteArray, slot: int, size: int) -> Callable[[], Tensors]:
+        """Begin an upload; return what waits for it and returns the batch."""
+        upload, begun = self._upload, self._thread.submit(self._upload.run, content, slot, size)
+        return lambda: upload.hand_over(*begun.result())
+
+
+class _Here:
+    """An upload without a GPU: the batch is drawn where it lies."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+
+    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, None]:
+        """Return a batch."""
+        return self._draw(content, slot, size), None
+
+    def hand_over(self, batch: Tensors, done: None) -> Tensors:
+        """Return a batch."""
+        return batch
 
 
 class _Move:
@@ -151,30 +185,35 @@ class CudaUpload:
 
     Args:
         device: The GPU.
-        move: Copies a batch there and draws it.
+        draw: Copies a batch there and draws it.
         slots: Where batches lie.
     """
 
-    def __init__(self, device: torch.device, move: Finish, slots: BatchSlots) -> None:
+    def __init__(self, device: torch.device, draw: Draw, slots: BatchSlots) -> None:
         self._device = device
-        self._move = move
+        self._draw = draw
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pages = _PinnedSlots(slots)
+        self._pages = PinnedSlots(slots)
         # Bytes hold their slot; they are held until they have been copied.
         self._in_flight: deque[tuple[torch.cuda.Event, ByteArray]] = deque()
 
-    def __call__(self, content: ByteArray, slot: int, size: int) -> Tensors:
-        """Return a batch on the GPU; the copy may still be under way."""
+    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, torch.cuda.Event]:
+        """Return a batch on the GPU, and what says when it is there."""
         self._pages.pin(content)
-        consumer = torch.cuda.current_stream(self._device)
         with torch.cuda.stream(self._copies):
-            batch = self._move(content, slot, size)
-            self._in_flight.append((self._copies.record_event(), content))
-        consumer.wait_stream(self._copies)
-        for tensor in _one_for_each_memory(batch):
+            batch = self._draw(content, slot, size)
+            done = self._copies.record_event()
+        self._in_flight.append((done, content))
+        self._let_go()
+        return batch, done
+
+    def hand_over(self, batch: Tensors, done: torch.cuda.Event) -> Tensors:
+        """Let the consumer's stream wait for a batch, and return it."""
+        consumer = torch.cuda.current_stream(self._device)
+        consumer.wait_event(done)
+        for tensor in {t.untyped_storage().data_ptr(): t for t in batch.values()}.values():
             # Its memory must not be used for a later batch before the consumer's work is done.
             tensor.record_stream(consumer)
-        self._let_go()
         return batch
 
     def _let_go(self) -> None:
@@ -186,44 +225,3 @@ class CudaUpload:
             elif not done.query():  # type: ignore[no-untyped-call]
                 return
             self._in_flight.popleft()
-
-
-def _one_for_each_memory(tensors: Tensors) -> list[torch.Tensor]:
-    """Return a tensor for each piece of memory that some tensors lie in."""
-    return list({t.untyped_storage().data_ptr(): t for t in tensors.values()}.values())
-
-
-class _PinnedSlots:
-    """Page-locks slots when they are first copied from: only then does a copy run by itself."""
-
-    def __init__(self, slots: BatchSlots) -> None:
-        self._begin = slots.memory.ctypes.data
-        self._slot_bytes = slots.format.slot_bytes
-        self._num_slots = slots.memory.nbytes // self._slot_bytes
-        self._tried: set[int] = set()
-        self._addresses: list[int] = []
-        weakref.finalize(self, _unpin, self._addresses, slots.memory)
-
-    def pin(self, array: npt.NDArray[Any]) -> None:
-        """Page-lock the slot an array lies in, unless it is done, or the array a copy elsewhere."""
-        slot = (array.ctypes.data - self._begin) // self._slot_bytes
-        if slot in self._tried or not 0 <= slot < self._num_slots:
-            return
-        self._tried.add(slot)
-        address = self._begin + slot * self._slot_bytes
-        error = int(_cudart().cudaHostRegister(address, self._slot_bytes, 0))
-        if error:
-            logger.warning("CUDA error %d: a slot is not page-locked; copies are slower", error)
-        else:
-            self._addresses.append(address)
-
-
-def _unpin(addresses: list[int], memory: npt.NDArray[Any]) -> None:
-    """Let go of pages; `memory` is held so that they are still there."""
-    del memory
-    for address in addresses:
-        _cudart().cudaHostUnregister(address)
-
-
-def _cudart() -> Any:
-    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
