@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             given = ("workers", "only", "rounds", "seconds", "plain")
             options = {name: getattr(args, name) for name in given}
         if args.case == "gpu":
-            options = {"parts": args.parts}
+            options = {name: getattr(args, name) for name in ("parts", "workers", "seconds")}
         path = args.out / f"{case}.json"
         write_json(path, load_case(case).run(quick=args.quick, **options))
         print(f"kept in {path}", flush=True)
@@ -66,7 +66,7 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument(
             "--parts", nargs="+", choices=parts, default=parts, help="what is measured (both)"
         )
-    if name != "loader":
+    if name not in ("gpu", "loader"):
         return
     parser.add_argument(
         "--workers",
@@ -76,11 +76,16 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         metavar="N",
         help="worker processes, one run for each number (the cores)",
     )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=0.0,
+        help=f"measure so long at most ({'5' if name == 'gpu' else 'two whole epochs'})",
+    )
+    if name == "gpu":
+        return
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help="measure so long at most (two whole epochs)"
-    )
     parser.add_argument(
         "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
     )

@@ -58,14 +58,14 @@ class Case:
         """What its dataset is made of: few different episodes, so that it is made quickly."""
         height, width = self.size
         spec = SynthSpec(
-            episodes=640 if self.size == _SMALL else 160,
+            episodes=640 if self.size == _SMALL else 128,
             min_frames=60,
             max_frames=100,
             cameras=3 if self.size == _SMALL else 2,
             width=width,
             height=height,
             gop=self.gop,
-            distinct=16,
+            distinct=16 if self.size == _SMALL else 8,
             video_file_mb=0.5,
         )
         if self.codec == "av1":

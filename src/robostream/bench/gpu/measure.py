@@ -27,20 +27,34 @@ _FRAME_CACHE = "2GiB"
 PARTS = ("uploads", "nvdec")
 
 
-def run(quick: bool, parts: Sequence[str] = PARTS) -> dict[str, Any]:
-    """Measure, print the tables, and return the figures."""
+def run(
+    quick: bool,
+    parts: Sequence[str] = PARTS,
+    workers: Sequence[int] = (),
+    seconds: float = 0.0,
+) -> dict[str, Any]:
+    """Measure, print the tables, and return the figures.
+
+    Args:
+        quick: Fewer numbers of workers, and shorter.
+        parts: What is measured.
+        workers: How many worker processes upload, one number after the other; by default 1, 2, 4
+            and so on up to the cores.
+        seconds: How long each is measured.
+    """
     if not torch.cuda.is_available():
         raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
     config.quiet_encoders()
-    seconds = _QUICK_SECONDS if quick else _SECONDS
+    seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
     cores = share_of_cores(1)
     figures: dict[str, Any] = {
         "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
         "seconds": seconds,
     }
     if "uploads" in parts:
-        workers = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
-        figures["uploads"] = uploads = [_measure(c, seconds) for c in upload_cases(workers)]
+        usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
+        cases = upload_cases(list(workers) or usual)
+        figures["uploads"] = uploads = [_measure(case, seconds) for case in cases]
         floors = {str(size): floor for size, floor in _floors(uploads, cores, seconds)}
         figures["floor_images_per_s"] = floors
         for found in uploads:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from robostream.bench.gpu.cases import NVDEC, RGB
-from robostream.decode import FileRun, build_index, open_nvdec, plan_runs
+from robostream.decode import Backend, FileRun, build_index, open_nvdec, plan_runs
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.storage import LocalSource
 
@@ -72,36 +72,47 @@ def run_loader(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_streams(request: dict[str, Any]) -> dict[str, Any]:
-    """Decode GOPs at random on the GPU, in several processes, with nothing else to do."""
+    """Decode GOPs at random on the GPU, in several processes, with nothing else to do.
+
+    All are started at once, because that takes long; then more and more of them decode.
+    """
+    counts, spawn = request["streams"], multiprocessing.get_context("spawn")
+    together, rates = spawn.Barrier(max(counts) + 1), spawn.Queue()
+    processes = [
+        spawn.Process(target=_decode, args=(number, request, together, rates))
+        for number in range(max(counts))
+    ]
+    for process in processes:
+        process.start()
     found = []
-    for streams in request["streams"]:
-        spawn = multiprocessing.get_context("spawn")
-        ready, rates = spawn.Barrier(streams + 1), spawn.Queue()
-        task = (request["root"], request["seconds"], ready, rates)
-        processes = [spawn.Process(target=_decode, args=task) for _ in range(streams)]
-        for process in processes:
-            process.start()
-        ready.wait()
+    for count in counts:
+        together.wait()
         with decoders_in_use() as in_use:
-            rate = sum(rates.get() for _ in processes)
-        for process in processes:
-            process.join()
-        found.append({"streams": streams, "images_per_s": rate, "decoders_in_use": _first(in_use)})
+            rate = sum(rates.get() for _ in range(count))
+        found.append({"streams": count, "images_per_s": rate, "decoders_in_use": _first(in_use)})
+    for process in processes:
+        process.join()
     return {"by_streams": found}
 
 
-def _decode(root: str, seconds: float, ready: Any, rates: Any) -> None:
-    runs = _gops(root)
+def _decode(number: int, request: dict[str, Any], together: Any, rates: Any) -> None:
+    runs = _gops(request["root"])
     random.shuffle(runs)
     backend = open_nvdec(_GPU)
     list(backend.decode(runs[:4]))
-    ready.wait()
+    for count in request["streams"]:
+        together.wait()
+        if number < count:
+            rates.put(_rate(backend, runs, request["seconds"]))
+
+
+def _rate(backend: Backend, runs: list[FileRun], seconds: float) -> float:
     images, at, began = 0, 0, time.perf_counter()
     while time.perf_counter() < began + seconds:
         images += sum(1 for _ in backend.decode(runs[at : at + 16]))
         at = (at + 16) % len(runs)
     torch.cuda.synchronize()
-    rates.put(images / (time.perf_counter() - began))
+    return images / (time.perf_counter() - began)
 
 
 def _gops(root: str) -> list[FileRun]:
