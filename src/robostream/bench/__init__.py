@@ -15,6 +15,7 @@ decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader
 loader_cases.py  its datasets, samples and goals
 loader_run.py    the process it starts for each measurement
+loader_docs.py   its tables in the docs
 gpu/             `bench gpu`: pictures into the memory of a GPU
 remote.py        `bench remote`: the whole loader behind a network
 remote_need.py   the bytes an epoch needs, and what was asked of a server for it
@@ -39,6 +40,7 @@ from typing import Any
 
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
+from robostream.bench.loader_docs import publish
 from robostream.bench.results import write_json
 from robostream.bench.table import format_table
 
@@ -50,6 +52,7 @@ __all__ = [
     "load_case",
     "load_program",
     "machine",
+    "publish",
     "write_json",
 ]
 

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from robostream.bench import CASES, PROGRAMS, load_case, load_program, write_json
+from robostream.bench import CASES, PROGRAMS, load_case, load_program, publish, write_json
 
 EXAMPLES = """\
   robostream bench all             every benchmark at its usual size
@@ -40,8 +40,11 @@ def run(args: argparse.Namespace) -> int:
         if args.case == "gpu":
             options = {name: getattr(args, name) for name in ("parts", "workers", "seconds")}
         path = args.out / f"{case}.json"
-        write_json(path, load_case(case).run(quick=args.quick, **options))
+        figures = load_case(case).run(quick=args.quick, **options)
+        write_json(path, figures)
         print(f"kept in {path}", flush=True)
+        if getattr(args, "repo", None) is not None:
+            publish(args.repo, figures)
     return 0
 
 
@@ -86,6 +89,7 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         return
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
+    parser.add_argument("--repo", type=Path, help="a checkout whose docs are to be refreshed")
     parser.add_argument(
         "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
     )

@@ -21,7 +21,8 @@ budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine
 batch_slots.py    the slots batches are built and delivered in
 draw_parcels.py   4:2:0 pictures of a batch into RGB, on any device
-upload.py         from arrays in a slot to tensors, here or on a GPU
+pinned_slots.py   page-locked slots, from which copies run by themselves
+upload.py         from the bytes of a slot to tensors, here or on a GPU
 batches.py        an iterator over the batches of one epoch
 memory_figures.py what memory a loader takes, for benchmarks
 tally.py          what was delivered, how fast, and how long was waited for it

@@ -154,10 +154,11 @@ def _row(figures: Figures, **wanted: object) -> Figures:
 
 def _large(figures: Figures) -> list[list[str]]:
     cpus = figures["machine"]["cpus"]
-    ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in figures["cases"])
+    cases = [case for case in figures["cases"] if case["workers"] == cpus]
+    ratios = "; ".join(f"{case['case']}: {case['over_floor']:.2f}" for case in cases)
     return [
         [
-            f"`bench loader --workers {figures['cases'][0]['workers']}`",
+            f"`bench loader --workers {cpus}`",
             f"on {cpus} cores, over the floor ([JSON]({LARGE}))",
             ratios,
         ]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare the loader's speed with several versions of PyAV, in rounds in which all take turns.
+
+  PYTHON scripts/bench_pyav_versions.py [VERSION ...]
+
+PYTHON has robostream and what it needs; with 3.12, there are wheels of all versions (the environment
+of `make bench-peers` will do). Versions of PyAV are installed into a folder that is removed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from robostream.bench import format_table
+from robostream.bench.datasets import bench_dataset
+from robostream.bench.loader_cases import CASES, Case
+from robostream.loader import share_of_cores
+
+VERSIONS = ("15.1.0", "18.1.0", "19.0.2")
+REFERENCE = "18.1.0"
+ROUNDS = 3
+SECONDS = 20.0
+SOURCES = Path(__file__).resolve().parents[1] / "src"
+
+
+def main(versions: list[str]) -> None:
+    """Install, measure and print a table."""
+    cases = [case for case in CASES if case.name in ("single", "sarm")]
+    roots = {case.name: bench_dataset(case.data, case.spec) for case in cases}
+    rates: dict[tuple[str, str], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for version in versions:
+            install(version, Path(folder, version))
+        for _ in range(ROUNDS):
+            for case in cases:
+                for version in versions:
+                    found = measure(case, roots[case.name], Path(folder, version))
+                    rates.setdefault((case.name, version), []).append(found["images_per_s"])
+                    print(case.name, version, round(found["images_per_s"]), flush=True)
+    reference = REFERENCE if REFERENCE in versions else versions[-1]
+    rows = [
+        [name, version, median(own), median(own) / median(rates[name, reference])]
+        for (name, version), own in rates.items()
+    ]
+    print(format_table(["case", "PyAV", "images/s", f"over PyAV {reference}"], rows))
+
+
+def install(version: str, folder: Path) -> None:
+    """Install a version of PyAV into a folder."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    what = ["--no-deps", "--only-binary", "av", "--target", str(folder), f"av=={version}"]
+    subprocess.run([*pip, *what], check=True)
+
+
+def measure(case: Case, root: Path, folder: Path) -> dict[str, Any]:
+    """Return what the loader reaches with the PyAV in a folder."""
+    request = {
+        "contestant": "robostream",
+        "root": str(root),
+        "batch_size": case.batch_size,
+        "offsets": case.offsets,
+        "options": case.options,
+        "workers": share_of_cores(1),
+        "seconds": SECONDS,
+    }
+    paths = os.pathsep.join([str(folder), str(SOURCES)])
+    done = subprocess.run(
+        [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
+        env=os.environ | {"PYTHONPATH": paths},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(VERSIONS))

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of `bench loader` in docs/benchmarks.md: of each machine whose figures are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from robostream.bench.results import Figures, read_figures, write_json
+from robostream.bench.table import markdown_table, with_block
+from robostream.storage import write_bytes_atomic
+
+MARK = "loader"
+DOCS = Path("docs/benchmarks.md")
+_RESULTS = Path("benchmarks/results")
+_HEADER = (
+    "case",
+    "workers",
+    "floor, images/s",
+    "images/s",
+    "over the floor",
+    "goal",
+    "first batch, s",
+    "lowest 2 s over the median",
+    "decoded per delivered",
+    "memory, GB",
+    "of what it may take",
+)
+
+
+def publish(repo: Path, figures: Figures) -> None:
+    """Keep the figures in a checkout, under the machine's number of cores, and refresh its docs."""
+    name = f"loader-{figures['machine']['cpus']}-cores.json"
+    write_json(repo / _RESULTS / name, figures)
+    document = repo / DOCS
+    text = with_block(document.read_text(), MARK, document_block(repo))
+    write_bytes_atomic(document, text.encode())
+    print(f"refreshed {document} and {repo / _RESULTS / name}")
+
+
+def document_block(repo: Path) -> str:
+    """Return the tables of all machines, the smallest first."""
+    found = [read_figures(path) for path in (repo / _RESULTS).glob("loader-*-cores.json")]
+    return "\n\n".join(
+        f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}:\n\n"
+        + markdown_table(_HEADER, [_row(case) for case in figures["cases"]])
+        for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
+    )
+
+
+def _row(case: Figures) -> list[Any]:
+    return [
+        case["case"],
+        case["workers"],
+        case["floor_images_per_s"],
+        case["images_per_s"],
+        case["over_floor"],
+        "" if case["goal"] is None else str(case["goal"]),
+        case["first_batch_s"],
+        case["lowest_over_median"],
+        case["amplification"],
+        case["tree_bytes"] / 1e9,
+        case["tree_bytes"] / case["allowed_bytes"],
+    ]
