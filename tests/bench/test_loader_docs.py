@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from robostream.bench.loader_docs import DOCS, MARK, document_block, publish
+from robostream.bench.loader_docs import DOCS, MARK, document_block, publish_loader
 from robostream.bench.table import with_block
 
 REPO = Path(__file__).parents[2]
@@ -28,13 +28,15 @@ def test_new_figures_replace_those_of_the_same_machine(tmp_path: Path) -> None:
     (tmp_path / RESULTS).mkdir(parents=True)
     (tmp_path / DOCS).write_text(f"before\n<!-- {MARK}: begin -->\n<!-- {MARK}: end -->\nafter\n")
     figures = json.loads((REPO / RESULTS / "loader-16-cores.json").read_text())
-    publish(tmp_path, figures)
-    publish(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
-    figures["cases"] = figures["cases"][:1]
-    publish(tmp_path, figures)
+    publish_loader(tmp_path, figures)
+    publish_loader(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
+    newer = figures["cases"][0] | {"images_per_s": 123456}
+    publish_loader(tmp_path, figures | {"cases": [newer]})
     text = (tmp_path / DOCS).read_text()
 
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert text.index("On 4 cores") < text.index("On 16 cores")
-    assert len(text[text.index("On 16 cores") :].split("|\n")) == 4
+    assert text.count("123,456") == 1
+    assert text.index("123,456") > text.index("On 16 cores")
+    assert text.count("| single, 2 GiB | 8 |") == 2

@@ -17,10 +17,10 @@ HEAD = """
 import gc, os, signal, sys, threading, time
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 
-def open_loader(workers=2, batch_size=4, root=sys.argv[1], **options):
+def open_loader(workers=2, batch_size=4, root=sys.argv[1], device=None, **options):
     options = {"rank": 0, "world_size": 1, "return_uint8": True, "camera_keys": []} | options
     stream = StreamingLeRobotDataset("some/name", root=root, **options)
-    return StreamingDataLoader(stream, batch_size, num_workers=workers)
+    return StreamingDataLoader(stream, batch_size, num_workers=workers, device=device)
 
 def frames(loader):
     return sorted(i for batch in loader for i in batch["index"].tolist())

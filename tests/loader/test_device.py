@@ -128,6 +128,31 @@ def test_batches_that_are_held_stay_as_they_are(device: str) -> None:
     assert len(held) == 31
 
 
+def test_tensors_of_a_batch_change_by_themselves(device: str) -> None:
+    """Autograd is not told that one has changed when another has."""
+    (batch, *_) = open_loader(open_stream(), 4, device=device)
+    before = batch["action"]._version
+    batch["index"].add_(1)
+
+    assert batch["action"]._version == before
+
+
+def test_iterators_take_turns(device: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each begins with its next batch early; none is copied because of the others."""
+    items = LeRobotDataset("some/name", root=AV1, return_uint8=True)
+    loader = open_loader(open_stream(), 2, device=device, num_workers=2)
+    live = [iter(loader) for _ in range(3)]
+    found: list[list[Any]] = [[] for _ in live]
+    for batches in zip(*live, strict=True):
+        for own, batch in zip(found, batches, strict=True):
+            own.append(on_host(batch, device))
+    for batch in found[0]:
+        assert_equals_map_style(batch, items)
+
+    assert flat(found[0]) == flat(found[1]) == flat(found[2])
+    assert "copied into memory of their own" not in caplog.text
+
+
 @pytest.mark.parametrize("name", ["images", "depth"])
 def test_pictures_of_other_kinds_travel_as_ever(device: str, name: str) -> None:
     """Depth and pictures in Parquet are not 4:2:0, and are delivered all the same."""
@@ -220,19 +245,20 @@ def test_slots_are_page_locked_once_and_let_go(
     cudart = Cudart()
     monkeypatch.setattr(pinned_slots, "_cudart", lambda: cudart)
     slots = BatchSlots(format_batch({"a": ((3,), np.uint8), "b": ((), np.int64)}, 4), 3, max_held=2)
-    pages = pinned_slots.PinnedSlots(slots)
+    settled: list[int] = []
+    pages = pinned_slots.PinnedSlots(slots, lambda: settled.append(1))
     begin, nbytes = slots.memory.ctypes.data, slots.format.slot_bytes
     for slot in (1, 0, 1):
-        for array in slots.format.view(slots.memory, slot, 4).values():
-            pages.pin(array)
-    pages.pin(np.zeros(4))
+        pages.pin(slots.lend(slot))
+    pages.pin(np.zeros(4, np.uint8))
 
     assert cudart.locked == {begin + nbytes: nbytes, begin: nbytes}
     cudart.error = 2
-    pages.pin(slots.format.view(slots.memory, 2, 4)["a"])
+    pages.pin(slots.lend(2))
     assert "CUDA error 2" in caplog.text
     del pages
     gc.collect()
+    assert settled == [1]
     assert cudart.locked == {}
 
 

@@ -17,6 +17,8 @@ from tests.loader.programs import HEAD, is_alive, run, start, wait_until
 from tests.loader.streams import AV1, blind_stream, flat, open_loader
 from tests.servers.required import lacking
 
+# Batches as they are built, and uploaded by a thread.
+DEVICES = [None, "cpu"]
 FRAMES = "assert frames(loader) == list(range(62))\n"
 
 
@@ -126,10 +128,13 @@ print(len(want))
     assert run(code) == "62\n"
 
 
-def test_after_an_interrupt_the_next_loop_is_right() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_after_an_interrupt_the_next_loop_is_right(device: str | None) -> None:
     """Whenever Ctrl-C comes, loops after it deliver what they should, and nothing hangs."""
-    run("""
-loader, interrupts, armed = open_loader(2, batch_size=1), 0, False
+    run(
+        f"device = {device!r}"
+        + """
+loader, interrupts, armed = open_loader(2, batch_size=1, device=device), 0, False
 def interrupt(*_):    # not where nobody catches it
     global armed
     if armed:
@@ -153,7 +158,8 @@ while thread.is_alive() or interrupts < 1:
 assert interrupts > 0, interrupts
 loader.set_epoch(0)
 assert frames(loader) == list(range(62))
-""")
+"""
+    )
 
 
 OPEN_AT_THE_END = """
@@ -163,7 +169,7 @@ def used(loader, batches=1):
         next(iterator)
     return iterator
 
-loaders = [open_loader({workers}) for _ in range(6)]
+loaders = [open_loader({workers}, device={device!r}) for _ in range(6)]
 read, unread = used(loaders[0]), iter(loaders[1])
 cycle = [used(loaders[2])]
 cycle.append(cycle)
@@ -180,27 +186,49 @@ for batch in loaders[0]:
 """
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workers", [0, 1])
-def test_programs_end_without_a_word(workers: int) -> None:
+def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     """Whatever is open at the end of a script: no hang, no orphan, nothing on stderr."""
     strict = [sys.executable, "-W", "error", "-X", "dev", "-c"]
-    pids = run(OPEN_AT_THE_END.format(workers=workers), python=strict).split()
+    program = OPEN_AT_THE_END.format(workers=workers, device=device)
+    pids = run(program, python=strict).split()
 
     assert len(pids) == 6 * workers
     assert not any(is_alive(int(pid)) for pid in pids)
 
 
-def test_a_daemon_threads_loop_ends_with_the_program_without_a_word() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_daemon_threads_loop_ends_with_the_program_without_a_word(device: str | None) -> None:
     """The program's end ends the workers; the thread that uses them prints no error."""
-    run("""
-loaders = [open_loader(1) for _ in range(4)]
+    run(
+        f"device = {device!r}"
+        + """
+loaders = [open_loader(1, device=device) for _ in range(4)]
 def loop(loader):
     while True:
         frames(loader)
 for loader in loaders:
     threading.Thread(target=loop, args=(loader,), daemon=True).start()
 time.sleep(2)
-""")
+"""
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_loop_in_a_thread_outlives_the_main_thread(device: str | None) -> None:
+    """It delivers all of its epochs, though the script has come to its end."""
+    found = run(
+        f"device = {device!r}"
+        + """
+def loop(loader):
+    threading.main_thread().join()
+    print([frames(loader) == list(range(62)) for _ in range(3)])
+threading.Thread(target=loop, args=(open_loader(1, device=device),)).start()
+"""
+    )
+
+    assert found == "[True, True, True]\n"
 
 
 def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
@@ -250,7 +278,7 @@ def test_a_script_may_come_from_standard_input() -> None:
 
 
 FORK = """
-loader = open_loader({workers}, batch_size=1)
+loader = open_loader({workers}, batch_size=1, device={device!r})
 batches = iter(loader)
 head = [next(batches)["index"].item() for _ in range(9)]
 child = os.fork()
@@ -261,6 +289,8 @@ if child == 0:
             next(batches)
         except RuntimeError as error:
             assert "fork" in str(error), error
+        else:
+            raise AssertionError("the parent's iterator delivers in a fork")
         loader.set_epoch(3)
         for _ in range(2):
             assert frames(loader) == list(range(62))
@@ -278,11 +308,13 @@ print(head)
 """
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_fork_has_workers_of_its_own(workers: int) -> None:
+def test_a_fork_has_workers_of_its_own(workers: int, device: str | None) -> None:
     """A forked child iterates an inherited loader, and the parent's iterator does not notice."""
     strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # Python 3.12 warns of any fork
-    forked = run(FORK.format(workers=workers), python=[sys.executable, *strict, "-c"])
+    program = FORK.format(workers=workers, device=device)
+    forked = run(program, python=[sys.executable, *strict, "-c"])
 
     assert json.loads(forked) == flat(open_loader(blind_stream(), 1, num_workers=workers))
 

@@ -7,6 +7,7 @@ import gc
 import random
 import threading
 import time
+import tracemalloc
 from itertools import islice
 from typing import Any
 
@@ -103,6 +104,20 @@ def test_a_list_of_all_batches_is_right_and_said_once(
     assert free_slots(loader) == total - config.HELD_BATCHES
 
 
+def test_a_small_tensor_holds_little() -> None:
+    """Who keeps one small tensor of every batch does not keep the pictures, beyond 3 batches."""
+    loader = open_loader(open_stream(), 2)
+    pictures = next(iter(loader))[TOP].nbytes
+    list(islice(loader, 8))  # what is kept for good is there
+    tracemalloc.start()
+    held = [batch["timestamp"] for batch in loader]
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(held) == 31
+    assert kept < len(held) * pictures / 4
+
+
 def test_slots_come_back() -> None:
     """When nothing is held and no iterator lives, every slot is free."""
     loader = open_loader(blind_stream(), 2, num_workers=2)
@@ -141,14 +156,15 @@ def slow_and_random(picture: Any) -> Any:
     return picture
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("workers", [2, 3])
 def test_slots_of_an_iterator_left_early_wait_for_all_workers(
-    items: LeRobotDataset, workers: int
+    items: LeRobotDataset, workers: int, device: str | None
 ) -> None:
     """Many early exits while slow workers write: every later batch equals the map-style items."""
     # With several lanes a place in the batch is another worker's from step to step.
     stream = open_stream(image_transforms=slow_and_random, lanes=5)
-    loader = open_loader(stream, 3, num_workers=workers, prefetch_factor=3)
+    loader = open_loader(stream, 3, num_workers=workers, prefetch_factor=3, device=device)
     rng = random.Random(workers)
     for _ in range(40):
         for batch in islice(loader, rng.randint(0, 3)):
@@ -161,10 +177,11 @@ def test_slots_of_an_iterator_left_early_wait_for_all_workers(
     assert sorted(found) == FRAMES
 
 
-def test_a_loop_inside_a_loop_delivers_both() -> None:
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_loop_inside_a_loop_delivers_both(device: str | None) -> None:
     """An inner loop over the same loader ends neither the outer one nor its batches."""
     expected = indices(open_loader(blind_stream(), 8))
-    loader = open_loader(blind_stream(), 8, num_workers=2)
+    loader = open_loader(blind_stream(), 8, num_workers=2, device=device)
     outer = []
     for batch in loader:
         outer.append(batch["index"].tolist())

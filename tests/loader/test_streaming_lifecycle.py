@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,11 @@ def own_bytes(pid: int) -> int:
     return total
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("when", ["waiting", "between"])
-def test_a_killed_worker_is_told_at_once_and_replaced(when: str) -> None:
+def test_a_killed_worker_is_told_at_once_and_replaced(when: str, device: str | None) -> None:
     """Kill -9: the error names worker and signal within a second; the next iterator works."""
-    loader = open_loader(blind_stream(), 1, num_workers=3, prefetch_factor=1)
+    loader = open_loader(blind_stream(), 1, num_workers=3, prefetch_factor=1, device=device)
     iterator = iter(loader)
     next(iterator)
     old = pids(loader)
@@ -82,6 +84,30 @@ def test_a_killed_worker_is_told_at_once_and_replaced(when: str) -> None:
     assert not any(map(is_alive, old))
     assert sorted(flat(loader)) == FRAMES
     assert not set(old) & set(pids(loader))
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("taken", [1, 2, 3, 5])
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_what_comes_before_the_end_is_whole(end: str, taken: int, device: str | None) -> None:
+    """Batches that are still delivered are the next ones, and the place is behind the last."""
+    expected = flat(open_loader(blind_stream(), 1))
+    loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=8, device=device)
+    iterator = iter(loader)
+    found = flat([next(iterator) for _ in range(taken)])
+    time.sleep(0.1)  # all that may be built is built
+    if end == "close":
+        loader.close()
+    else:
+        os.kill(pids(loader)[0], signal.SIGKILL)
+    with pytest.raises(WorkerError):
+        found.extend(frame for batch in iterator for frame in batch["index"].tolist())
+    state = loader.state_dict()
+
+    assert found == expected[: len(found)]
+    rest = open_loader(blind_stream(), 1)
+    rest.load_state_dict(state)
+    assert flat(rest) == expected[state["position"] :]
 
 
 def test_all_iterators_are_told_of_a_death() -> None:
@@ -193,6 +219,21 @@ def test_waiting_longer_than_the_timeout_is_an_error() -> None:
     loader = open_loader(stream, 16, num_workers=1, timeout=1)
     with pytest.raises(WorkerError, match=r"no batch came within timeout=1"):
         list(loader)
+
+
+def test_a_batch_is_reported_when_it_is_built() -> None:
+    """Not when all are that a worker builds in one go: the timeout is for one."""
+
+    def slow(picture: object) -> object:
+        import time
+
+        time.sleep(0.3)
+        return picture
+
+    stream = open_stream(image_transforms=slow)
+    loader = open_loader(stream, 1, num_workers=1, prefetch_factor=32, timeout=5)
+
+    assert len(list(islice(loader, 2))) == 2
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])

@@ -46,12 +46,17 @@ def frames_of(root: Path, episodes: list[int]) -> set[int]:
 
 
 def loader_of(
-    root: Path, rank: int, world_size: int, batch_size: int, workers: int = 0
+    root: Path,
+    rank: int,
+    world_size: int,
+    batch_size: int,
+    workers: int = 0,
+    device: str | None = None,
 ) -> StreamingDataLoader:
     stream = open_stream(
         root, rank=rank, world_size=world_size, lanes=12, on_bad_episode="quarantine"
     )
-    return open_loader(stream, batch_size, num_workers=workers)
+    return open_loader(stream, batch_size, num_workers=workers, device=device)
 
 
 def test_the_default_raises(broken: tuple[Path, list[int]]) -> None:
@@ -60,13 +65,16 @@ def test_the_default_raises(broken: tuple[Path, list[int]]) -> None:
         list(open_loader(open_stream(broken[0]), 4))
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize(("workers", "device"), [*((n, None) for n in WORKERS), (2, "cpu")])
 def test_bad_episodes_are_replaced_and_reported(
-    broken: tuple[Path, list[int]], workers: int, caplog: pytest.LogCaptureFixture
+    broken: tuple[Path, list[int]],
+    workers: int,
+    device: str | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The epoch keeps its length, holds every healthy frame, and says what was left out and why."""
     root, bad = broken
-    loader = loader_of(root, 0, 1, 4, workers)
+    loader = loader_of(root, 0, 1, 4, workers, device)
     found = flat(loader)
     healthy = set(range(FRAMES)) - frames_of(root, bad)
 

@@ -40,7 +40,7 @@ from typing import Any
 
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
-from robostream.bench.loader_docs import publish
+from robostream.bench.loader_docs import publish_loader
 from robostream.bench.results import write_json
 from robostream.bench.table import format_table
 
@@ -52,7 +52,7 @@ __all__ = [
     "load_case",
     "load_program",
     "machine",
-    "publish",
+    "publish_loader",
     "write_json",
 ]
 

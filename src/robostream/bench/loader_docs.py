@@ -28,14 +28,19 @@ _HEADER = (
 )
 
 
-def publish(repo: Path, figures: Figures) -> None:
-    """Keep the figures in a checkout, under the machine's number of cores, and refresh its docs."""
+def publish_loader(repo: Path, figures: Figures) -> None:
+    """Keep the figures in a checkout, under the machine's number of cores, and refresh its docs.
+
+    Rows that were not measured this time stay.
+    """
     name = f"loader-{figures['machine']['cpus']}-cores.json"
-    write_json(repo / _RESULTS / name, figures)
+    path = repo / _RESULTS / name
+    cases = {(case["case"], case["workers"]): case for case in _known(path) + figures["cases"]}
+    write_json(path, figures | {"cases": list(cases.values())})
     document = repo / DOCS
     text = with_block(document.read_text(), MARK, document_block(repo))
     write_bytes_atomic(document, text.encode())
-    print(f"refreshed {document} and {repo / _RESULTS / name}")
+    print(f"refreshed {document} and {path}")
 
 
 def document_block(repo: Path) -> str:
@@ -46,6 +51,10 @@ def document_block(repo: Path) -> str:
         + markdown_table(_HEADER, [_row(case) for case in figures["cases"]])
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
+
+
+def _known(path: Path) -> list[Figures]:
+    return list(read_figures(path)["cases"]) if path.exists() else []
 
 
 def _row(case: Figures) -> list[Any]:

@@ -7,7 +7,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from robostream.bench import CASES, PROGRAMS, load_case, load_program, publish, write_json
+from robostream.bench import CASES, PROGRAMS, load_case, load_program, publish_loader, write_json
+from robostream.errors import SelectionError
 
 EXAMPLES = """\
   robostream bench all             every benchmark at its usual size
@@ -15,6 +16,13 @@ EXAMPLES = """\
   robostream bench loader --workers 1 2 4 8 16 --only single sarm
   robostream bench stream --repo_id me/my_dataset --root ./my-dataset --mode sarm
 """
+
+
+# What is measured if nothing is said.
+_USUAL = {
+    "gpu": {"workers": "1, 2, 4 and so on up to the cores", "seconds": "5"},
+    "loader": {"workers": "the cores", "seconds": "two whole epochs"},
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +39,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure what was asked for."""
     if args.case in PROGRAMS:
         return int(load_program(args.case).run(args))
+    repo = getattr(args, "repo", None)
+    if repo is not None and args.quick:
+        raise SelectionError("--repo keeps figures of whole datasets; leave out --quick")
     for case in _all() if args.case == "all" else (args.case,):
         print(f"\n== {case}: {CASES[case]}", flush=True)
         options: dict[str, Any] = {}
@@ -43,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
         figures = load_case(case).run(quick=args.quick, **options)
         write_json(path, figures)
         print(f"kept in {path}", flush=True)
-        if getattr(args, "repo", None) is not None:
-            publish(args.repo, figures)
+        if repo is not None:
+            publish_loader(repo, figures)
     return 0
 
 
@@ -69,27 +80,30 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument(
             "--parts", nargs="+", choices=parts, default=parts, help="what is measured (both)"
         )
-    if name not in ("gpu", "loader"):
+    if name not in _USUAL:
         return
+    usual = _USUAL[name]
     parser.add_argument(
         "--workers",
         type=int,
         nargs="+",
         default=[],
         metavar="N",
-        help="worker processes, one run for each number (the cores)",
+        help=f"worker processes, one run for each number ({usual['workers']})",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=0.0,
-        help=f"measure so long at most ({'5' if name == 'gpu' else 'two whole epochs'})",
+        help=f"measure so long at most ({usual['seconds']})",
     )
     if name == "gpu":
         return
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
-    parser.add_argument("--repo", type=Path, help="a checkout whose docs are to be refreshed")
+    parser.add_argument(
+        "--repo", type=Path, help="a checkout whose docs are to be refreshed; not with --quick"
+    )
     parser.add_argument(
         "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
     )

@@ -15,7 +15,8 @@ from robostream.assemble import ArrayLayout
 
 # Arrays begin at whole pages: vector instructions and copies are fast there.
 _ALIGN_BYTES = 4096
-# Arrays below this size lie side by side, so that all of them can be copied at once.
+# Arrays below this size lie side by side, so that all of them can be copied at once. Bytes do not:
+# they are pictures, which are often dropped before the rest.
 _SMALL_BYTES = 1 << 20
 
 ByteArray = npt.NDArray[np.uint8]
@@ -64,12 +65,16 @@ def format_batch(arrays: Mapping[str, ArrayLayout], batch_size: int) -> BatchFor
         key: batch_size * math.prod(shape) * np.dtype(kind).itemsize
         for key, (shape, kind) in arrays.items()
     }
+    is_small = {
+        key: nbytes[key] < _SMALL_BYTES and np.dtype(kind) != np.uint8
+        for key, (_, kind) in arrays.items()
+    }
     offsets: dict[str, int] = {}
     at = small_bytes = 0
-    for key in sorted(arrays, key=lambda key: nbytes[key] >= _SMALL_BYTES):
+    for key in sorted(arrays, key=lambda key: not is_small[key]):
         offsets[key] = at
         at += -(-nbytes[key] // _ALIGN_BYTES) * _ALIGN_BYTES
-        if nbytes[key] < _SMALL_BYTES:
+        if is_small[key]:
             small_bytes = at
     places = {
         key: (offsets[key], tuple(shape), np.dtype(kind).str)

@@ -121,6 +121,7 @@ class Crew:
         """
         until = time.monotonic() + timeout_s if timeout_s else None
         with self._turns.turn(self._end):
+            self._check()
             while (worker := self._who_lags(tour, step)) is not None:
                 failed = self._failed.get(tour)
                 if failed is not None and failed.step <= step:
@@ -134,12 +135,17 @@ class Crew:
             return self._texts[tour].pop(step, {})
 
     def is_built(self, tour: int, step: int) -> bool:
-        """Return whether all workers have built a batch, without waiting for them."""
-        with self._turns.turn(self._end):
-            while (worker := self._who_lags(tour, step)) is not None:
+        """Return whether a batch is known to be built; waits neither for workers nor threads."""
+        with self._turns.turn_if_free() as has_turn:
+            while has_turn and (worker := self._who_lags(tour, step)) is not None:
                 if not self._take(worker):
                     return False
-            return True
+            return has_turn
+
+    def check(self) -> None:
+        """Raise WorkerError if the workers were ended, or this process is a fork."""
+        self._turns.check_process()
+        self._check()
 
     def close(self) -> None:
         """End all workers. Blocks until they have ended."""
@@ -159,8 +165,7 @@ class Crew:
 
         An interrupt hardly ever comes in such a block; mostly it comes while the consumer waits.
         """
-        if not self._finalizer.alive:
-            raise self._closed()
+        self._check()
         try:
             yield
         except BaseException:
@@ -191,8 +196,7 @@ class Crew:
 
         With a worker, wait for a message of its own, or for the end of any of them.
         """
-        if not self._finalizer.alive:
-            raise self._closed()
+        self._check()
         poll = select.poll()
         for number, channel in enumerate(self._channels):
             # An end is always reported.
@@ -237,6 +241,10 @@ class Crew:
             known = self._failed.get(tour)
             if known is None or message.step < known.step:
                 self._failed[tour] = message
+
+    def _check(self) -> None:
+        if not self._finalizer.alive:
+            raise self._closed()
 
     def _closed(self) -> WorkerError:
         if threading.current_thread() is not threading.main_thread():

@@ -85,6 +85,11 @@ class HomeCrew:
         self._station.end(tour)
         on_idle()
 
+    def check(self) -> None:
+        """Raise WorkerError if it was closed, or this process is a fork."""
+        self._turns.check_process()
+        self._check()
+
     def _check(self) -> None:
         if self._closed:
             raise WorkerError(CLOSED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ from robostream.stream import (
 
 # A worker decodes for several batches at once, until its parts of them have so many pictures.
 _PICTURES_AT_A_TIME = 32
+# They are reported together, unless writing them takes longer than this.
+_REPORT_S = 0.05
 
 
 @dataclass(slots=True)
@@ -147,26 +150,31 @@ class Station:
         return parts
 
     def _build(self, tour: int, parts: list[tuple[StepShare, Arrays]]) -> Iterator[Built | Failed]:
-        steps = [share.step for share, _ in parts]
-        texts: dict[int, Texts] = {}
+        """Yield one message for several batches: to send one, and to be woken up, takes time."""
+        built: dict[int, Texts] = {}
         failed: Failed | None = None
+        step, reported = parts[0][0].step, time.perf_counter()
         try:
-            # Of batches before a bad sample, what was found is in `texts` all the same.
-            texts.update(zip(steps, self._live[tour].delivery.fill(parts), strict=True))
+            for texts in self._live[tour].delivery.fill(parts):
+                built[step] = texts
+                step += 1
+                if time.perf_counter() > reported + _REPORT_S:
+                    yield self._report(tour, built)
+                    built, reported = {}, time.perf_counter()
         except BadSampleError as bad:
             self.end(tour)
             cause = bad.__cause__
             assert isinstance(cause, Exception)
-            failed = Failed(
-                tour, steps[len(texts)], bad.episode, bad.frame, bad.position, error=cause, trace=""
-            )
-        if texts:
-            if self._on_device is not None:
-                self._on_device.settle()
-            # One message for all: to send one, and to be woken up for it, takes time.
-            yield Built(tour, max(texts), {step: own for step, own in texts.items() if own})
+            failed = Failed(tour, step, bad.episode, bad.frame, bad.position, error=cause, trace="")
+        if built:
+            yield self._report(tour, built)
         if failed is not None:
             yield failed
+
+    def _report(self, tour: int, built: dict[int, Texts]) -> Built:
+        if self._on_device is not None:
+            self._on_device.settle()
+        return Built(tour, max(built), {step: texts for step, texts in built.items() if texts})
 
 
 def portable(failed: Failed) -> Failed:

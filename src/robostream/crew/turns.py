@@ -36,14 +36,29 @@ class Turns:
     @contextmanager
     def turn(self, see_to: SeeTo) -> Iterator[None]:
         """Wait for a turn, see to the iterators that have ended, then run the block."""
+        self.check_process()
+        with self._lock:
+            self._see_to_ended(see_to)
+            yield
+
+    @contextmanager
+    def turn_if_free(self) -> Iterator[bool]:
+        """Run the block in a turn, or, if another thread has it, without; yield which."""
+        self.check_process()
+        has_turn = self._lock.acquire(blocking=False)
+        try:
+            yield has_turn
+        finally:
+            if has_turn:
+                self._lock.release()
+
+    def check_process(self) -> None:
+        """Raise WorkerError in a fork of the process that made this object."""
         if not self.is_own_process:
             raise WorkerError(
                 f"this iterator was made by process {self._process}, and this process is a fork of "
                 "it; call iter(loader) here for an iterator with workers of its own"
             )
-        with self._lock:
-            self._see_to_ended(see_to)
-            yield
 
     def end(self, tour: int, on_idle: Callable[[], None], see_to: SeeTo) -> None:
         """Note that an iterator has ended, and see to it at once if no thread has the turn."""

@@ -15,6 +15,7 @@ from collections import deque
 
 import numpy as np
 
+from robostream.assemble import Arrays
 from robostream.crew import BatchFormat, ByteArray, create_memory, map_memory
 
 logger = logging.getLogger(__name__)
@@ -65,18 +66,24 @@ class BatchSlots:
         """Take several slots back."""
         self._free.extend(slots)
 
-    def deliver(self, slot: int) -> ByteArray:
+    def lend(self, slot: int) -> ByteArray:
         """Return the bytes of a slot; the slot comes back when all views of them are gone."""
-        self._take_back()
-        begin, nbytes = slot * self.format.slot_bytes, self.format.slot_bytes
-        if len(self._held) >= self._max_held:
-            self._say_once()
-            copy = self.memory[begin : begin + nbytes].copy()
-            self.give(slot)
-            return copy
-        lease = _Lease(self.memory, self._address + begin, nbytes)
+        nbytes = self.format.slot_bytes
+        lease = _Lease(self.memory, self._address + slot * nbytes, nbytes)
         self._held[slot] = weakref.ref(lease)
         return np.asarray(lease)
+
+    def deliver(self, slot: int, size: int) -> Arrays:
+        """Return the batch in a slot, or copies if the consumer holds as many as it may."""
+        self._take_back()
+        if len(self._held) < self._max_held:
+            return self.format.view_slot(self.lend(slot), size)
+        self._say_once()
+        # Array by array: who goes on holding one must not hold all.
+        arrays = self.format.view(self.memory, slot, size)
+        copies = {key: array.copy() for key, array in arrays.items()}
+        self.give(slot)
+        return copies
 
     def _take_back(self) -> None:
         """Free the slots of batches that the consumer no longer holds."""

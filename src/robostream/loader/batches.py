@@ -39,7 +39,10 @@ class Builders(Protocol):
         """Return a batch's texts, or a `Failed`, or None if it did not come in time."""
 
     def is_built(self, tour: int, step: int) -> bool:
-        """Return whether a batch is there, without waiting for it."""
+        """Return whether a batch is known to be built, without waiting for anything."""
+
+    def check(self) -> None:
+        """Raise WorkerError if nothing more can be built."""
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Close an iterator; `on_idle` is called once its slots are free."""
@@ -121,10 +124,12 @@ class BatchIterator(Iterator[Batch]):
             raise StopIteration
         try:
             with self._tally.waiting():
+                self._builders.check()
                 begun = self._begun or self._start(self._wait())
+                self._begun = None
                 tensors = begun.tensors()
-            # Before anything is counted as delivered: an interrupt may come here.
-            self._begun = self._start_early()
+            # Before the batch is counted as delivered: an interrupt may come here.
+            self._look_ahead()
             batch = self._deliver(begun, tensors)
         except BaseException:
             self.close()
@@ -216,25 +221,24 @@ class BatchIterator(Iterator[Batch]):
         """Begin to make a batch that is built into tensors."""
         size = len(self._tour.positions(self._step))
         slot = self._assigned.popleft()
-        content = self._slots.deliver(slot)
+        tensors = self._finish.begin(slot, size)
         self._step += 1
-        self._assign()
         start = Cursor(self._tour.plan.epoch, self._tour.start)
-        return _Begun(
-            self._finish.begin(content, slot, size),
-            texts,
-            size,
-            self._tour.num_steps - self._step,
-            advance(self._tour.cut, self._tour.plan.num_frames, start, self._step),
-        )
+        next_cursor = advance(self._tour.cut, self._tour.plan.num_frames, start, self._step)
+        steps_left = self._tour.num_steps - self._step
+        return _Begun(tensors, texts, size, steps_left, next_cursor)
 
-    def _start_early(self) -> _Begun | None:
-        """Begin with the next batch, if it is built. An error is raised when it is asked for."""
-        if self._finish.begins_early and self._assigned and self._number is not None:
-            with contextlib.suppress(WorkerError):
+    def _look_ahead(self) -> None:
+        """Let more batches be built, and begin with the next one if it is.
+
+        If workers have ended, the next call says so: this one has a batch to deliver.
+        """
+        with contextlib.suppress(WorkerError):
+            self._assign()
+            if self._finish.begins_early and self._assigned:
+                assert self._number is not None
                 if self._builders.is_built(self._number, self._step):
-                    return self._start(self._wait())
-        return None
+                    self._begun = self._start(self._wait())
 
     def _deliver(self, begun: _Begun, tensors: Tensors) -> Batch:
         batch: Batch = {**tensors}

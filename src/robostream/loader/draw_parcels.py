@@ -19,7 +19,7 @@ from robostream.decode import NUM_LABELS, Size, drawing_of, open_parcels
 Tensors = dict[str, torch.Tensor]
 _WHITE = 255
 # Pixels that are drawn in one go; the numbers on the way take about 25 bytes for each.
-_PIXELS_AT_A_TIME = 1 << 25
+_PIXELS_AT_A_TIME = 1 << 24
 
 
 def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
@@ -48,9 +48,13 @@ def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch
     In few steps, each for many pictures: to begin a step takes longer than a GPU does to end it.
     """
     height, width = size
-    at_a_time = max(1, _PIXELS_AT_A_TIME // (height * width))
-    several = [_draw(some, size) for some in torch.split(parcels, at_a_time)]
-    pictures = torch.cat(several) if len(several) > 1 else several[0]
+    several = torch.split(parcels, max(1, _PIXELS_AT_A_TIME // (height * width)))
+    if len(several) == 1:
+        pictures = _draw(parcels, size)
+    else:
+        pictures = torch.empty((len(parcels), 3, *size), dtype=torch.uint8, device=parcels.device)
+        for out, some in zip(torch.split(pictures, len(several[0])), several, strict=True):
+            out.copy_(_draw(some, size))
     if dtype == torch.float32:
         # A true division: multiplying by 1/255, as torch does with a number on a GPU, differs in
         # the last bit.
@@ -82,7 +86,8 @@ def _draw(parcels: torch.Tensor, size: Size) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=16)
 def _white(device: torch.device) -> torch.Tensor:
-    return torch.full((1,), _WHITE, dtype=torch.float32, device=device)
+    # Copied, not filled: a copy is there when this returns, for every stream.
+    return torch.tensor([_WHITE], dtype=torch.float32, device=device)
 
 
 @functools.lru_cache(maxsize=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,15 +17,20 @@ logger = logging.getLogger(__name__)
 
 
 class PinnedSlots:
-    """Page-locks slots when they are first copied from."""
+    """Page-locks slots when they are first copied from.
 
-    def __init__(self, slots: BatchSlots) -> None:
+    Args:
+        slots: The slots.
+        settle: Waits until nothing is copied from them any more.
+    """
+
+    def __init__(self, slots: BatchSlots, settle: Callable[[], object]) -> None:
         self._begin = slots.memory.ctypes.data
         self._slot_bytes = slots.format.slot_bytes
         self._num_slots = slots.memory.nbytes // self._slot_bytes
         self._tried: set[int] = set()
         self._addresses: list[int] = []
-        weakref.finalize(self, _unpin, self._addresses, slots.memory)
+        weakref.finalize(self, _unpin, self._addresses, slots.memory, settle)
 
     def pin(self, content: ByteArray) -> None:
         """Page-lock the slot with these bytes, unless it is done, or they are a copy elsewhere."""
@@ -40,9 +46,11 @@ class PinnedSlots:
             self._addresses.append(address)
 
 
-def _unpin(addresses: list[int], memory: ByteArray) -> None:
+def _unpin(addresses: list[int], memory: ByteArray, settle: Callable[[], object]) -> None:
     """Let go of pages; `memory` is held so that they are still there."""
     del memory
+    if addresses:
+        settle()
     for address in addresses:
         _cudart().cudaHostUnregister(address)
 

@@ -28,7 +28,7 @@ from robostream.crew import (
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.by_value import cannot_be_sent
 from robostream.loader.outfit import Outfit
-from robostream.loader.upload import Finish, choose_finish
+from robostream.loader.upload import COPIES_IN_FLIGHT, Finish, choose_finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,10 @@ class Order:
         """How many batches there is room for."""
         # A slot in RAM takes memory once it is written to; on a GPU it takes it at once.
         iterators = 2 if self.decodes_there else config.LIVE_ITERATORS
-        return iterators * self.depth + config.HELD_BATCHES
+        if self.device is None:
+            return iterators * self.depth + config.HELD_BATCHES
+        # The consumer holds none. One for each iterator is on the way to the device.
+        return iterators * (self.depth + 1) + COPIES_IN_FLIGHT
 
 
 class Team(NamedTuple):

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the bytes of a slot to the tensors of a batch, on this side or on a device.
 
-With a device, 4:2:0 pictures travel as parcels and are drawn there, unless the device decoded them
-and they lie there already. Of CUDA, the parts that need a GPU (page-locked slots, a stream of
-copies beside the training step) are kept in one class.
+With a device, a thread uploads one batch ahead. 4:2:0 pictures travel as parcels and are drawn
+there, unless the device decoded them and they lie there already. Of CUDA, what needs a GPU is in
+`CudaUpload` and in pinned_slots.py.
 """
 
 from __future__ import annotations
 
+import queue
+import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from robostream import config
 from robostream.assemble import CameraLayout
 from robostream.crew import BatchFormat, ByteArray, DeviceBatches
 from robostream.errors import SelectionError
@@ -25,29 +27,36 @@ from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import Tensors, draw_all
 from robostream.loader.pinned_slots import PinnedSlots
 
+# Makes the tensors of a batch from the bytes of a slot; with its number and the batch's size.
 Draw = Callable[[ByteArray, int, int], Tensors]
-# Batches that are being copied at a time. Fewer than a consumer may hold, so that none is a copy.
-_COPIES_IN_FLIGHT = config.HELD_BATCHES - 1
+# Slots that are being copied from at a time.
+COPIES_IN_FLIGHT = 2
 
 
 class Finish(Protocol):
-    """Turns the bytes of slots into the tensors a consumer gets."""
+    """Turns slots into the tensors a consumer gets.
 
-    # Whether to begin with a batch before the consumer asks for it.
+    Attributes:
+        begins_early: Whether to begin with a batch before the consumer asks for it.
+    """
+
     begins_early: bool
 
-    def begin(self, content: ByteArray, slot: int, size: int) -> Callable[[], Tensors]:
+    def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Begin with a batch of `size` samples in a slot; return what returns its tensors."""
 
 
 class Upload(Protocol):
     """Brings batches to a device."""
 
+    def prepare(self) -> None:
+        """Prepare the thread that uploads."""
+
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
-        """Return a batch on the device, and what says when it is there. Called in a thread."""
+        """Return a batch on the device, and what says when it is there; in that thread."""
 
     def hand_over(self, batch: Tensors, done: Any) -> Tensors:
-        """Return the batch in the thread that has asked for it."""
+        """Return the batch; in the thread that has asked for it."""
 
 
 def choose_device(device: str | torch.device | None) -> torch.device | None:
@@ -78,17 +87,17 @@ def choose_finish(
     *,
     pin_memory: bool,
 ) -> Finish:
-    """Return what makes tensors of the bytes of a slot, and of what lies on the device."""
-    batches = slots.format
+    """Return what makes tensors of slots, and of what lies on the device."""
     if device is None:
-        return AsBuilt(batches, pin_memory=pin_memory and torch.cuda.is_available())
-    move = _Move(device, batches)
+        return AsBuilt(slots, pin_memory=pin_memory and torch.cuda.is_available())
+    copy = _Copy(device, slots.format)
 
     def draw(content: ByteArray, slot: int, size: int) -> Tensors:
         there = {} if on_device is None else on_device.view(slot, size)
-        return draw_all(move(content, size) | there, cameras)
+        return draw_all(copy(content, size) | there, cameras)
 
-    return Beside(CudaUpload(device, draw, slots) if device.type == "cuda" else _Here(draw))
+    upload = CudaUpload(device, draw, slots) if device.type == "cuda" else CpuUpload(draw)
+    return UploadThread(upload, slots)
 
 
 class AsBuilt:
@@ -96,20 +105,20 @@ class AsBuilt:
 
     begins_early = False
 
-    def __init__(self, batches: BatchFormat, *, pin_memory: bool) -> None:
-        self._batches = batches
+    def __init__(self, slots: BatchSlots, *, pin_memory: bool) -> None:
+        self._slots = slots
         self._pin_memory = pin_memory
 
-    def begin(self, content: ByteArray, slot: int, size: int) -> Callable[[], Tensors]:
+    def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Return what returns the batch."""
-        arrays = self._batches.view_slot(content, size)
+        arrays = self._slots.deliver(slot, size)
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         if self._pin_memory:
             tensors = {key: tensor.pin_memory() for key, tensor in tensors.items()}
         return lambda: tensors
 
 
-class Beside:
+class UploadThread:
     """Uploads batches in a thread, while the consumer works with the batch before.
 
     To tell a GPU what to do takes the processor about as long as the GPU takes to do it.
@@ -117,32 +126,43 @@ class Beside:
 
     begins_early = True
 
-    def __init__(self, upload: Upload) -> None:
+    def __init__(self, upload: Upload, slots: BatchSlots) -> None:
         self._upload = upload
-        self._thread = ThreadPoolExecutor(1, "robostream-upload")
+        self._slots = slots
+        self._tasks: _Tasks = queue.SimpleQueue()
+        # As a daemon it neither keeps the program from ending nor ends before its last loop.
+        threading.Thread(
+            target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
+        ).start()
+        weakref.finalize(self, self._tasks.put, None)
 
-    def begin(self, content: ByteArray, slot: int, size: int) -> Callable[[], Tensors]:
+    def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Begin an upload; return what waits for it and returns the batch."""
-        upload, begun = self._upload, self._thread.submit(self._upload.run, content, slot, size)
-        return lambda: upload.hand_over(*begun.result())
+        upload, uploaded = self._upload, Future[tuple[Tensors, Any]]()
+        self._tasks.put((uploaded, self._slots.lend(slot), slot, size))
+        return lambda: upload.hand_over(*uploaded.result())
 
 
-class _Here:
-    """An upload without a GPU: the batch is drawn where it lies."""
-
-    def __init__(self, draw: Draw) -> None:
-        self._draw = draw
-
-    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, None]:
-        """Return a batch."""
-        return self._draw(content, slot, size), None
-
-    def hand_over(self, batch: Tensors, done: None) -> Tensors:
-        """Return a batch."""
-        return batch
+_Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
+_Tasks = queue.SimpleQueue[_Task | None]
 
 
-class _Move:
+def _work(upload: Upload, tasks: _Tasks) -> None:
+    is_prepared = False
+    while (task := tasks.get()) is not None:
+        uploaded, content, slot, size = task
+        try:
+            if not is_prepared:
+                upload.prepare()
+                is_prepared = True
+            uploaded.set_result(upload.run(content, slot, size))
+        except BaseException as error:  # who asked for the batch is told, whatever it is
+            uploaded.set_exception(error)
+        # Until the next one comes, this one must not be held.
+        del task, uploaded, content
+
+
+class _Copy:
     """Copies the arrays of a batch to a device; all small ones at once, as each copy costs time.
 
     Args:
@@ -165,7 +185,8 @@ class _Move:
         small = self._copy(content[: self._batches.small_bytes])
         typed = {dtype: small.view(dtype) for dtype in {place[1] for place in self._small}}
         tensors = {
-            key: typed[dtype].as_strided((size, *shape), strides, begin)
+            # With `data`, a change of one in place is no change of the others to autograd.
+            key: typed[dtype].as_strided((size, *shape), strides, begin).data
             for key, dtype, begin, shape, strides in self._small
         }
         for key, array in self._batches.view_slot(content, size).items():
@@ -175,6 +196,24 @@ class _Move:
 
     def _copy(self, array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device, non_blocking=True, copy=True)
+
+
+class CpuUpload:
+    """An upload without a GPU, for tests: the batch is copied and drawn in memory."""
+
+    def __init__(self, draw: Draw) -> None:
+        self._draw = draw
+
+    def prepare(self) -> None:
+        """Do nothing."""
+
+    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, None]:
+        """Return a batch."""
+        return self._draw(content, slot, size), None
+
+    def hand_over(self, batch: Tensors, done: None) -> Tensors:
+        """Return a batch."""
+        return batch
 
 
 class CudaUpload:
@@ -193,9 +232,13 @@ class CudaUpload:
         self._device = device
         self._draw = draw
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self._pages = PinnedSlots(slots)
+        self._pages = PinnedSlots(slots, self._copies.synchronize)
         # Bytes hold their slot; they are held until they have been copied.
         self._in_flight: deque[tuple[torch.cuda.Event, ByteArray]] = deque()
+
+    def prepare(self) -> None:
+        """Choose the GPU: a thread begins with the first one, whatever the others chose."""
+        torch.cuda.set_device(self._copies.device)
 
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, torch.cuda.Event]:
         """Return a batch on the GPU, and what says when it is there."""
@@ -220,7 +263,7 @@ class CudaUpload:
         """Give back the slots that have been copied from. Blocks while too many have not."""
         while self._in_flight:
             done, _ = self._in_flight[0]
-            if len(self._in_flight) > _COPIES_IN_FLIGHT:
+            if len(self._in_flight) > COPIES_IN_FLIGHT:
                 done.synchronize()
             elif not done.query():  # type: ignore[no-untyped-call]
                 return

@@ -25,6 +25,8 @@ from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.storage import LocalSource
 
 _GPU = "cuda:0"
+# A process that has not answered after so long has ended.
+_PATIENCE_S = 120.0
 
 
 def run_loader(request: dict[str, Any]) -> dict[str, Any]:
@@ -86,9 +88,9 @@ def run_streams(request: dict[str, Any]) -> dict[str, Any]:
         process.start()
     found = []
     for count in counts:
-        together.wait()
+        together.wait(_PATIENCE_S)
         with decoders_in_use() as in_use:
-            rate = sum(rates.get() for _ in range(count))
+            rate = sum(rates.get(timeout=_PATIENCE_S) for _ in range(count))
         found.append({"streams": count, "images_per_s": rate, "decoders_in_use": _first(in_use)})
     for process in processes:
         process.join()
@@ -101,7 +103,7 @@ def _decode(number: int, request: dict[str, Any], together: Any, rates: Any) -> 
     backend = open_nvdec(_GPU)
     list(backend.decode(runs[:4]))
     for count in request["streams"]:
-        together.wait()
+        together.wait(_PATIENCE_S)
         if number < count:
             rates.put(_rate(backend, runs, request["seconds"]))
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-# Images/s that a loader with eight workers got from an H200's NVDEC, H.264 (docs/gpu.md): pictures up
-# to so many pixels, GOPs up to so many frames, images/s.
+# Images/s that a loader with eight workers got from an H200's NVDEC, H.264 (docs/gpu.md): pictures
+# up to so many pixels, GOPs up to so many frames, images/s.
 _NVDEC = (
     (640 * 480, 16, 3_600),
     (640 * 480, 1 << 30, 3_800),
@@ -33,7 +33,7 @@ def where_to_decode(
     on_cpu = images_per_s * cores
     choice = "cuda" if on_gpu > on_cpu else "cpu"
     return (
-        f"The GPU can decode this video. A loader got about {on_gpu:,} images/s of such videos from "
-        f"an H200 (docs/gpu.md); {cores} cores here decode about {on_cpu:,.0f} of this one. So "
-        f"choose video_decode_device={choice!r}, and divide both by the ranks that share them."
+        f"The GPU can decode this video. A loader got about {on_gpu:,} images/s of such videos "
+        f"from an H200 (docs/gpu.md); {cores} cores here decode about {on_cpu:,.0f} of this one. "
+        f"So choose video_decode_device={choice!r}, and divide both by the ranks that share them."
     )
