@@ -147,7 +147,7 @@ class StreamingDataLoader(DataLoader[Any]):
         version = self._adopted
         self._say_what_is_dropped(start)
         plan = self.stream._bad_episodes.plan_of(self.stream.plan(start.epoch))
-        crew, slots, finish = self._open()
+        team = self._open()
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             self._bookmark.deliver(cursor, staged)
@@ -160,13 +160,13 @@ class StreamingDataLoader(DataLoader[Any]):
         self._tally.begin()
         batches = BatchIterator(
             Tour(plan, self._cut, start.position),
-            crew,
-            slots,
+            team.crew,
+            team.slots,
             self.stream._bad_episodes,
             texts=self.stream._layout.texts,
             depth=self._depth,
             timeout_s=self.timeout,
-            finish=finish,
+            finish=team.finish,
             on_deliver=on_deliver,
             tally=self._tally,
         )

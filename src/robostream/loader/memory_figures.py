@@ -8,8 +8,12 @@ from robostream.loader.dataloader import StreamingDataLoader
 
 
 def frame_budget(loader: StreamingDataLoader) -> FrameBudget:
-    """Return the memory for decoded pictures of this rank, and why it is that much."""
-    return loader.stream._fit_out(max(loader.num_workers, 1)).frames
+    """Return the memory for decoded pictures of this rank, and why it is that much.
+
+    That of its workers, who are started if they are not: "auto" depends on the memory that is free
+    at that moment.
+    """
+    return loader._open().frames
 
 
 def batch_bytes(loader: StreamingDataLoader) -> int:

@@ -26,6 +26,7 @@ from robostream.crew import (
     pack,
 )
 from robostream.loader.batch_slots import BatchSlots
+from robostream.loader.budgets import FrameBudget
 from robostream.loader.by_value import cannot_be_sent
 from robostream.loader.outfit import Outfit
 from robostream.loader.upload import COPIES_IN_FLIGHT, Finish, choose_finish
@@ -63,11 +64,15 @@ class Order:
 
 
 class Team(NamedTuple):
-    """Who builds batches, where, and what is done with them before they are delivered."""
+    """Who builds batches, where, and what is done with them before they are delivered.
+
+    `frames` is the memory for decoded pictures that was chosen when the team was gathered.
+    """
 
     crew: Crew | HomeCrew
     slots: BatchSlots
     finish: Finish
+    frames: FrameBudget
 
 
 def gather(
@@ -110,14 +115,14 @@ def gather(
             kept=None if kept is None else map_memory(kept),
             on_device=on_device,
         )
-        return Team(HomeCrew(station), slots, finish)
+        return Team(HomeCrew(station), slots, finish, outfit.frames)
     packed = _pack(recipe)
     try:
         fds = [packed, slots.fd, board]
         crew = Crew(order.num_workers, fds if kept is None else [*fds, kept])
     finally:
         os.close(packed)
-    return Team(crew, slots, finish)
+    return Team(crew, slots, finish, outfit.frames)
 
 
 def _room_on_device(order: Order, layout: SampleLayout) -> DeviceBatches:
