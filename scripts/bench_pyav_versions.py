@@ -3,8 +3,8 @@
 
   PYTHON scripts/bench_pyav_versions.py [VERSION ...]
 
-PYTHON has robostream and what it needs; with 3.12, there are wheels of all versions (the environment
-of `make bench-peers` will do). Versions of PyAV are installed into a folder that is removed again.
+PYTHON has robostream and what it needs; with 3.12 there are wheels of all versions, so that the
+environment of `make bench-peers` will do. PyAV is installed into a folder that is removed again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from robostream.loader import share_of_cores
 VERSIONS = ("15.1.0", "18.1.0", "19.0.2")
 REFERENCE = "18.1.0"
 ROUNDS = 3
-SECONDS = 20.0
+SECONDS = 12.0
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 
 

@@ -8,7 +8,7 @@ from math import isqrt
 
 # Decoding goes on by this many frames at a time: enough to feed a decoder in one go, few enough
 # that workers that wait for each other wait little.
-PORTION_FRAMES = 4
+PORTION_FRAMES = 8
 # While decoding catches up, it gains one frame for each so many that leave.
 _CATCH_UP = 2
 
