@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from robostream.crew.channel import Channel, ChannelClosed, encode
@@ -39,6 +40,33 @@ _DYING_S = 0.5
 _RETRY_S = 0.01
 
 
+@dataclass(slots=True)
+class _Progress:
+    """How far the workers are with the batches of one iterator.
+
+    Attributes:
+        reached: How many batches each worker has built.
+        texts: By step, the texts of batches that are not delivered yet.
+        failed: The first batch that cannot be built, and why.
+    """
+
+    reached: list[int]
+    texts: dict[int, Texts] = field(default_factory=dict)
+    failed: Failed | None = None
+
+    def note(self, worker: int, message: Built | Failed) -> None:
+        """Note what a worker says of batches."""
+        if isinstance(message, Failed):
+            if self.failed is None or message.step < self.failed.step:
+                self.failed = message
+            return
+        self.reached[worker] = message.step + 1
+        for step, own in message.texts.items():
+            texts = self.texts.setdefault(step, {})
+            for key, values in own.items():
+                texts.setdefault(key, {}).update(values)
+
+
 class Crew:
     """The worker processes of a loader, for the process that made it. Threads take turns.
 
@@ -57,10 +85,8 @@ class Crew:
             self, end_workers, os.getpid(), self._workers, self._channels
         )
         self._next_tour = 0
-        # For each iterator: how many batches each worker has built, and the texts of batches.
-        self._reached: dict[int, list[int]] = {}
-        self._texts: dict[int, dict[int, Texts]] = {}
-        self._failed: dict[int, Failed] = {}
+        # For each live iterator.
+        self._progress: dict[int, _Progress] = {}
         # For each iterator that was ended: how many workers have not confirmed it yet, and what to
         # call when all have.
         self._ending: dict[int, tuple[int, Callable[[], None]]] = {}
@@ -88,8 +114,7 @@ class Crew:
             with self._turns.turn(self._end), self._whole():
                 number = self._next_tour
                 self._next_tour += 1
-                self._reached[number] = [0] * len(self._workers)
-                self._texts[number] = {}
+                self._progress[number] = _Progress([0] * len(self._workers))
                 self._tell(Begin(number, tour.cut, tour.start), [plan])
         finally:
             os.close(plan)
@@ -123,7 +148,7 @@ class Crew:
         with self._turns.turn(self._end):
             self._check()
             while (worker := self._who_lags(tour, step)) is not None:
-                failed = self._failed.get(tour)
+                failed = self._progress[tour].failed
                 if failed is not None and failed.step <= step:
                     return failed
                 if self._take(worker):
@@ -132,7 +157,7 @@ class Crew:
                 # Waking up for every worker's message would take time from the workers.
                 if not self._listen(left, worker):
                     return None
-            return self._texts[tour].pop(step, {})
+            return self._progress[tour].texts.pop(step, {})
 
     def is_built(self, tour: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""
@@ -152,9 +177,7 @@ class Crew:
         self._finalizer()
 
     def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        self._failed.pop(tour, None)
-        self._texts.pop(tour, None)
-        if self._reached.pop(tour, None) is not None and self._finalizer.alive:
+        if self._progress.pop(tour, None) is not None and self._finalizer.alive:
             self._ending[tour] = len(self._workers), on_idle
             with contextlib.suppress(WorkerError), self._whole():
                 self._tell(End(tour))
@@ -186,7 +209,7 @@ class Crew:
 
     def _who_lags(self, tour: int, step: int) -> int | None:
         """Return the first worker that has not built its part of a batch; None if all have."""
-        for worker, reached in enumerate(self._reached[tour]):
+        for worker, reached in enumerate(self._progress[tour].reached):
             if reached <= step:
                 return worker
         return None
@@ -231,16 +254,8 @@ class Crew:
                 self._ending[tour] = missing - 1, on_idle
             else:
                 on_idle()
-        elif isinstance(message, Built) and tour in self._reached:
-            self._reached[tour][worker] = message.step + 1
-            for step, own in message.texts.items():
-                texts = self._texts[tour].setdefault(step, {})
-                for key, values in own.items():
-                    texts.setdefault(key, {}).update(values)
-        elif isinstance(message, Failed) and tour in self._reached:
-            known = self._failed.get(tour)
-            if known is None or message.step < known.step:
-                self._failed[tour] = message
+        elif isinstance(message, Built | Failed) and tour in self._progress:
+            self._progress[tour].note(worker, message)
 
     def _check(self) -> None:
         if not self._finalizer.alive:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
 import os
 import threading
@@ -256,11 +257,15 @@ class StreamingDataLoader(DataLoader[Any]):
         asked = self.stream.video_decode_device
         if asked == "cpu":
             return None
-        layout = self.stream._layout
-        gpu = choose_gpu(asked, self._device, layout.in_parcels(find_parcels(layout)))
+        gpu = choose_gpu(asked, self._device, self.stream._layout.in_parcels(self._parcels))
         if gpu is not None:
             self._device = torch.device(gpu.device)
         return gpu
+
+    @functools.cached_property
+    def _parcels(self) -> list[str]:
+        """The cameras whose pictures can travel as 4:2:0. Opens videos."""
+        return find_parcels(self.stream._layout)
 
     def _start(self) -> Team:
         outfit = self.stream._fit_out(max(self.num_workers, 1), self._gpu)
@@ -269,6 +274,7 @@ class StreamingDataLoader(DataLoader[Any]):
             self.num_workers,
             self._depth,
             device=self._device,
+            parcels=() if self._device is None else self._parcels,
             decodes_there=self._gpu is not None,
             pin_memory=self.pin_memory,
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from robostream import config
-from robostream.assemble import SampleLayout, find_parcels
+from robostream.assemble import SampleLayout
 from robostream.crew import (
     Crew,
     DeviceBatches,
@@ -41,6 +42,7 @@ class Order:
         num_workers: Worker processes; 0 for none.
         depth: How many batches are built ahead.
         device: Where batches are delivered; None for as they are built.
+        parcels: The cameras whose pictures travel to it as 4:2:0.
         decodes_there: Whether the device decodes, too.
         pin_memory: Whether batches are copied to page-locked memory.
     """
@@ -49,6 +51,7 @@ class Order:
     num_workers: int
     depth: int
     device: torch.device | None
+    parcels: Collection[str]
     decodes_there: bool
     pin_memory: bool
 
@@ -92,9 +95,7 @@ def gather(
         board: The descriptor of their memory.
         kept: The descriptor of the decoded pictures that all workers share, if they do.
     """
-    layout, on_device = outfit.layout, None
-    if order.device is not None:
-        layout = layout.in_parcels(find_parcels(layout))
+    layout, on_device = outfit.layout.in_parcels(order.parcels), None
     if order.decodes_there:
         on_device = _room_on_device(order, layout)
     taken = on_device.keys if on_device else ()
