@@ -101,6 +101,7 @@ def _measure(
     return {
         "case": case.name,
         "workers": workers,
+        "seconds": seconds,
         "settings": case.options,
         "goal": case.goal,
         "floor_images_per_s": median(floors),

@@ -16,6 +16,7 @@ _RESULTS = Path("benchmarks/results")
 _HEADER = (
     "case",
     "workers",
+    "measured",
     "floor, images/s",
     "images/s",
     "over the floor",
@@ -61,6 +62,7 @@ def _row(case: Figures) -> list[Any]:
     return [
         case["case"],
         case["workers"],
+        f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs",
         case["floor_images_per_s"],
         case["images_per_s"],
         case["over_floor"],
