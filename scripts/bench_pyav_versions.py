@@ -9,18 +9,17 @@ environment of `make bench-peers` will do. PyAV is installed into a folder that 
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from robostream.bench import format_table
 from robostream.bench.datasets import bench_dataset
-from robostream.bench.loader_cases import CASES, Case
+from robostream.bench.loader import run_once
+from robostream.bench.loader_cases import CASES
 from robostream.loader import share_of_cores
 
 VERSIONS = ("15.1.0", "18.1.0", "19.0.2")
@@ -41,7 +40,14 @@ def main(versions: list[str]) -> None:
         for _ in range(ROUNDS):
             for case in cases:
                 for version in versions:
-                    found = measure(case, roots[case.name], Path(folder, version))
+                    paths = os.pathsep.join([str(Path(folder, version)), str(SOURCES)])
+                    found = run_once(
+                        case,
+                        roots[case.name],
+                        share_of_cores(1),
+                        SECONDS,
+                        environment={"PYTHONPATH": paths},
+                    )
                     rates.setdefault((case.name, version), []).append(found["images_per_s"])
                     print(case.name, version, round(found["images_per_s"]), flush=True)
     reference = REFERENCE if REFERENCE in versions else versions[-1]
@@ -57,29 +63,6 @@ def install(version: str, folder: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     what = ["--no-deps", "--only-binary", "av", "--target", str(folder), f"av=={version}"]
     subprocess.run([*pip, *what], check=True)
-
-
-def measure(case: Case, root: Path, folder: Path) -> dict[str, Any]:
-    """Return what the loader reaches with the PyAV in a folder."""
-    request = {
-        "contestant": "robostream",
-        "root": str(root),
-        "batch_size": case.batch_size,
-        "offsets": case.offsets,
-        "options": case.options,
-        "workers": share_of_cores(1),
-        "seconds": SECONDS,
-    }
-    paths = os.pathsep.join([str(folder), str(SOURCES)])
-    done = subprocess.run(
-        [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
-        env=os.environ | {"PYTHONPATH": paths},
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ on; nothing is set but what a case says.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -78,15 +79,6 @@ def _measure(
 ) -> dict[str, Any]:
     floor = random_floor if case.is_random else decode_floor
     files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
-    request = {
-        "root": str(root),
-        "batch_size": case.batch_size,
-        "offsets": case.offsets,
-        "options": case.options,
-        "workers": workers,
-        "max_batches": _PEER_BATCHES,
-        "seconds": seconds,
-    }
     floors: list[float] = []
     samples: dict[str, list[dict[str, Any]]] = {"robostream": []}
     if plain:
@@ -94,7 +86,7 @@ def _measure(
     for _ in range(rounds):
         floors.append(floor(files, workers, at_most_s=seconds / 3))
         for contestant, kept in samples.items():
-            kept.append(_run({**request, "contestant": contestant}))
+            kept.append(run_once(case, root, workers, seconds, contestant=contestant))
     ours = samples["robostream"]
     rates = [sample["images_per_s"] for sample in ours]
     peer = [sample["images_per_s"] for sample in samples.get("peer", [])]
@@ -121,9 +113,32 @@ def _allowed_bytes(sample: dict[str, Any], workers: int) -> float:
     return float(sample["frame_cache_bytes"] + workers * _WORKER_BYTES + held + 350 * 10**6)
 
 
-def _run(request: dict[str, Any]) -> dict[str, Any]:
+def run_once(
+    case: Case,
+    root: Path,
+    workers: int,
+    seconds: float,
+    *,
+    contestant: str = "robostream",
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return what one contestant reaches, in a process of its own; see `run`.
+
+    The process has the variables of this one, and those of `environment`.
+    """
+    request = {
+        "contestant": contestant,
+        "root": str(root),
+        "batch_size": case.batch_size,
+        "offsets": case.offsets,
+        "options": case.options,
+        "workers": workers,
+        "max_batches": _PEER_BATCHES,
+        "seconds": seconds,
+    }
     done = subprocess.run(
         [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
+        env={**os.environ, **(environment or {})},
         check=True,
         capture_output=True,
         text=True,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from robostream.bench.results import Figures, read_figures, write_json
-from robostream.bench.table import markdown_table, with_block
-from robostream.storage import write_bytes_atomic
+from robostream.bench.table import markdown_table, refresh_block
 
 MARK = "loader"
 DOCS = Path("docs/benchmarks.md")
@@ -39,8 +38,7 @@ def publish_loader(repo: Path, figures: Figures) -> None:
     cases = {(case["case"], case["workers"]): case for case in _known(path) + figures["cases"]}
     write_json(path, figures | {"cases": list(cases.values())})
     document = repo / DOCS
-    text = with_block(document.read_text(), MARK, document_block(repo))
-    write_bytes_atomic(document, text.encode())
+    refresh_block(document, MARK, document_block(repo))
     print(f"refreshed {document} and {path}")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from robostream.errors import RobostreamError
+from robostream.storage import write_bytes_atomic
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -40,6 +42,11 @@ def with_block(text: str, name: str, block: str) -> str:
     if found is None:
         raise RobostreamError(f"want the lines {begin} and {end} in the document, found none")
     return text[: found.start()] + f"{begin}\n{block}\n{end}" + text[found.end() :]
+
+
+def refresh_block(document: Path, name: str, block: str) -> None:
+    """Write another block between the marks of that name in a document."""
+    write_bytes_atomic(document, with_block(document.read_text(), name, block).encode())
 
 
 def format_cell(value: object) -> str:

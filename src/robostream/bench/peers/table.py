@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from robostream.bench.results import Figures, median_ratio, read_figures, write_json
-from robostream.bench.table import format_table, markdown_table, with_block
-from robostream.storage import write_bytes_atomic
+from robostream.bench.table import format_table, markdown_table, refresh_block
 
 MARK = "peers"
 PEERS = Path("benchmarks/results/peers.json")
@@ -78,8 +77,7 @@ def refresh_docs(repo: Path, figures: Figures) -> None:
     """Keep the figures in a checkout and bring its document up to date."""
     write_json(repo / PEERS, figures)
     document = repo / DOCUMENT
-    text = with_block(document.read_text(), MARK, document_block(read_figures(repo / PEERS)))
-    write_bytes_atomic(document, text.encode())
+    refresh_block(document, MARK, document_block(read_figures(repo / PEERS)))
     print(f"refreshed {document} and {repo / PEERS}")
 
 

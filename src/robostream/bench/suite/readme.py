@@ -9,7 +9,7 @@ from typing import Any
 
 from robostream.bench.results import Figures, read_figures, write_json
 from robostream.bench.suite.picture import picture_svg
-from robostream.bench.table import format_table, markdown_table, with_block
+from robostream.bench.table import format_table, markdown_table, refresh_block
 from robostream.storage import write_bytes_atomic
 
 MARK = "bench"
@@ -37,7 +37,7 @@ def refresh(repo: Path, figures: Figures) -> None:
     write_json(repo / SUITE, figures)
     write_bytes_atomic(repo / PICTURE, picture_svg(figures).encode())
     readme = repo / "README.md"
-    write_bytes_atomic(readme, with_block(readme.read_text(), MARK, block_of(repo)).encode())
+    refresh_block(readme, MARK, block_of(repo))
     print(f"refreshed {readme}, {repo / PICTURE} and {repo / SUITE}")
 
 
