@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from robostream.crew import format_batch
 from robostream.errors import SelectionError, VideoFileError
 from robostream.loader import pinned_slots
 from robostream.loader.batch_slots import BatchSlots
+from robostream.loader.upload import CudaUpload
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_picture_sizes import SECOND
@@ -129,12 +131,16 @@ def test_batches_that_are_held_stay_as_they_are(device: str) -> None:
 
 
 def test_tensors_of_a_batch_change_by_themselves(device: str) -> None:
-    """Autograd is not told that one has changed when another has."""
-    (batch, *_) = open_loader(open_stream(), 4, device=device)
-    before = batch["action"]._version
+    """Autograd is not told that one has changed when another has, and none is a part of others."""
+    (batch, *_) = open_loader(open_stream(return_uint8=False), 4, device=device)
+    gain = torch.ones((), device=device, requires_grad=True)
+    loss = (batch[TOP] * gain).sum() + (batch["action"] * gain).sum()
+    batch[WRIST].sub_(0.5)
     batch["index"].add_(1)
+    batch[WRIST].mul_(gain)
+    loss.backward()
 
-    assert batch["action"]._version == before
+    assert gain.grad is not None
 
 
 def test_iterators_take_turns(device: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -218,6 +224,42 @@ def test_a_gpu_that_is_not_there_is_refused(device: str) -> None:
         open_loader(open_stream(), 4, device=device)
 
 
+class Stream:
+    """Stands for a stream of CUDA's on the second of two GPUs."""
+
+    device = torch.device("cuda", 1)
+
+    def __init__(self, device: object = None) -> None:
+        self.events: list[object] = []
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    def wait_event(self, event: object) -> None:
+        """Note what the consumer waits for."""
+        self.events.append(event)
+
+
+def test_a_batch_is_handed_over_on_the_gpu_it_lies_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever GPU "cuda" means in the thread that asks for it."""
+    asked: list[object] = []
+    consumer = Stream()
+
+    def current_stream(device: object) -> Stream:
+        asked.append(device)
+        return consumer
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
+    slots = BatchSlots(format_batch({"a": ((3,), np.uint8)}, 4), 3, max_held=2)
+    on_gpu = CudaUpload(torch.device("cuda"), lambda *_: {}, slots)
+    done: Any = object()
+
+    assert on_gpu.hand_over({}, done) == {}
+    assert asked == [Stream.device]
+    assert consumer.events == [done]
+
+
 class Cudart:
     """Stands for CUDA's runtime, which needs a GPU: notes what is page-locked."""
 
@@ -241,21 +283,28 @@ class Cudart:
 def test_slots_are_page_locked_once_and_let_go(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each when it is first copied from; copies elsewhere never; a refusal is only said."""
-    cudart = Cudart()
+    """Each when it is first copied from; a refusal is only said, and forgotten by CUDA."""
+    cudart, forgotten = Cudart(), list[int]()
     monkeypatch.setattr(pinned_slots, "_cudart", lambda: cudart)
+    monkeypatch.setattr(pinned_slots, "_forget_error", lambda: forgotten.append(1))
     slots = BatchSlots(format_batch({"a": ((3,), np.uint8), "b": ((), np.int64)}, 4), 3, max_held=2)
     settled: list[int] = []
     pages = pinned_slots.PinnedSlots(slots, lambda: settled.append(1))
     begin, nbytes = slots.memory.ctypes.data, slots.format.slot_bytes
     for slot in (1, 0, 1):
-        pages.pin(slots.lend(slot))
-    pages.pin(np.zeros(4, np.uint8))
+        pages.pin(slot)
 
     assert cudart.locked == {begin + nbytes: nbytes, begin: nbytes}
+    assert not forgotten
     cudart.error = 2
-    pages.pin(slots.lend(2))
+    pages.pin(2)
     assert "CUDA error 2" in caplog.text
+    assert forgotten == [1]
+    if os.fork() == 0:
+        del pages  # what a fork does here is seen by its exit code
+        gc.collect()
+        os._exit(len(settled) or len(cudart.locked) != 2)
+    assert os.wait()[1] == 0
     del pages
     gc.collect()
     assert settled == [1]

@@ -7,6 +7,7 @@ the GPU's memory. With one, NVDEC itself is tested too.
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,41 @@ def test_pictures_are_scaled_there(h264: Path, gpu: str) -> None:
 
             assert off.max() <= 4
             assert off.float().mean() < 0.1
+
+
+@pytest.mark.parametrize("mode", ["autocast", "stream", "inference"])
+def test_modes_of_the_consumer_do_not_reach_pictures(h264: Path, gpu: str, mode: str) -> None:
+    """Neither its precision nor its stream, nor whether its tensors may be changed later."""
+    if mode == "stream" and gpu != "cuda":
+        lacking("GPU", "torch sees no CUDA device")
+    scaled: dict[str, Any] = {"resize": (24, 34)} if mode == "autocast" else {}
+    loader = open_gpu_loader(h264, gpu, **scaled)
+    wanted = [batch[TOP].cpu() for batch in open_gpu_loader(h264, gpu, **scaled)]
+    with {
+        "autocast": lambda: torch.autocast(gpu, torch.bfloat16),
+        "stream": lambda: torch.cuda.stream(torch.cuda.Stream()),  # type: ignore[no-untyped-call]
+        "inference": torch.inference_mode,
+    }[mode]():
+        inside = [batch[TOP].cpu() for batch in loader]
+    loader.set_epoch(0)
+    after = [batch[TOP].cpu() for batch in loader]
+
+    assert all(map(torch.equal, inside, wanted))
+    assert all(map(torch.equal, after, wanted))
+
+
+def test_a_thread_that_never_used_the_gpu_may_ask(h264: Path, gpu: str) -> None:
+    """Decoders are opened by who asks for a batch first."""
+    items = LeRobotDataset("some/name", root=h264, return_uint8=True)
+    batches = iter(open_gpu_loader(h264, gpu))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(batches))
+    thread.start()
+    thread.join()
+    for batch in found:
+        assert_equals_map_style(on_host(batch, gpu), items)
+
+    assert sorted(flat(found)) == list(range(len(items)))
 
 
 def test_other_pictures_stay_on_the_cpu(gpu: str) -> None:

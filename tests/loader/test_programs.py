@@ -12,14 +12,24 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.loader.programs import HEAD, is_alive, run, start, wait_until
 from tests.loader.streams import AV1, blind_stream, flat, open_loader
 from tests.servers.required import lacking
 
-# Batches as they are built, and uploaded by a thread.
-DEVICES = [None, "cpu"]
+# A fork cannot use CUDA again.
+HOST_DEVICES = [None, "cpu"]
 FRAMES = "assert frames(loader) == list(range(62))\n"
+
+
+@pytest.fixture(params=[*HOST_DEVICES, "cuda"])
+def device(request: pytest.FixtureRequest) -> str | None:
+    """Batches as they are built, and uploaded by a thread."""
+    if request.param == "cuda" and not torch.cuda.is_available():
+        lacking("GPU", "torch sees no CUDA device")
+    name: str | None = request.param
+    return name
 
 
 def started_workers(program: subprocess.Popen[str]) -> list[int]:
@@ -128,7 +138,6 @@ print(len(want))
     assert run(code) == "62\n"
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_after_an_interrupt_the_next_loop_is_right(device: str | None) -> None:
     """Whenever Ctrl-C comes, loops after it deliver what they should, and nothing hangs."""
     run(
@@ -186,7 +195,6 @@ for batch in loaders[0]:
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workers", [0, 1])
 def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     """Whatever is open at the end of a script: no hang, no orphan, nothing on stderr."""
@@ -198,7 +206,28 @@ def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     assert not any(is_alive(int(pid)) for pid in pids)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+def test_a_program_may_end_during_an_upload(device: str | None) -> None:
+    """The thread that uploads comes back from torch, and its program ends as if it were not."""
+    run(
+        f"device = {device!r}"
+        + """
+import torch
+from robostream.loader import upload
+numbers, draw_all = torch.ones(1 << 24), upload.draw_all
+def slowly(tensors, cameras):
+    for _ in range(20):
+        numbers.mul_(1)
+    return draw_all(tensors, cameras)
+upload.draw_all = slowly
+batches = iter(open_loader(1, batch_size=1, device=device))
+next(batches)
+while device and batches._begun is None:
+    next(batches)
+sys.exit(0)
+"""
+    )
+
+
 def test_a_daemon_threads_loop_ends_with_the_program_without_a_word(device: str | None) -> None:
     """The program's end ends the workers; the thread that uses them prints no error."""
     run(
@@ -215,7 +244,6 @@ time.sleep(2)
     )
 
 
-@pytest.mark.parametrize("device", DEVICES)
 def test_a_loop_in_a_thread_outlives_the_main_thread(device: str | None) -> None:
     """It delivers all of its epochs, though the script has come to its end."""
     found = run(
@@ -308,7 +336,7 @@ print(head)
 """
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", HOST_DEVICES)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_fork_has_workers_of_its_own(workers: int, device: str | None) -> None:
     """A forked child iterates an inherited loader, and the parent's iterator does not notice."""

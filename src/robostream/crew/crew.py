@@ -146,7 +146,6 @@ class Crew:
         """
         until = time.monotonic() + timeout_s if timeout_s else None
         with self._turns.turn(self._end):
-            self._check()
             while (worker := self._who_lags(tour, step)) is not None:
                 failed = self._progress[tour].failed
                 if failed is not None and failed.step <= step:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from robostream.assemble import ArrayLayout
 from robostream.crew.batch_memory import BatchFormat, format_batch
-from robostream.decode import device_memory
+from robostream.decode import beside_decoders, device_memory
 from robostream.errors import WorkerError
 
 _HANDLE_BYTES = 64
@@ -71,8 +72,9 @@ class DeviceBatches:
         address = self._memory.data_ptr()
         base, length, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
         found = ctypes.byref(base), ctypes.byref(length)
-        _call("cuMemGetAddressRange_v2", *found, ctypes.c_uint64(address))
-        _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+        with self.beside_decoders():
+            _call("cuMemGetAddressRange_v2", *found, ctypes.c_uint64(address))
+            _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         return DeviceRecipe(
             str(self._memory.device),
             self._format,
@@ -80,6 +82,10 @@ class DeviceBatches:
             address - base.value,
             self._memory.nbytes,
         )
+
+    def beside_decoders(self) -> AbstractContextManager[object]:
+        """Return a block in which this process writes pictures there."""
+        return beside_decoders(self._memory.device)
 
     def settle(self) -> None:
         """Wait until all that this process has written is there for others to read."""

@@ -75,6 +75,11 @@ class HomeCrew:
         """Return False: a batch is built when it is waited for."""
         return False
 
+    def check(self) -> None:
+        """Raise WorkerError if it was closed, or this process is a fork."""
+        self._turns.check_process()
+        self._check()
+
     def close(self) -> None:
         """Close all iterators and files."""
         if self.is_usable:
@@ -84,11 +89,6 @@ class HomeCrew:
     def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
         self._station.end(tour)
         on_idle()
-
-    def check(self) -> None:
-        """Raise WorkerError if it was closed, or this process is a fork."""
-        self._turns.check_process()
-        self._check()
 
     def _check(self) -> None:
         if self._closed:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pickle
 import time
@@ -125,7 +126,10 @@ class Station:
 
     def build(self, tour: int) -> Built | Failed:
         """Build this worker's parts of the next batch of one iterator."""
-        (done,) = self._build(tour, self._next_parts(self._live[tour], 1))
+        on_device = self._on_device
+        # The consumer, whose process this is, may be inside a block with another stream.
+        with contextlib.nullcontext() if on_device is None else on_device.beside_decoders():
+            (done,) = self._build(tour, self._next_parts(self._live[tour], 1))
         return done
 
     def close(self) -> None:

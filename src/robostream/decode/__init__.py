@@ -30,7 +30,12 @@ from robostream.decode.picture.decoded import CPU, DecodedPicture
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.on_device import DeviceRenderer, DeviceScaler, device_memory
+from robostream.decode.picture.on_device import (
+    DeviceRenderer,
+    DeviceScaler,
+    beside_decoders,
+    device_memory,
+)
 from robostream.decode.picture.parcel import (
     NUM_LABELS,
     drawing_of,
@@ -74,6 +79,7 @@ __all__ = [
     "VideoFiles",
     "VideoSource",
     "build_index",
+    "beside_decoders",
     "device_memory",
     "drawing_of",
     "kept_layout",

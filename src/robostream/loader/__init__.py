@@ -2,7 +2,7 @@
 """Torch: samplers, datasets, loaders, ranks and state.
 
 ranks.py          which process of the training run this is
-machine.py        which cores, how much memory and how many files this process may use
+machine.py        which cores, GPUs, how much memory and how many files this process may use
 options.py        checks and defaults of what a user asks for
 by_value.py       sending to worker processes what only a script or notebook defines
 streaming.py      StreamingLeRobotDataset: an ordered, resumable, distributed stream

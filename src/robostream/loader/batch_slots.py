@@ -58,12 +58,8 @@ class BatchSlots:
         except IndexError:
             return None
 
-    def give(self, slot: int) -> None:
-        """Take back a slot that was not delivered."""
-        self._free.append(slot)
-
     def give_all(self, slots: list[int]) -> None:
-        """Take several slots back."""
+        """Take back slots that were not delivered."""
         self._free.extend(slots)
 
     def lend(self, slot: int) -> ByteArray:
@@ -82,7 +78,7 @@ class BatchSlots:
         # Array by array: who goes on holding one must not hold all.
         arrays = self.format.view(self.memory, slot, size)
         copies = {key: array.copy() for key, array in arrays.items()}
-        self.give(slot)
+        self._free.append(slot)
         return copies
 
     def _take_back(self) -> None:

@@ -38,7 +38,8 @@ def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
         together = torch.cat(parcels) if len(parcels) > 1 else parcels[0]
         pictures = torch.split(draw_parcels(together, size, dtype), list(map(len, parcels)))
         for key, own in zip(keys, pictures, strict=True):
-            drawn[key] = own.view(*tensors[key].shape[:-1], 3, *size)
+            # With `data`, a change of one camera in place is no change of the others to autograd.
+            drawn[key] = own.view(*tensors[key].shape[:-1], 3, *size).data
     return tensors | drawn
 
 

@@ -13,6 +13,7 @@ import torch
 from robostream.assemble import SampleLayout, first_pictures
 from robostream.decode import FileRun, open_nvdec, plan_runs
 from robostream.errors import SelectionError, VideoFileError
+from robostream.loader.machine import num_gpus, too_few_gpus
 
 logger = logging.getLogger(__name__)
 
@@ -85,17 +86,14 @@ def free_gpu_memory(gpu: Gpu) -> int:
 
 def _find(asked: str, device: torch.device | None) -> tuple[str | None, str | None]:
     """Return the GPU that is meant, or None and the reason why there is none."""
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    count = num_gpus()
     if asked == AUTO and (device is None or device.type != "cuda"):
         return None, "batches are delivered in RAM"
     meant = device if asked == AUTO else torch.device(asked)
     assert meant is not None
     index = meant.index if ":" in str(meant) else torch.cuda.current_device() if count else 0
     if index >= count:
-        return None, (
-            f"torch {torch.__version__} sees {count} CUDA devices. Install a torch built for CUDA, "
-            "check the driver with nvidia-smi, or decode on the CPU."
-        )
+        return None, too_few_gpus("decode on the CPU")
     if device is not None and device.type == "cuda" and device.index not in (None, index):
         return None, f"device={str(device)!r} is another one; give both the same"
     if device is not None and device.type != "cuda":

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -27,32 +29,41 @@ class PinnedSlots:
     def __init__(self, slots: BatchSlots, settle: Callable[[], object]) -> None:
         self._begin = slots.memory.ctypes.data
         self._slot_bytes = slots.format.slot_bytes
-        self._num_slots = slots.memory.nbytes // self._slot_bytes
         self._tried: set[int] = set()
         self._addresses: list[int] = []
-        weakref.finalize(self, _unpin, self._addresses, slots.memory, settle)
+        weakref.finalize(self, _unpin, os.getpid(), self._addresses, slots.memory, settle)
 
-    def pin(self, content: ByteArray) -> None:
-        """Page-lock the slot with these bytes, unless it is done, or they are a copy elsewhere."""
-        slot = (content.ctypes.data - self._begin) // self._slot_bytes
-        if slot in self._tried or not 0 <= slot < self._num_slots:
+    def pin(self, slot: int) -> None:
+        """Page-lock a slot, unless that was tried before."""
+        if slot in self._tried:
             return
         self._tried.add(slot)
         address = self._begin + slot * self._slot_bytes
         error = int(_cudart().cudaHostRegister(address, self._slot_bytes, 0))
         if error:
             logger.warning("CUDA error %d: a slot is not page-locked; copies are slower", error)
+            _forget_error()
         else:
             self._addresses.append(address)
 
 
-def _unpin(addresses: list[int], memory: ByteArray, settle: Callable[[], object]) -> None:
+def _unpin(
+    process: int, addresses: list[int], memory: ByteArray, settle: Callable[[], object]
+) -> None:
     """Let go of pages; `memory` is held so that they are still there."""
     del memory
-    if addresses:
+    if not addresses or process != os.getpid():
+        return  # a fork has not locked them, and cannot use CUDA
+    with contextlib.suppress(RuntimeError):  # after a CUDA error nothing is copied any more
         settle()
     for address in addresses:
         _cudart().cudaHostUnregister(address)
+
+
+def _forget_error() -> None:
+    """Use up the error that CUDA remembers: torch would blame its next kernel for it."""
+    with contextlib.suppress(RuntimeError):
+        torch.ones(1, device="cuda")
 
 
 def _cudart() -> Any:

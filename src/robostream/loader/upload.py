@@ -25,12 +25,15 @@ from robostream.crew import BatchFormat, ByteArray, DeviceBatches
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import Tensors, draw_all
+from robostream.loader.machine import num_gpus, too_few_gpus
 from robostream.loader.pinned_slots import PinnedSlots
 
 # Makes the tensors of a batch from the bytes of a slot; with its number and the batch's size.
 Draw = Callable[[ByteArray, int, int], Tensors]
 # Slots that are being copied from at a time.
 COPIES_IN_FLIGHT = 2
+# When a program ends, it waits at most so long for the upload it has begun.
+_LAST_UPLOAD_S = 10
 
 
 class Finish(Protocol):
@@ -49,9 +52,6 @@ class Finish(Protocol):
 class Upload(Protocol):
     """Brings batches to a device."""
 
-    def prepare(self) -> None:
-        """Prepare the thread that uploads."""
-
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
         """Return a batch on the device, and what says when it is there; in that thread."""
 
@@ -69,13 +69,8 @@ def choose_device(device: str | torch.device | None) -> torch.device | None:
         raise SelectionError(f"device must be 'cuda', 'cuda:0' or 'cpu', got {device!r}") from error
     if chosen.type not in ("cuda", "cpu"):
         raise SelectionError(f"device must be 'cuda', 'cuda:0' or 'cpu', got {device!r}")
-    if chosen.type == "cuda":
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if (chosen.index or 0) >= count:
-            raise SelectionError(
-                f"device={device!r}: torch {torch.__version__} sees {count} CUDA devices. Install "
-                "a torch built for CUDA, check the driver with nvidia-smi, or leave `device` out."
-            )
+    if chosen.type == "cuda" and (chosen.index or 0) >= num_gpus():
+        raise SelectionError(f"device={device!r}: " + too_few_gpus("leave `device` out"))
     return chosen
 
 
@@ -131,10 +126,11 @@ class UploadThread:
         self._slots = slots
         self._tasks: _Tasks = queue.SimpleQueue()
         # As a daemon it neither keeps the program from ending nor ends before its last loop.
-        threading.Thread(
+        thread = threading.Thread(
             target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
-        ).start()
-        weakref.finalize(self, self._tasks.put, None)
+        )
+        thread.start()
+        weakref.finalize(self, _end, self._tasks, thread)
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Begin an upload; return what waits for it and returns the batch."""
@@ -148,18 +144,22 @@ _Tasks = queue.SimpleQueue[_Task | None]
 
 
 def _work(upload: Upload, tasks: _Tasks) -> None:
-    is_prepared = False
     while (task := tasks.get()) is not None:
         uploaded, content, slot, size = task
         try:
-            if not is_prepared:
-                upload.prepare()
-                is_prepared = True
             uploaded.set_result(upload.run(content, slot, size))
         except BaseException as error:  # who asked for the batch is told, whatever it is
             uploaded.set_exception(error)
         # Until the next one comes, this one must not be held.
         del task, uploaded, content
+
+
+def _end(tasks: _Tasks, thread: threading.Thread) -> None:
+    tasks.put(None)
+    # A thread that comes back from torch while Python ends would abort the program. At other times
+    # this is called by the garbage collector, in any thread, and nothing waits.
+    if not threading.main_thread().is_alive():
+        thread.join(_LAST_UPLOAD_S)
 
 
 class _Copy:
@@ -179,11 +179,12 @@ class _Copy:
                 like = torch.from_numpy(np.empty((batches.batch_size, *shape), name))
                 begin = at // like.element_size()
                 self._small.append((key, like.dtype, begin, shape, like.stride()))
+        self._dtypes = {place[1] for place in self._small}
 
     def __call__(self, content: ByteArray, size: int) -> Tensors:
         """Return the arrays of a batch of `size` samples there."""
         small = self._copy(content[: self._batches.small_bytes])
-        typed = {dtype: small.view(dtype) for dtype in {place[1] for place in self._small}}
+        typed = {dtype: small.view(dtype) for dtype in self._dtypes}
         tensors = {
             # With `data`, a change of one in place is no change of the others to autograd.
             key: typed[dtype].as_strided((size, *shape), strides, begin).data
@@ -203,9 +204,6 @@ class CpuUpload:
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
-
-    def prepare(self) -> None:
-        """Do nothing."""
 
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, None]:
         """Return a batch."""
@@ -229,20 +227,17 @@ class CudaUpload:
     """
 
     def __init__(self, device: torch.device, draw: Draw, slots: BatchSlots) -> None:
-        self._device = device
         self._draw = draw
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pages = PinnedSlots(slots, self._copies.synchronize)
         # Bytes hold their slot; they are held until they have been copied.
         self._in_flight: deque[tuple[torch.cuda.Event, ByteArray]] = deque()
 
-    def prepare(self) -> None:
-        """Choose the GPU: a thread begins with the first one, whatever the others chose."""
-        torch.cuda.set_device(self._copies.device)
-
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, torch.cuda.Event]:
         """Return a batch on the GPU, and what says when it is there."""
-        self._pages.pin(content)
+        # A thread begins with the first GPU, whatever the others chose.
+        torch.cuda.set_device(self._copies.device)
+        self._pages.pin(slot)
         with torch.cuda.stream(self._copies):
             batch = self._draw(content, slot, size)
             done = self._copies.record_event()
@@ -252,7 +247,8 @@ class CudaUpload:
 
     def hand_over(self, batch: Tensors, done: torch.cuda.Event) -> Tensors:
         """Let the consumer's stream wait for a batch, and return it."""
-        consumer = torch.cuda.current_stream(self._device)
+        # "cuda" may mean another GPU in this thread than in the one that made the loader.
+        consumer = torch.cuda.current_stream(self._copies.device)
         consumer.wait_event(done)
         for tensor in {t.untyped_storage().data_ptr(): t for t in batch.values()}.values():
             # Its memory must not be used for a later batch before the consumer's work is done.

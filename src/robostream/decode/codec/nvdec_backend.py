@@ -10,13 +10,15 @@ from av.codec.hwaccel import HWAccel
 
 from robostream.decode.codec.pyav_backend import PyavBackend, new_context
 from robostream.decode.index.frame_index import CodecConfig
-from robostream.decode.picture.on_device import device_memory, picture_on_device
+from robostream.decode.picture.on_device import (
+    beside_decoders,
+    device_memory,
+    picture_on_device,
+)
 
 
 def open_nvdec(device: str) -> PyavBackend:
     """Return what decodes on a GPU, such as "cuda:0", for the thread that calls this."""
-    # Makes torch's CUDA context this thread's own: a thread has it from its first work there.
-    device_memory(1, device).zero_()
     # A decoder has memory for few pictures, so each is taken out before the next is decoded.
     return PyavBackend(
         functools.partial(open_on_gpu, device=device), picture_on_device, frames_at_a_time=1
@@ -31,8 +33,11 @@ def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
         "cuda",
         device=device.removeprefix("cuda:"),
         allow_software_fallback=False,
-        # The context that torch has made: one of FFmpeg's own would have other flags.
+        # One of FFmpeg's own would have other flags.
         options={"primary_ctx": "0", "current_ctx": "1"},
         is_hw_owned=True,
     )
-    return new_context(config, name, accelerator)
+    # FFmpeg takes the CUDA context that this thread used last: with this, torch's on this GPU.
+    with beside_decoders(device):
+        device_memory(1, device).zero_()
+        return new_context(config, name, accelerator)

@@ -6,7 +6,9 @@ torch is imported when the first of them is made: most processes that decode nee
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from contextlib import AbstractContextManager
 from typing import Any
 
 import av
@@ -24,13 +26,27 @@ from robostream.errors import VideoFileError
 def device_memory(nbytes: int, device: str) -> Any:
     """Return memory of a device, such as "cuda:0": a tensor of bytes."""
     torch = _torch()
-    return torch.empty(nbytes, dtype=torch.uint8, device=device)
+    # Whatever mode the caller is in, it is written to in others.
+    with torch.inference_mode(False), beside_decoders(device):
+        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+
+def beside_decoders(device: Any) -> AbstractContextManager[object]:
+    """Return a block in which work on a device waits for that of its decoders, and they for it.
+
+    They use its default stream, whatever stream is current.
+    """
+    torch = _torch()
+    if torch.device(device).type != "cuda":
+        return contextlib.nullcontext()
+    stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.default_stream(device))
+    return stream
 
 
 def picture_on_device(frame: av.VideoFrame, *, file: str) -> DecodedPicture:
     """Return a frame that the GPU decoded: planar, as it is kept; the frame may go.
 
-    The copy is queued behind the decoder's work: both use the device's default stream.
+    The copy is queued behind the decoder's work: see `beside_decoders`.
     """
     torch = _torch()
     if len(frame.planes) != 2 or not frame.width % 2 == frame.height % 2 == 0:
@@ -79,13 +95,17 @@ class DeviceScaler(PictureScaler):
         source = picture.planes[0].memory
         content = torch.empty(new.nbytes, dtype=torch.uint8, device=source.device)
         at = to = 0
-        for (width, height), (columns, rows) in zip(old.plane_sizes, new.plane_sizes, strict=True):
-            plane = source[at : at + width * height].view(height, width).float()
-            down = self._of(height, rows, source.device)
-            across = self._of(width, columns, source.device)
-            scaled = (down @ plane @ across.T).add_(0.5).clamp_(0, 255)
-            content[to : to + columns * rows] = scaled.view(-1).byte()
-            at, to = at + width * height, to + columns * rows
+        # The consumer's autocast, if pictures are decoded in its process, is not for these.
+        with torch.autocast(source.device.type, enabled=False):
+            for (width, height), (columns, rows) in zip(
+                old.plane_sizes, new.plane_sizes, strict=True
+            ):
+                plane = source[at : at + width * height].view(height, width).float()
+                down = self._of(height, rows, source.device)
+                across = self._of(width, columns, source.device)
+                scaled = (down @ plane @ across.T).add_(0.5).clamp_(0, 255)
+                content[to : to + columns * rows] = scaled.view(-1).byte()
+                at, to = at + width * height, to + columns * rows
         return _picture(new, content)
 
     def _of(self, old: int, new: int, device: Any) -> Any:
