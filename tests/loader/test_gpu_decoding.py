@@ -22,7 +22,6 @@ from robostream.decode.codec.pyav_backend import open_on_cpu
 from robostream.decode.picture.on_device import picture_on_device
 from robostream.errors import SelectionError
 from robostream.loader import dataloader, outfit
-from robostream.loader.gpu_decoding import Gpu
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_device import TOP, on_host, recode
@@ -74,7 +73,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nvdec_backend, "open_on_gpu", open_context)
     monkeypatch.setattr(nvdec_backend, "picture_on_device", read)
-    monkeypatch.setattr(dataloader, "choose_gpu", lambda asked, device, layout: Gpu("cpu", 40))
+    monkeypatch.setattr(dataloader, "choose_gpu", lambda asked, device, layout: "cpu")
     monkeypatch.setattr(outfit, "free_gpu_memory", lambda gpu: 1 << 30)
 
 

@@ -42,8 +42,8 @@ from robostream.assemble.selection import (
     select_episodes,
 )
 from robostream.assemble.sizes import (
+    find_cameras,
     find_parcels,
-    find_shapes,
     first_pictures,
     note_shape,
     video_shape,
@@ -83,7 +83,7 @@ __all__ = [
     "fill_row",
     "find_parcels",
     "find_pictures",
-    "find_shapes",
+    "find_cameras",
     "first_pictures",
     "finish_depth",
     "localise",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ class CameraLayout:
         resize: What its pictures are scaled to when they are decoded; None for their own size.
         decoded_bytes: Bytes of one picture, as decoders leave it.
         kept_bytes: Bytes of one picture, as it is kept.
+        gop_frames: Frames of the longest GOP in its first video; 1 where there is none.
         is_parcel: Whether its pictures lie in a batch as parcels, to be drawn where it arrives.
     """
 
@@ -54,6 +55,7 @@ class CameraLayout:
     resize: Size | None
     decoded_bytes: int
     kept_bytes: int
+    gop_frames: int
     is_parcel: bool = False
 
     def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
@@ -80,13 +82,24 @@ class CameraLayout:
         return (*self.shape[:-3], parcel_bytes(width, height)), np.uint8
 
 
+class FoundCamera(NamedTuple):
+    """What the files of a camera say of it.
+
+    Attributes:
+        shape: (channels, height, width) of its pictures, before they are scaled.
+        gop_frames: Frames of the longest GOP in its first video; 1 where there is none.
+    """
+
+    shape: tuple[int, int, int]
+    gop_frames: int = 1
+
+
 class SampleLayout:
     """How the samples of one recipe lie in a batch.
 
     Args:
         dataset: The dataset.
-        pictures: (channels, height, width) by camera, where it is not as info.json declares;
-            before they are scaled.
+        found: What is known of cameras from their files; of the others, what info.json declares.
         transformed: What the user's transform makes of a camera: shape and dtype by key.
         parcels: Cameras whose pictures travel as 4:2:0.
     """
@@ -95,14 +108,14 @@ class SampleLayout:
         self,
         dataset: OpenedDataset,
         *,
-        pictures: Mapping[str, tuple[int, int, int]] | None = None,
+        found: Mapping[str, FoundCamera] | None = None,
         transformed: Mapping[str, ArrayLayout] | None = None,
         parcels: Collection[str] = (),
     ) -> None:
         self.dataset = dataset
         self.meta = dataset.meta
         self.spec = dataset.spec
-        self._pictures = dict(pictures or {})
+        self._found = dict(found or {})
         self._transformed = dict(transformed or {})
         self._parcels = frozenset(parcels)
 
@@ -110,19 +123,19 @@ class SampleLayout:
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
         features, spec = self.meta.info.features, self.spec
-        shapes = {key: image_shape(features[key]) for key in spec.cameras} | self._pictures
-        cameras = [_camera_layout(key, features[key], spec, shapes[key]) for key in spec.cameras]
+        declared = {key: FoundCamera(image_shape(features[key])) for key in spec.cameras}
+        found = declared | self._found
+        cameras = [_camera_layout(key, features[key], spec, found[key]) for key in spec.cameras]
         return [replace(camera, is_parcel=camera.key in self._parcels) for camera in cameras]
 
     def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
         """Return the layout with what the user's transform makes of cameras."""
-        pictures = self._pictures
-        return SampleLayout(self.dataset, pictures=pictures, transformed=transformed)
+        return SampleLayout(self.dataset, found=self._found, transformed=transformed)
 
     def in_parcels(self, cameras: Collection[str]) -> SampleLayout:
         """Return the layout with pictures of some cameras as 4:2:0; none that is transformed."""
-        found, transformed = self._pictures, self._transformed
-        return SampleLayout(self.dataset, pictures=found, transformed=transformed, parcels=cameras)
+        found, transformed = self._found, self._transformed
+        return SampleLayout(self.dataset, found=found, transformed=transformed, parcels=cameras)
 
     @property
     def nbytes(self) -> int:
@@ -166,14 +179,14 @@ class SampleLayout:
 
 
 def _camera_layout(
-    key: str, entry: Mapping[str, Any], spec: SampleSpec, source: tuple[int, int, int]
+    key: str, entry: Mapping[str, Any], spec: SampleSpec, found: FoundCamera
 ) -> CameraLayout:
     """Return the layout of a camera, before any transform.
 
     A window of one frame keeps its axis for pictures in Parquet and loses it for videos.
     """
     depth, video = is_depth(entry), key in spec.videos
-    channels, *own = source
+    channels, *own = found.shape
     resize = spec.resize.get(key)
     picture = (channels, *(resize or own))
     info = entry.get("info") or {}
@@ -188,6 +201,7 @@ def _camera_layout(
         is_transformed=spec.image_transforms is not None and not depth,
         recorded_unit=info.get("depth_unit") if depth else None,
         resize=resize,
-        decoded_bytes=decoded_bytes(entry, source),
+        decoded_bytes=decoded_bytes(entry, found.shape),
         kept_bytes=decoded_bytes(entry, picture),
+        gop_frames=found.gop_frames,
     )

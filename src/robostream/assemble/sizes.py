@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large a camera's pictures are: found in the files, since info.json may say something else."""
+"""What a camera's pictures are: found in the files, since info.json may say something else."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from robostream.assemble.episode import find_pictures
-from robostream.assemble.layout import SampleLayout
+from robostream.assemble.layout import FoundCamera, SampleLayout
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.pictures import read_picture
 from robostream.assemble.rows import RowReader
@@ -34,29 +36,29 @@ _TRIES = 3
 _said: set[tuple[str, str]] = set()
 
 
-def find_shapes(dataset: OpenedDataset) -> dict[str, Shape]:
-    """Return (channels, height, width) of each camera's pictures, before they are resized.
+def find_cameras(dataset: OpenedDataset) -> dict[str, FoundCamera]:
+    """Return what the files say of each camera.
 
-    They are looked up in the first selected episode that can be read. If none of the first few can
-    be, the declared shape is taken; whoever reads the pictures will say what is wrong.
+    They are those of the first selected episode that can be read. A camera for which none of the
+    first few can be is left out; whoever reads its pictures will say what is wrong.
     """
     spec = dataset.spec
     door = dataset.open_door()
     files = _open_files(dataset, door)
     first = _first_episodes(dataset)
-    shapes: dict[str, Shape] = {}
+    found: dict[str, FoundCamera] = {}
     for key in spec.cameras:
         for episode in first:
             with _left_to_readers(f"the size of {key}", episode):
                 if key in spec.videos:
-                    shapes[key] = _video_shape(dataset, files, episode, key)
+                    found[key] = _find_video(dataset, files, episode, key)
                 else:
-                    shapes[key] = _stored_shape(dataset, door, episode, key)
+                    found[key] = FoundCamera(_stored_shape(dataset, door, episode, key))
                 break
-    for key, shape in shapes.items():
+    for key, camera in found.items():
         if key not in spec.resize:
-            note_shape(dataset.meta, key, shape)
-    return shapes
+            note_shape(dataset.meta, key, camera.shape)
+    return found
 
 
 def find_parcels(layout: SampleLayout) -> list[str]:
@@ -160,9 +162,11 @@ def _left_to_readers(what: str, episode: int) -> Iterator[None]:
         logger.info("%s is not found in episode %d: %s", what, episode, error)
 
 
-def _video_shape(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> Shape:
+def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> FoundCamera:
     file, numbers = find_pictures(dataset, files, episode, key)
-    return video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
+    shape = video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
+    gops = np.diff([*file.index.start_frames, file.index.num_frames])
+    return FoundCamera(shape, int(gops.max()))
 
 
 def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) -> Shape:

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from robostream import config
-from robostream.assemble import FrameSelection, SampleLayout
+from robostream.assemble import CameraLayout, FrameSelection, SampleLayout
 from robostream.plan import EpochPlan
-from robostream.stream import SharedShape, margin_frames
+from robostream.stream import LONG_GOP_FRAMES, SharedShape, margin_frames
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4
 # Pictures on a conveyor leave at random: this much more than their mean number.
 _SLACK = 1.1
+# So do those of a lead-in, and their GOPs begin before it. One that finds no room costs its GOP.
+_LEAD_IN_SLACK = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +83,37 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + config.format_bytes(needed))
 
 
-def needed_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int, gop_frames: int = 0) -> int:
+def needed_bytes(
+    plan: EpochPlan, layout: SampleLayout, lanes: int, *, decodes_whole_gops: bool
+) -> int:
     """Return the memory with which a rank's conveyors decode every picture about once. Pure.
 
-    Half of a window's pictures are decoded and not yet delivered, on the average. (As many again,
-    decoded on the way when the epoch began, could wait for its end; touching memory for them costs
-    more than decoding them again in short GOPs.) A camera's own window keeps pictures for as many
-    frames longer as it is wide. A lane that is hardly longer than its window has partners waiting
-    all over it. Where GOPs of `gop_frames` are decoded whole, one more of them waits in each lane.
+    Half of a window's pictures are decoded and not yet delivered, on the average. A camera's own
+    window keeps pictures for as many frames longer as it is wide. A lane that is hardly longer than
+    its window has partners waiting all over it. Where GOPs of any length are decoded whole, one
+    more of them waits in each lane.
     """
-    lane_frames = plan.num_frames / plan.lanes
     total = 0.0
-    for camera in layout.cameras:
-        if camera.key not in layout.spec.videos:
-            continue
+    for camera in _video_cameras(layout):
         offsets = layout.spec.windows.get(camera.key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
-        ahead = margin_frames(plan.window)
-        frames = min(plan.window / 2 * _SLACK + width + ahead + gop_frames, lane_frames)
+        ahead = margin_frames(plan.window) + (camera.gop_frames if decodes_whole_gops else 0)
+        frames = min(plan.window / 2 * _SLACK + width + ahead, plan.num_frames / plan.lanes)
         total += lanes * frames * camera.kept_bytes
     return round(total)
+
+
+def lead_in_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
+    """Return the memory for pictures that an epoch decodes at its begin and delivers at its end.
+
+    That is half a window of each lane: the pictures between those that are delivered at first. In a
+    long GOP they are decoded on the way, and to decode them again for the end takes as long as the
+    whole pool. In a short one it takes little, and they are not kept. Pure.
+    """
+    long = (c for c in _video_cameras(layout) if c.gop_frames > LONG_GOP_FRAMES)
+    frames = min(plan.window / 2 * _LEAD_IN_SLACK, plan.num_frames / plan.lanes)
+    return round(sum(lanes * frames * camera.kept_bytes for camera in long))
+
+
+def _video_cameras(layout: SampleLayout) -> list[CameraLayout]:
+    return [camera for camera in layout.cameras if camera.key in layout.spec.videos]

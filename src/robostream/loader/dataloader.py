@@ -22,7 +22,7 @@ from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
 from robostream.loader.bookmark import Bookmark
-from robostream.loader.gpu_decoding import Gpu, choose_gpu
+from robostream.loader.gpu_decoding import choose_gpu
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
@@ -252,14 +252,14 @@ class StreamingDataLoader(DataLoader[Any]):
                 self._team = self._start()
             return self._team
 
-    def _choose_gpu(self) -> Gpu | None:
+    def _choose_gpu(self) -> str | None:
         """Return the GPU that decodes, if one does; batches are then delivered there."""
         asked = self.stream.video_decode_device
         if asked == "cpu":
             return None
         gpu = choose_gpu(asked, self._device, self.stream._layout.in_parcels(self._parcels))
         if gpu is not None:
-            self._device = torch.device(gpu.device)
+            self._device = torch.device(gpu)
         return gpu
 
     @functools.cached_property

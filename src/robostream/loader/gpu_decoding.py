@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import av
-import numpy as np
 import torch
 
 from robostream.assemble import SampleLayout, first_pictures
@@ -18,19 +16,6 @@ from robostream.loader.machine import num_gpus, too_few_gpus
 logger = logging.getLogger(__name__)
 
 CPU, AUTO = "cpu", "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU that decodes.
-
-    Attributes:
-        device: Such as "cuda:0".
-        gop_frames: Frames of the longest GOP in the first videos: a GOP is decoded whole.
-    """
-
-    device: str
-    gop_frames: int
 
 
 def check_decode_device(asked: str) -> None:
@@ -55,8 +40,8 @@ def refuse_gpu(asked: str) -> None:
         )
 
 
-def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) -> Gpu | None:
-    """Return the GPU that decodes; None for the CPU.
+def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) -> str | None:
+    """Return the GPU that decodes, such as "cuda:0"; None for the CPU.
 
     Args:
         asked: What the user said: "cpu", "cuda", "cuda:0" or "auto".
@@ -67,20 +52,18 @@ def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) ->
         return None
     gpu, reason = _find(asked, device)
     if gpu is not None:
-        reason = _obstacle(layout)
-    if gpu is not None and reason is None:
-        gop_frames, reason = _try_all(gpu, layout)
+        reason = _obstacle(layout) or _try_all(gpu, layout)
         if reason is None:
-            return Gpu(gpu, gop_frames)
+            return gpu
     if asked != AUTO:
         raise SelectionError(f"video_decode_device={asked!r}: {reason}")
     logger.info("videos are decoded on the CPU: %s", reason)
     return None
 
 
-def free_gpu_memory(gpu: Gpu) -> int:
+def free_gpu_memory(gpu: str) -> int:
     """Return how many bytes of a GPU are free."""
-    free: int = torch.cuda.mem_get_info(gpu.device)[0]
+    free: int = torch.cuda.mem_get_info(gpu)[0]
     return free
 
 
@@ -116,21 +99,19 @@ def _obstacle(layout: SampleLayout) -> str | None:
     return None
 
 
-def _try_all(gpu: str, layout: SampleLayout) -> tuple[int, str | None]:
-    """Return the frames of the longest GOP, and why the GPU does not decode a camera, if so."""
-    longest = 1
+def _try_all(gpu: str, layout: SampleLayout) -> str | None:
+    """Return why a GPU does not decode a camera's first video; None if it decodes them all."""
     for key, file, number in first_pictures(layout):
         index = file.index
-        longest = max(longest, *np.diff([*index.start_frames, index.num_frames]).tolist())
         reason = _try(gpu, FileRun(file.source, index, plan_runs(index, [number])[0]))
         if reason is not None:
             codec = av.Codec(index.config_of(number).decoder, "r").canonical_name
-            return longest, (
+            return (
                 f"{torch.cuda.get_device_name(gpu)} does not decode the {codec} videos of {key} "
                 f"({reason}). Decode on the CPU, or make a copy of the dataset with `robostream "
                 "recode ROOT COPY --codec h264`."
             )
-    return longest, None
+    return None
 
 
 def _try(gpu: str, run: FileRun) -> str | None:

@@ -16,13 +16,19 @@ from robostream.assemble import (
     ImageTransforms,
     OpenedDataset,
     SampleLayout,
-    find_shapes,
+    find_cameras,
 )
 from robostream.crew import create_memory
 from robostream.errors import SelectionError
-from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
+from robostream.loader.budgets import (
+    FrameBudget,
+    choose_frame_budget,
+    lead_in_bytes,
+    needed_bytes,
+    shared_shape,
+)
 from robostream.loader.frame_file import open_frame_file
-from robostream.loader.gpu_decoding import Gpu, free_gpu_memory
+from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
 from robostream.stream import Budgets, SharedShape, transform_pictures
@@ -76,7 +82,7 @@ def fit_out(
     limits: Limits,
     *,
     num_workers: int,
-    gpu: Gpu | None = None,
+    gpu: str | None = None,
 ) -> Outfit:
     """Return what each of the rank's `num_workers` workers is given.
 
@@ -84,12 +90,13 @@ def fit_out(
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
     shape = None if gpu else shared_shape(layout, layout.dataset.selection)
-    whole_gops = gpu.gop_frames if gpu else 0
-    needed = needed_bytes(plan, layout, len(rank_lanes(cut, plan.lanes)), whole_gops)
+    lanes = len(rank_lanes(cut, plan.lanes))
+    needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
+    lead_in = 0 if gpu else lead_in_bytes(plan, layout, lanes)
     frames = choose_frame_budget(
         limits.frame_cache_bytes,
         shape,
-        needed,
+        needed + lead_in,
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
         on_disk=limits.frame_cache_dir is not None and gpu is None,
@@ -105,9 +112,9 @@ def fit_out(
         frame_bytes=0 if frames.keeps_all else frames.nbytes // num_workers,
         row_bytes=config.ROW_CACHE_BYTES // num_workers,
         max_files=min(max_files, open_files_share()),
-        max_decodings=_decoders(layout, len(rank_lanes(cut, plan.lanes)), num_workers),
+        max_decodings=_decoders(layout, lanes, num_workers),
         runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed,
-        gpu=gpu.device if gpu else None,
+        gpu=gpu,
     )
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
 
@@ -144,7 +151,7 @@ def lay_out(dataset: OpenedDataset) -> SampleLayout:
     Pictures have the size that the first selected episode's have; what the user's transform makes
     of them is tried on black ones.
     """
-    layout = SampleLayout(dataset, pictures=find_shapes(dataset))
+    layout = SampleLayout(dataset, found=find_cameras(dataset))
     transform = dataset.spec.image_transforms
     if transform is None:
         return layout

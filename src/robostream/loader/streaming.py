@@ -28,7 +28,7 @@ from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.bookmark import Bookmark
 from robostream.loader.by_value import for_pickle
 from robostream.loader.direct import DirectReading
-from robostream.loader.gpu_decoding import Gpu, refuse_gpu
+from robostream.loader.gpu_decoding import refuse_gpu
 from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.ranks import discover_rank
@@ -376,7 +376,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """How samples lie in a batch."""
         return lay_out(self._dataset)
 
-    def _fit_out(self, num_workers: int, gpu: Gpu | None = None) -> Outfit:
+    def _fit_out(self, num_workers: int, gpu: str | None = None) -> Outfit:
         """Return what each of this rank's workers is given."""
         plan, layout = self.plan(self._bookmark.cursor.epoch), self._layout
         return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)

@@ -15,7 +15,7 @@ from robostream.plan import Ints
 
 # A GOP longer than this is decoded in several goes by a decoder that is kept in between. A shorter
 # one is decoded whole.
-_LONG_GOP_FRAMES = 16
+LONG_GOP_FRAMES = 16
 # Of a GOP that is no longer than this, few pictures wait for their delivery when one is decoded.
 _TINY_GOP_FRAMES = 4
 NEVER = int(np.iinfo(np.int64).max)
@@ -183,7 +183,7 @@ class Reel:
 def is_long(reel: Reel) -> bool:
     """Return whether the GOPs of a reel's file are so long that decoders are kept inside them."""
     index = reel.file.index
-    return not reel.is_whole and index.num_frames > _LONG_GOP_FRAMES * len(index.starts)
+    return not reel.is_whole and index.num_frames > LONG_GOP_FRAMES * len(index.starts)
 
 
 def is_tiny(reel: Reel) -> bool:
