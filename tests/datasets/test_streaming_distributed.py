@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.servers.ports import free_port
+
 REPO = Path(__file__).parents[2]
 FRAMES = 62
 BIN = Path(sys.executable).parent
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def command(launcher: str, world_size: int) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from robostream import StreamingLeRobotDataset
 from robostream.plan import Cut, format_receipt, step_receipts
 from tests.fixture_datasets import FIXTURES
 from tests.loader.programs import wait_until
+from tests.servers.ports import free_port
 
 REPO = Path(__file__).parents[2]
 PROGRAM = REPO / "examples" / "scaling" / "train_streaming_multinode.py"
@@ -159,10 +159,3 @@ def planned_receipts(output_dir: Path, epochs: int, step_size: int) -> list[tupl
     cut = Cut(0, 1, step_size, drop_last=False)
     steps = [step for e in range(epochs) for step in step_receipts(stream.plan(e), cut, 0)]
     return [(s.epoch, s.stop, format_receipt(s.digest), format_receipt(s.receipt)) for s in steps]
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

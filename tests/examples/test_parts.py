@@ -22,7 +22,8 @@ from examples.scaling.training import train
 from robostream import save_training_step
 from robostream.config import SEED
 from robostream.errors import StateError
-from tests.examples.runs import PROGRAM, REPO, environment, flags, free_port, options
+from tests.examples.runs import PROGRAM, REPO, environment, flags, options
+from tests.servers.ports import free_port
 
 
 def save(output_dir: Path, step: int, keep: int = 2) -> Path:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.runs import REPO, SIZES, curve, environment, free_port, receipts
+from tests.examples.runs import REPO, SIZES, curve, environment, receipts
+from tests.servers.ports import free_port
 
 PAGE = REPO / "docs" / "training.md"
 MEET = {"torchrun": "master-port", "accelerate": "main_process_port"}

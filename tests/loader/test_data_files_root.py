@@ -13,11 +13,15 @@ from robostream.bench.network import serve_files
 from robostream.errors import DatasetError
 from tests.fixture_datasets import FIXTURES
 from tests.loader.streams import AV1, assert_equals_map_style, open_loader, open_stream
+from tests.servers.ports import forget_servers
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_metadata_from_one_place_and_files_from_another(tmp_path: Path, workers: int) -> None:
+def test_metadata_from_one_place_and_files_from_another(
+    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Samples are those of the whole dataset, and the requests for them are counted."""
+    forget_servers(tmp_path / "home", monkeypatch)
     shutil.copytree(AV1 / "meta", tmp_path / "cups" / "meta")
     whole = LeRobotDataset("x", root=AV1, return_uint8=True)
     with serve_files(AV1) as url:

@@ -21,6 +21,7 @@ from robostream.loader import pinned_slots
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.upload import CudaUpload
 from tests.fixture_datasets import FIXTURES, copy_of
+from tests.forked import in_child
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_picture_sizes import SECOND
 from tests.servers.required import lacking
@@ -300,12 +301,17 @@ def test_slots_are_page_locked_once_and_let_go(
     pages.pin(2)
     assert "CUDA error 2" in caplog.text
     assert forgotten == [1]
-    if os.fork() == 0:
-        del pages  # what a fork does here is seen by its exit code
-        gc.collect()
-        os._exit(len(settled) or len(cudart.locked) != 2)
-    assert os.wait()[1] == 0
+    held = [pages]
     del pages
+
+    def drop() -> None:
+        held.clear()
+        gc.collect()
+        assert not settled
+        assert len(cudart.locked) == 2
+
+    assert os.waitpid(in_child(drop), 0)[1] == 0
+    held.clear()
     gc.collect()
     assert settled == [1]
     assert cudart.locked == {}

@@ -39,6 +39,7 @@ def started_workers(program: subprocess.Popen[str]) -> list[int]:
 
 
 LOOP = """
+sys.unraisablehook = lambda hook: None    # Python drops interrupts inside finalisers
 loader = open_loader(2)
 batches = iter(loader)
 next(batches)
@@ -58,7 +59,7 @@ def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
     os.kill(program.pid, signal.SIGKILL)
     program.wait()
 
-    assert wait_until(lambda: not any(map(is_alive, workers)), 5)
+    assert wait_until(lambda: not any(map(is_alive, workers)), 30)
     if fork:
         os.killpg(program.pid, signal.SIGKILL)
     program.communicate()
@@ -71,7 +72,7 @@ def test_workers_that_wait_end_with_a_killed_consumer_too() -> None:
     os.kill(program.pid, signal.SIGKILL)
     program.communicate()
 
-    assert wait_until(lambda: not any(map(is_alive, workers)), 3)
+    assert wait_until(lambda: not any(map(is_alive, workers)), 30)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -80,10 +81,10 @@ def test_ctrl_c_ends_the_program(workers: int) -> None:
     program = start(LOOP.replace("open_loader(2)", f"open_loader({workers})"))
     pids = started_workers(program)
     # An interrupt that arrives inside a finaliser is dropped by Python, so people press it twice.
-    for _ in range(6):
+    for _ in range(3):
         os.killpg(program.pid, signal.SIGINT)
         try:
-            _, errors = program.communicate(timeout=5)
+            _, errors = program.communicate(timeout=30)
             break
         except subprocess.TimeoutExpired:
             continue

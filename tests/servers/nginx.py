@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from tests.servers.ports import free_port
 from tests.servers.required import lacking
 
 _START_TIMEOUT_S = 30
@@ -48,7 +49,7 @@ def serve_nginx(root: Path, work: Path) -> Iterator[str]:
         work: An empty folder for nginx itself.
     """
     nginx = _find()
-    port = _free_port()
+    port = free_port()  # nginx cannot choose one itself
     (work / "nginx.conf").write_text(_CONFIGURATION.format(port=port, root=root))
     command = [nginx, "-p", str(work), "-c", str(work / "nginx.conf")]
     with (work / "nginx.log").open("wb") as log:
@@ -78,10 +79,3 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) ->
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"nginx did not start: {log.read_text(errors='replace')}")
         time.sleep(0.05)
-
-
-def _free_port() -> int:
-    # nginx cannot choose one itself.
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import os
-import random
-import socket
 import subprocess
 import sysconfig
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import s3fs
+
+from tests.servers.ports import free_ports
 
 _START_TIMEOUT_S = 60
 _SERVICES = ("master", "volume", "filer", "s3", "admin")
@@ -49,7 +49,7 @@ class S3Endpoint:
 @contextmanager
 def serve_s3(folder: Path) -> Iterator[S3Endpoint]:
     """Run an S3 server that keeps its data in a folder, and yield where it is."""
-    base = _free_ports()
+    base = free_ports(at + more for at in range(len(_SERVICES)) for more in (0, _GRPC_OFFSET))
     endpoint = S3Endpoint(f"http://127.0.0.1:{base + _SERVICES.index('s3')}")
     environment = os.environ | {
         "AWS_ACCESS_KEY_ID": endpoint.key,
@@ -91,17 +91,3 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the S3 server did not start: {log.read_text(errors='replace')}")
         time.sleep(0.05)
-
-
-def _free_ports() -> int:
-    """Return the first of a run of free ports, all below those the system gives out itself."""
-    while True:
-        base = random.randrange(12_000, 22_000, 10)
-        ports = [base + at + offset for at in range(len(_SERVICES)) for offset in (0, _GRPC_OFFSET)]
-        if all(_is_free(port) for port in ports):
-            return base
-
-
-def _is_free(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0

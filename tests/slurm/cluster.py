@@ -21,7 +21,7 @@ from pathlib import Path
 NODES = ("n1", "n2")
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "shellcheck")
 _SETUP = Path(__file__).parents[2] / "scripts" / "setup_slurm"
-_START_TIMEOUT_S = 30
+_START_TIMEOUT_S = 120
 _JOB_TIMEOUT_S = 500
 _ENDED = {
     "BOOT_FAIL",

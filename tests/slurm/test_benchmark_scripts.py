@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.loader.programs import wait_until
 from tests.slurm.cluster import Cluster
 from tests.slurm.stand_ins import BENCHMARK, REPO, SUMMARY, make_repository
 
@@ -82,7 +83,9 @@ def test_the_matrix_reports_what_failed_was_killed_or_never_began(
         slurm, tmp_path / "here", SOURCES="hub bucket", DECODES="cpu", FAILS="sarm", LASTS="2"
     )
     slurm.run("scancel", str(jobs["bucket_sarm_cpu"]))
-    slurm.wait_for_state(jobs["bucket_single_cpu"], "RUNNING")
+    (note,) = tmp_path.rglob("bucket_single_cpu.failed")
+    # Slurm calls a job running before its script has begun.
+    assert wait_until(lambda: "was killed" in note.read_text(), timeout_s=300)
     slurm.run("scancel", str(jobs["bucket_single_cpu"]))
 
     assert slurm.wait(jobs["report"])["JobState"] == "FAILED"

@@ -28,7 +28,7 @@ def test_a_preempted_run_goes_on_and_reads_every_frame_once(slurm: Cluster, tmp_
         cwd=REPO,
     )
     log = out / "log.jsonl"
-    assert wait_until(lambda: log.exists() and bool(lines(log)), timeout_s=60), slurm.output(job)
+    assert wait_until(lambda: log.exists() and bool(lines(log)), timeout_s=300), slurm.output(job)
     slurm.signal(job, "USR1")
     slurm.hurry(job, restart=1)
 

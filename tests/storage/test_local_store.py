@@ -43,14 +43,18 @@ def test_a_source_pickles_as_its_address(path: Path) -> None:
 
 def test_a_dropped_source_closes_its_file(path: Path) -> None:
     """No descriptor is left behind."""
-    before = len(os.listdir("/proc/self/fd"))
     sources = [LocalSource(path) for _ in range(20)]
     for one in sources:
         one.read(0, 1)
-    assert len(os.listdir("/proc/self/fd")) == before + 20
+    assert times_open(path) == 20
     del one, sources
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert times_open(path) == 0
+
+
+def times_open(path: Path) -> int:
+    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return sum(os.path.realpath(link) == str(path.resolve()) for link in links)
 
 
 def test_a_version_changes_when_the_file_does(path: Path) -> None:

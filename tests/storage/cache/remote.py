@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
@@ -38,11 +39,16 @@ def block_paths(folder: Path) -> list[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the block files of a cache take on disk."""
-    total = 0
+    """What the block files of a cache take on disk, all at one moment."""
+    before, now = None, _file_bytes(folder)
+    while before != now:
+        before, now = now, _file_bytes(folder)
+    return sum(now.values())
+
+
+def _file_bytes(folder: Path) -> dict[Path, int]:
+    found = {}
     for path in block_paths(folder):
-        try:
-            total += path.stat().st_blocks * 512
-        except FileNotFoundError:  # deleted between the two lines
-            continue
-    return total
+        with contextlib.suppress(FileNotFoundError):  # deleted between the two lines
+            found[path] = path.stat().st_blocks * 512
+    return found

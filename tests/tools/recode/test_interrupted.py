@@ -24,8 +24,8 @@ def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = SynthSpec(
         episodes=8,
         distinct=1,
-        min_frames=90,
-        max_frames=90,
+        min_frames=270,
+        max_frames=270,
         cameras=1,
         width=128,
         height=128,

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports of servers on this machine, and what is remembered of who listened there before."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from robostream.storage.stores import server
+
+# Below those that the system gives away by itself, so many for each process that runs tests.
+_FIRST, _EACH, _PROCESSES = 10_000, 200, 10
+# Servers that need several ports, whose numbers follow from the first.
+_FIRST_BASE, _BASES_EACH, _BASES_APART = 12_000, 1_000, 10
+
+
+def free_port() -> int:
+    """A port that nobody listens on, and that neither the system nor another test gives away."""
+    first = _FIRST + _EACH * _process()
+    while True:
+        port = random.SystemRandom().randrange(first, first + _EACH)
+        if _is_free(port):
+            return port
+
+
+def free_ports(distances: Iterable[int]) -> int:
+    """A port such that those at some distances from it are free."""
+    first, distances = _FIRST_BASE + _BASES_EACH * _process(), list(distances)
+    while True:
+        base = random.SystemRandom().randrange(first, first + _BASES_EACH, _BASES_APART)
+        if all(_is_free(base + distance) for distance in distances):
+            return base
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def forget_servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ports come again: what was known of one test's server is not true of the next one's."""
+    monkeypatch.setenv("ROBOSTREAM_CACHE", str(home))
+    known = server.connections()
+    for scheme, netloc in list(known._idle):
+        known._forget(urlsplit(f"{scheme}://{netloc}"))
+    server._pace.cache_clear()
+
+
+def _process() -> int:
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % _PROCESSES
