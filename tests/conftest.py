@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # cannot inherit a lock that a thread of the test process happened to hold.
 multiprocessing.set_forkserver_preload(["robostream.loader", "tests.loader.streams"])
 
+# One OpenMP thread a process, before torch is imported: a pool would fight the decoders for the
+# cores, and a run in this process would round otherwise than one in a process that is started.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # Properties are checked without a deadline: a busy machine breaks no rule.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")

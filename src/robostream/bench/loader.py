@@ -5,6 +5,9 @@ In each round the floor, the peer and robostream take turns on the same dataset.
 processes of its own, all with equally many processes and samples per batch. A ratio is the median
 over rounds of one round's quotient. Robostream streams two epochs and is timed from its first batch
 on; nothing is set but what a case says.
+
+Before robostream runs, as much memory as it will take is touched once, unless the run is cold: what
+a virtual machine waits for until its host has given it memory is not the loader's doing.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loader_cases import CASES, Case, small
+from robostream.bench.memory import touch_memory
 from robostream.bench.results import median_ratio, medians
 from robostream.bench.resume import measure_resume
 from robostream.bench.table import format_table
@@ -32,6 +36,7 @@ from robostream.loader import share_of_cores
 # The peer is too slow for whole epochs; it delivers this many batches.
 _PEER_BATCHES = 8
 _WORKER_BYTES = 150 * 10**6
+_TOUCHED_BYTES = 1 << 30
 
 
 def run(
@@ -41,6 +46,7 @@ def run(
     rounds: int | None = None,
     seconds: float = 0.0,
     plain: bool = True,
+    cold: bool = False,
 ) -> dict[str, Any]:
     """Measure, print the tables, and return the figures.
 
@@ -51,6 +57,7 @@ def run(
         rounds: How often each is measured.
         seconds: How long at most floor and robostream are measured; 0 for whole epochs.
         plain: Whether the plain map-style loader is measured, too.
+        cold: Whether memory is left as it is before robostream runs.
     """
     config.quiet_encoders()
     rounds = rounds or (2 if quick else 3)
@@ -60,7 +67,7 @@ def run(
     for case in map(small, cases) if quick else cases:
         root = bench_dataset(case.data, case.spec)
         for number in numbers:
-            results.append(_measure(case, root, number, rounds, seconds, plain))
+            results.append(_measure(case, root, number, rounds, seconds, plain=plain, cold=cold))
             _print(results[-1])
     print(_table(results), flush=True)
     print(
@@ -68,14 +75,28 @@ def run(
         "processes as workers\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
         "memory: of all processes, over frame cache + 150 MB per worker + batches + the consumer"
     )
-    figures = {"machine": machine(), "cases": results}
+    figures = {"machine": machine() | {"touch_gb_per_s": _touch_twice()}, "cases": results}
     if not only:
         figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
     return figures
 
 
+def _touch_twice() -> list[float]:
+    """Return GB/s at which this machine's memory is written to, as it is and then once more."""
+    rates = [touch_memory(_TOUCHED_BYTES) / 1e9 for _ in range(2)]
+    print(f"pages of memory are touched at {rates[0]:.1f} GB/s, the next time at {rates[1]:.1f}")
+    return rates
+
+
 def _measure(
-    case: Case, root: Path, workers: int, rounds: int, seconds: float, plain: bool
+    case: Case,
+    root: Path,
+    workers: int,
+    rounds: int,
+    seconds: float,
+    *,
+    plain: bool,
+    cold: bool,
 ) -> dict[str, Any]:
     floor = random_floor if case.is_random else decode_floor
     files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
@@ -83,9 +104,12 @@ def _measure(
     samples: dict[str, list[dict[str, Any]]] = {"robostream": []}
     if plain:
         samples = {"peer": [], **samples}
+    needed = 0 if cold else run_once(case, root, workers, 0, contestant="memory")["bytes"]
     for _ in range(rounds):
         floors.append(floor(files, workers, at_most_s=seconds / 3))
         for contestant, kept in samples.items():
+            if contestant == "robostream":
+                touch_memory(needed)
             kept.append(run_once(case, root, workers, seconds, contestant=contestant))
     ours = samples["robostream"]
     rates = [sample["images_per_s"] for sample in ours]
@@ -94,6 +118,7 @@ def _measure(
         "case": case.name,
         "workers": workers,
         "seconds": seconds,
+        "cold": cold,
         "settings": case.options,
         "goal": case.goal,
         "floor_images_per_s": median(floors),

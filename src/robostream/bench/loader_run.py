@@ -46,19 +46,22 @@ def run_peer(root: str, options: dict[str, Any]) -> dict[str, Any]:
     return _consume(batches, dataset.meta.camera_keys, time.perf_counter())
 
 
+def find_memory(root: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the memory that decoded pictures will take."""
+    loader = _open(root, options)
+    needed = frame_budget(loader).nbytes
+    loader.close()
+    return {"bytes": needed}
+
+
 def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
     """Stream two epochs, from the first moment on."""
     begin = time.perf_counter()
-    settings = {"return_uint8": True} | options["options"]
-    fps = LeRobotDatasetMetadata("bench/loader", root=root).fps
-    stream = StreamingLeRobotDataset(
-        "bench/loader", root=root, delta_timestamps=_windows(root, options, fps), **settings
-    )
-    loader = StreamingDataLoader(stream, options["batch_size"], num_workers=options["workers"])
+    loader = _open(root, options)
     batches: Iterator[Any] = (batch for _ in range(_EPOCHS) for batch in loader)
     if options["seconds"]:
         batches = _for_a_while(batches, options["seconds"])
-    result = _consume(batches, stream.meta.camera_keys, begin)
+    result = _consume(batches, loader.stream.meta.camera_keys, begin)
     stats = loader.stats()
     frames = frame_budget(loader)
     result |= {
@@ -68,11 +71,20 @@ def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:
         "frame_cache_reason": frames.reason,
         "batch_bytes": batch_bytes(loader),
         "batches_ahead": loader.prefetch_factor,
-        "lanes": stream.lanes,
+        "lanes": loader.stream.lanes,
         "tree_bytes": tree_bytes(),
     }
     loader.close()
     return result
+
+
+def _open(root: str, options: dict[str, Any]) -> StreamingDataLoader:
+    settings = {"return_uint8": True} | options["options"]
+    fps = LeRobotDatasetMetadata("bench/loader", root=root).fps
+    stream = StreamingLeRobotDataset(
+        "bench/loader", root=root, delta_timestamps=_windows(root, options, fps), **settings
+    )
+    return StreamingDataLoader(stream, options["batch_size"], num_workers=options["workers"])
 
 
 def _for_a_while(batches: Iterator[Any], seconds: float) -> Iterator[Any]:
@@ -121,7 +133,7 @@ def _consume(batches: Iterator[Any], cameras: list[str], begin: float) -> dict[s
 def main(request: dict[str, Any]) -> None:
     """Run what a request asks for and print the figures as JSON."""
     torch.set_num_threads(1)
-    contestants = {"peer": run_peer, "robostream": run_robostream}
+    contestants = {"peer": run_peer, "robostream": run_robostream, "memory": find_memory}
     print(json.dumps(contestants[request["contestant"]](request["root"], request)))
 
 

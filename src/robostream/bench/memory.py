@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EVERY_S = 0.5
@@ -35,6 +38,24 @@ def tree_bytes() -> int:
 def tree_resident_bytes() -> int:
     """Return the same with pages counted as often as processes share them, as most tools do."""
     return sum(_resident(process) for process in _below(os.getpid()))
+
+
+def touch_memory(nbytes: int) -> float:
+    """Take so much memory, write to each page of it, and let it go; return the bytes per second.
+
+    A virtual machine may have given memory that nobody uses back to its host, and the first to
+    write there waits for it.
+    """
+    memory = mmap.mmap(-1, max(nbytes, _PAGE_BYTES), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    pages = np.frombuffer(memory, np.uint8)[::_PAGE_BYTES]
+    began = time.perf_counter()
+    pages[:] = 1
+    seconds = time.perf_counter() - began
+    del pages
+    memory.close()
+    return nbytes / seconds
 
 
 @dataclass(slots=True)

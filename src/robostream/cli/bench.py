@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"\n== {case}: {CASES[case]}", flush=True)
         options: dict[str, Any] = {}
         if args.case == "loader":
-            given = ("workers", "only", "rounds", "seconds", "plain")
+            given = ("workers", "only", "rounds", "seconds", "plain", "cold")
             options = {name: getattr(args, name) for name in given}
         if args.case == "gpu":
             options = {name: getattr(args, name) for name in ("parts", "workers", "seconds")}
@@ -97,8 +97,11 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         default=0.0,
         help=f"measure so long at most ({usual['seconds']})",
     )
-    if name == "gpu":
-        return
+    if name == "loader":
+        _configure_loader(parser)
+
+
+def _configure_loader(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
     parser.add_argument(
@@ -106,4 +109,10 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
     )
     parser.add_argument(
         "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
+    )
+    parser.add_argument(
+        "--cold",
+        action="store_true",
+        help="leave memory as it is; else as much as will be used is touched before each run, so "
+        "that a virtual machine has it",
     )

@@ -9,6 +9,8 @@ from html import escape
 
 Points = Sequence[tuple[float, float]]
 _WIDTH, _HEIGHT = 300.0, 100.0
+# The scale goes on above the highest value, so that its text covers no curve.
+_HEADROOM = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,8 @@ def curve_chart(curves: Sequence[Curve], *, unit: str) -> str:
     points = [point for curve in curves for point in (*curve.area, *curve.line)]
     right = max((x for x, _ in points), default=1.0) or 1.0
     levels = [curve.level for curve in curves if curve.level is not None]
-    top = max([*levels, *(y for _, y in points)], default=1.0) or 1.0
+    highest = max([*levels, *(y for _, y in points)], default=1.0) or 1.0
+    top = _HEADROOM * highest
     drawn = "".join(_curve(curve, right, top, unit) for curve in curves)
     return f'<div class="curves">{drawn}</div>'
 
