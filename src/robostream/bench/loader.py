@@ -60,6 +60,7 @@ def run(
         cold: Whether memory is left as it is before robostream runs.
     """
     config.quiet_encoders()
+    touched = _touch_twice()
     rounds = rounds or (2 if quick else 3)
     numbers = workers or [share_of_cores(1)]
     cases = choose_named({case.name: case for case in CASES}, only)
@@ -75,7 +76,7 @@ def run(
         "processes as workers\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
         "memory: of all processes, over frame cache + 150 MB per worker + batches + the consumer"
     )
-    figures = {"machine": machine() | {"touch_gb_per_s": _touch_twice()}, "cases": results}
+    figures = {"machine": machine() | {"touch_gb_per_s": touched}, "cases": results}
     if not only:
         figures["resume"] = measure_resume(frames=10**6 if quick else 10**7)
     return figures
