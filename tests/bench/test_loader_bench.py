@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from robostream.bench.floor import decode_floor, random_floor
+from robostream.bench.memory import resident_bytes, touch_memory
 from robostream.bench.node import simulate
 from robostream.bench.plain.dataset import PlainDataset
 from robostream.bench.plain.pyav_reader import PyavReader
@@ -50,6 +51,23 @@ def test_each_contestant_runs_and_counts(contestant: str, offsets: list[int]) ->
     if contestant == "robostream":
         assert figures["amplification"] <= 1.0 / len(offsets)
         assert figures["tree_bytes"] > 10**7
+
+
+def test_memory_is_known_and_touched_before_a_run() -> None:
+    """As much as pictures may take; to touch it leaves nothing behind."""
+    request = {"contestant": "memory", "root": str(ROOT), "batch_size": 8, "workers": 1}
+    request |= {"offsets": [0], "options": {"frame_cache_bytes": "1MiB"}}
+    done = subprocess.run(
+        [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    before = resident_bytes()
+
+    assert json.loads(done.stdout) == {"bytes": 1 << 20}
+    assert touch_memory(64 << 20) > 0
+    assert resident_bytes() < before + (32 << 20)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -50,7 +50,6 @@ def launch(
     """Run the ranks; return their reports and the launcher's exit code."""
     out.mkdir()
     env = os.environ | {
-        "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "ROBOSTREAM_LAUNCHER": launcher,
         "ACCELERATE_USE_CPU": "true",

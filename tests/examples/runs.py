@@ -104,7 +104,6 @@ def environment() -> dict[str, str]:
     """The variables of a process that no launcher has started yet."""
     outside = {k: v for k, v in os.environ.items() if k not in LAUNCHERS_OWN and "SLURM" not in k}
     return outside | {
-        "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "ACCELERATE_USE_CPU": "true",
     }

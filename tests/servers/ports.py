@@ -22,7 +22,7 @@ _FIRST_BASE, _BASES_EACH, _BASES_APART = 12_000, 1_000, 10
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that neither the system nor another test gives away."""
+    """A port that nobody listens on; neither the system nor a test beside this gives it away."""
     first = _FIRST + _EACH * _process()
     while True:
         port = random.SystemRandom().randrange(first, first + _EACH)

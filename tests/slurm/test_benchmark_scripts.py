@@ -80,7 +80,7 @@ def test_the_matrix_reports_what_failed_was_killed_or_never_began(
 ) -> None:
     """The others are not held up, and the report fails."""
     jobs = run_matrix(
-        slurm, tmp_path / "here", SOURCES="hub bucket", DECODES="cpu", FAILS="sarm", LASTS="2"
+        slurm, tmp_path / "here", SOURCES="hub bucket", DECODES="cpu", FAILS="sarm", LASTS="15"
     )
     slurm.run("scancel", str(jobs["bucket_sarm_cpu"]))
     (note,) = tmp_path.rglob("bucket_single_cpu.failed")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ from tests.servers.ports import forget_servers
 
 
 @pytest.fixture(autouse=True)
-def strangers(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers that nobody knows yet."""
-    forget_servers(Path(tmp_path_factory.mktemp("home")), monkeypatch)
+def strangers(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Servers that nobody knows yet, and nobody after the test."""
+    home = Path(tmp_path_factory.mktemp("home"))
+    forget_servers(home, monkeypatch)
+    yield
+    forget_servers(home, monkeypatch)

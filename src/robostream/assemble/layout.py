@@ -42,6 +42,7 @@ class CameraLayout:
         decoded_bytes: Bytes of one picture, as decoders leave it.
         kept_bytes: Bytes of one picture, as it is kept.
         gop_frames: Frames of the longest GOP in its first video; 1 where there is none.
+        has_long_gops: Whether GOPs there are decoded in several goes.
         is_parcel: Whether its pictures lie in a batch as parcels, to be drawn where it arrives.
     """
 
@@ -56,6 +57,7 @@ class CameraLayout:
     decoded_bytes: int
     kept_bytes: int
     gop_frames: int
+    has_long_gops: bool
     is_parcel: bool = False
 
     def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
@@ -88,10 +90,12 @@ class FoundCamera(NamedTuple):
     Attributes:
         shape: (channels, height, width) of its pictures, before they are scaled.
         gop_frames: Frames of the longest GOP in its first video; 1 where there is none.
+        has_long_gops: Whether GOPs there are decoded in several goes.
     """
 
     shape: tuple[int, int, int]
     gop_frames: int = 1
+    has_long_gops: bool = False
 
 
 class SampleLayout:
@@ -204,4 +208,5 @@ def _camera_layout(
         decoded_bytes=decoded_bytes(entry, found.shape),
         kept_bytes=decoded_bytes(entry, picture),
         gop_frames=found.gop_frames,
+        has_long_gops=found.has_long_gops,
     )

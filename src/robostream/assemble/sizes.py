@@ -165,8 +165,9 @@ def _left_to_readers(what: str, episode: int) -> Iterator[None]:
 def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> FoundCamera:
     file, numbers = find_pictures(dataset, files, episode, key)
     shape = video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
-    gops = np.diff([*file.index.start_frames, file.index.num_frames])
-    return FoundCamera(shape, int(gops.max()))
+    index = file.index
+    gops = np.diff([*index.start_frames, index.num_frames])
+    return FoundCamera(shape, int(gops.max()), index.has_long_gops)
 
 
 def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) -> Shape:

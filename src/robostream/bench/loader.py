@@ -6,8 +6,8 @@ processes of its own, all with equally many processes and samples per batch. A r
 over rounds of one round's quotient. Robostream streams two epochs and is timed from its first batch
 on; nothing is set but what a case says.
 
-Before robostream runs, as much memory as it will take is touched once, unless the run is cold: what
-a virtual machine waits for until its host has given it memory is not the loader's doing.
+Before robostream runs, as much memory as its decoded pictures may take is touched once, unless the
+run is cold: how long a virtual machine waits for its host's memory is not the loader's doing.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def run(
         cold: Whether memory is left as it is before robostream runs.
     """
     config.quiet_encoders()
-    touched = _touch_twice()
     rounds = rounds or (2 if quick else 3)
     numbers = workers or [share_of_cores(1)]
     cases = choose_named({case.name: case for case in CASES}, only)
+    touched = None if cold else _touch_twice()
     results = []
     for case in map(small, cases) if quick else cases:
         root = bench_dataset(case.data, case.spec)

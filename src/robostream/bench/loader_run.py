@@ -25,6 +25,7 @@ from robostream.loader import (
     StreamingLeRobotDataset,
     batch_bytes,
     frame_budget,
+    usable_memory,
 )
 from robostream.meta import LeRobotDatasetMetadata
 
@@ -47,11 +48,11 @@ def run_peer(root: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_memory(root: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the memory that decoded pictures will take."""
+    """Return the memory that decoded pictures may take; no more than is there to be touched."""
     loader = _open(root, options)
     needed = frame_budget(loader).nbytes
     loader.close()
-    return {"bytes": needed}
+    return {"bytes": min(needed, usable_memory() // 2)}
 
 
 def run_robostream(root: str, options: dict[str, Any]) -> dict[str, Any]:

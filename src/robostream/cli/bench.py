@@ -113,6 +113,6 @@ def _configure_loader(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cold",
         action="store_true",
-        help="leave memory as it is; else as much as will be used is touched before each run, so "
-        "that a virtual machine has it",
+        help="leave memory as it is; else as much as decoded pictures may take is touched before "
+        "each run, so that a virtual machine has it",
     )

@@ -35,7 +35,7 @@ training_step.py  training_step.json of a checkpoint
 
 from robostream.loader.by_value import for_pickle
 from robostream.loader.dataloader import StreamingDataLoader
-from robostream.loader.machine import local_ranks, share_of_cores
+from robostream.loader.machine import local_ranks, share_of_cores, usable_memory
 from robostream.loader.map_style import MapReader
 from robostream.loader.memory_figures import batch_bytes, frame_budget
 from robostream.loader.options import choose_depth
@@ -65,4 +65,5 @@ __all__ = [
     "resume_sampler",
     "save_training_step",
     "share_of_cores",
+    "usable_memory",
 ]

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from robostream import config
-from robostream.assemble import CameraLayout, FrameSelection, SampleLayout
+from robostream.assemble import FrameSelection, SampleLayout
 from robostream.plan import EpochPlan
-from robostream.stream import LONG_GOP_FRAMES, SharedShape, margin_frames
+from robostream.stream import SharedShape, margin_frames
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4
@@ -83,37 +84,43 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + config.format_bytes(needed))
 
 
+class NeededBytes(NamedTuple):
+    """The memory with which a rank decodes every picture about once.
+
+    Attributes:
+        lanes: For its conveyors.
+        lead_in: For pictures that an epoch decodes at its begin and delivers at its end.
+    """
+
+    lanes: int
+    lead_in: int
+
+
 def needed_bytes(
     plan: EpochPlan, layout: SampleLayout, lanes: int, *, decodes_whole_gops: bool
-) -> int:
-    """Return the memory with which a rank's conveyors decode every picture about once. Pure.
+) -> NeededBytes:
+    """Return the memory that a rank with so many lanes needs. Pure.
 
     Half of a window's pictures are decoded and not yet delivered, on the average. A camera's own
     window keeps pictures for as many frames longer as it is wide. A lane that is hardly longer than
     its window has partners waiting all over it. Where GOPs of any length are decoded whole, one
     more of them waits in each lane.
+
+    In a lead-in, half a window of each lane lies between the pictures that are delivered at first.
+    In a long GOP they are decoded on the way, and to decode them again for the epoch's end takes as
+    long as the whole pool. In a short one it takes little, and no memory is planned for them.
     """
-    total = 0.0
-    for camera in _video_cameras(layout):
+    conveyors = lead_in = 0.0
+    most = plan.num_frames / plan.lanes
+    for camera in layout.cameras:
+        if camera.key not in layout.spec.videos:
+            continue
         offsets = layout.spec.windows.get(camera.key)
         width = 0 if offsets is None else int(offsets.max() - offsets.min())
         ahead = margin_frames(plan.window) + (camera.gop_frames if decodes_whole_gops else 0)
-        frames = min(plan.window / 2 * _SLACK + width + ahead, plan.num_frames / plan.lanes)
-        total += lanes * frames * camera.kept_bytes
-    return round(total)
-
-
-def lead_in_bytes(plan: EpochPlan, layout: SampleLayout, lanes: int) -> int:
-    """Return the memory for pictures that an epoch decodes at its begin and delivers at its end.
-
-    That is half a window of each lane: the pictures between those that are delivered at first. In a
-    long GOP they are decoded on the way, and to decode them again for the end takes as long as the
-    whole pool. In a short one it takes little, and they are not kept. Pure.
-    """
-    long = (c for c in _video_cameras(layout) if c.gop_frames > LONG_GOP_FRAMES)
-    frames = min(plan.window / 2 * _LEAD_IN_SLACK, plan.num_frames / plan.lanes)
-    return round(sum(lanes * frames * camera.kept_bytes for camera in long))
-
-
-def _video_cameras(layout: SampleLayout) -> list[CameraLayout]:
-    return [camera for camera in layout.cameras if camera.key in layout.spec.videos]
+        frames = min(plan.window / 2 * _SLACK + width + ahead, most)
+        conveyors += lanes * frames * camera.kept_bytes
+        if camera.has_long_gops and not decodes_whole_gops:
+            more = min(plan.window / 2 * _LEAD_IN_SLACK, most - frames)
+            lead_in += lanes * more * camera.kept_bytes
+    return NeededBytes(round(conveyors), round(lead_in))

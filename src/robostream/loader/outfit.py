@@ -20,13 +20,7 @@ from robostream.assemble import (
 )
 from robostream.crew import create_memory
 from robostream.errors import SelectionError
-from robostream.loader.budgets import (
-    FrameBudget,
-    choose_frame_budget,
-    lead_in_bytes,
-    needed_bytes,
-    shared_shape,
-)
+from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
 from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
@@ -92,11 +86,10 @@ def fit_out(
     shape = None if gpu else shared_shape(layout, layout.dataset.selection)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
-    lead_in = 0 if gpu else lead_in_bytes(plan, layout, lanes)
     frames = choose_frame_budget(
         limits.frame_cache_bytes,
         shape,
-        needed + lead_in,
+        sum(needed),
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
         on_disk=limits.frame_cache_dir is not None and gpu is None,
@@ -113,7 +106,7 @@ def fit_out(
         row_bytes=config.ROW_CACHE_BYTES // num_workers,
         max_files=min(max_files, open_files_share()),
         max_decodings=_decoders(layout, lanes, num_workers),
-        runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed,
+        runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed.lanes,
         gpu=gpu,
     )
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)

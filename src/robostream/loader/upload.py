@@ -53,7 +53,7 @@ class Upload(Protocol):
     """Brings batches to a device."""
 
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
-        """Return a batch on the device, and what says when it is there; in that thread."""
+        """Return a batch on the device, and what says when it is there; in a thread for that."""
 
     def hand_over(self, batch: Tensors, done: Any) -> Tensors:
         """Return the batch; in the thread that has asked for it."""
@@ -156,9 +156,9 @@ def _work(upload: Upload, tasks: _Tasks) -> None:
 
 def _end(tasks: _Tasks, thread: threading.Thread) -> None:
     tasks.put(None)
-    # A thread that comes back from torch while Python ends would abort the program. At other times
-    # this is called by the garbage collector, in any thread, and nothing waits.
-    if not threading.main_thread().is_alive():
+    # A thread that comes back from torch while Python ends would abort the program. Before the main
+    # thread's end nothing waits: the garbage collector calls this in any thread, `thread` too.
+    if not threading.main_thread().is_alive() and thread is not threading.current_thread():
         thread.join(_LAST_UPLOAD_S)
 
 
@@ -247,7 +247,7 @@ class CudaUpload:
 
     def hand_over(self, batch: Tensors, done: torch.cuda.Event) -> Tensors:
         """Let the consumer's stream wait for a batch, and return it."""
-        # "cuda" may mean another GPU in this thread than in the one that made the loader.
+        # "cuda" may mean another GPU in this thread than in the one that started the workers.
         consumer = torch.cuda.current_stream(self._copies.device)
         consumer.wait_event(done)
         for tensor in {t.untyped_storage().data_ptr(): t for t in batch.values()}.values():

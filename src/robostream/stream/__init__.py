@@ -24,7 +24,6 @@ from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
 from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
-from robostream.stream.reel import LONG_GOP_FRAMES
 from robostream.stream.shared_frames import SharedFrames, SharedShape
 from robostream.stream.worker import Budgets, Worker
 
@@ -34,7 +33,6 @@ __all__ = [
     "Delivery",
     "Duties",
     "FrameShelf",
-    "LONG_GOP_FRAMES",
     "PORTION_FRAMES",
     "Pace",
     "PrivateShelf",

@@ -13,9 +13,6 @@ import numpy as np
 from robostream.decode import PictureLayout, VideoFile
 from robostream.plan import Ints
 
-# A GOP longer than this is decoded in several goes by a decoder that is kept in between. A shorter
-# one is decoded whole.
-LONG_GOP_FRAMES = 16
 # Of a GOP that is no longer than this, few pictures wait for their delivery when one is decoded.
 _TINY_GOP_FRAMES = 4
 NEVER = int(np.iinfo(np.int64).max)
@@ -182,8 +179,7 @@ class Reel:
 
 def is_long(reel: Reel) -> bool:
     """Return whether the GOPs of a reel's file are so long that decoders are kept inside them."""
-    index = reel.file.index
-    return not reel.is_whole and index.num_frames > LONG_GOP_FRAMES * len(index.starts)
+    return not reel.is_whole and reel.file.index.has_long_gops
 
 
 def is_tiny(reel: Reel) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from robostream.storage import CachedFile
 
 BLOCK = 4096
+_LOOKS = 50
 
 
 class Remote:
@@ -39,11 +40,17 @@ def block_paths(folder: Path) -> list[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the block files of a cache take on disk, all at one moment."""
-    before, now = None, _file_bytes(folder)
-    while before != now:
-        before, now = now, _file_bytes(folder)
-    return sum(now.values())
+    """What the block files of a cache take on disk, all at one moment.
+
+    If they change all the time, it is the least that was seen: a sum of several moments is too high
+    where something moved from one file to another.
+    """
+    seen = [_file_bytes(folder)]
+    for _ in range(_LOOKS):
+        seen.append(_file_bytes(folder))
+        if seen[-1] == seen[-2]:
+            return sum(seen[-1].values())
+    return min(sum(sizes.values()) for sizes in seen)
 
 
 def _file_bytes(folder: Path) -> dict[Path, int]:

@@ -18,7 +18,7 @@ from robostream.decode.picture.on_device import (
 
 
 def open_nvdec(device: str) -> PyavBackend:
-    """Return what decodes on a GPU, such as "cuda:0", for the thread that calls this."""
+    """Return what decodes on a GPU, such as "cuda:0"."""
     # A decoder has memory for few pictures, so each is taken out before the next is decoded.
     return PyavBackend(
         functools.partial(open_on_gpu, device=device), picture_on_device, frames_at_a_time=1

@@ -15,6 +15,9 @@ from robostream.errors import FrameTimestampError
 
 Int64s = npt.NDArray[np.int64]
 _LISTED_MISSES = 5
+# A GOP longer than this is decoded in several goes by a decoder that is kept in between. A shorter
+# one is decoded whole.
+_LONG_GOP_FRAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,11 @@ class FrameIndex:
     def num_frames(self) -> int:
         """Number of frames that are shown."""
         return len(self.pts)
+
+    @property
+    def has_long_gops(self) -> bool:
+        """Whether its GOPs are so long, on the average, that decoders are kept inside them."""
+        return self.num_frames > _LONG_GOP_FRAMES * len(self.starts)
 
     @property
     def nbytes(self) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import sys
 from collections.abc import Sequence
@@ -142,5 +143,6 @@ def _map(budget_bytes: int) -> npt.NDArray[np.uint8]:
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     memory = mmap.mmap(-1, budget_bytes + _MARGIN_BYTES, flags=private)
     # With large pages there are fewer page faults, which cost most while the memory fills up.
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with contextlib.suppress(OSError):  # a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8, budget_bytes)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much memory decoded pictures get by default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robostream.loader.budgets import needed_bytes
+from robostream.loader.streaming import StreamingLeRobotDataset
+from robostream.plan import Cut, rank_lanes
+from robostream.tools import SynthSpec, make_dataset
+
+LANES = 2
+
+
+def open_dataset(folder: Path, gop: int) -> StreamingLeRobotDataset:
+    """24 episodes of 40 frames, of which a pool holds four."""
+    spec = SynthSpec(
+        *(24, 40, 40), distinct=1, cameras=1, width=64, height=48, codec="h264", gop=gop
+    )
+    make_dataset(folder, spec)
+    options = {"rank": 0, "world_size": 1, "episode_pool_size": 4, "lanes": LANES}
+    return StreamingLeRobotDataset("lab/cups", root=folder, **options)
+
+
+@pytest.mark.parametrize("gop", [2, 40])
+def test_only_long_gops_keep_what_a_lead_in_decodes(tmp_path: Path, gop: int) -> None:
+    """About half a window of each lane; never more than there is, and nothing on a GPU."""
+    stream = open_dataset(tmp_path / "cups", gop)
+    layout, plan = stream._layout, stream.plan(0)
+    lanes = len(rank_lanes(Cut(0, 1, 4, drop_last=False), plan.lanes))
+    needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=False)
+    on_gpu = needed_bytes(plan, layout, lanes, decodes_whole_gops=True)
+    (camera,) = layout.cameras
+    all_bytes = plan.num_frames * camera.kept_bytes
+
+    assert gop // 2 < camera.gop_frames <= gop  # encoders begin one earlier where much changes
+    assert camera.has_long_gops == (gop == 40)
+    half = lanes * plan.window / 2 * camera.kept_bytes
+    assert 0 < needed.lanes < needed.lanes + half < all_bytes
+    assert (needed.lead_in >= half) == (gop == 40)
+    assert sum(needed) <= all_bytes
+    assert on_gpu.lead_in == 0
+    assert on_gpu.lanes == needed.lanes + lanes * camera.gop_frames * camera.kept_bytes
