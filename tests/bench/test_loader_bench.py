@@ -24,6 +24,12 @@ ROOT = FIXTURES / "av1_multifile"
 CAMERAS = ["observation.images.top", "observation.images.wrist"]
 
 
+def figures_of(request: dict[str, Any]) -> Any:
+    """What the process of one contestant prints."""
+    command = [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 @pytest.mark.parametrize("offsets", [[0], [-2, 0]])
 @pytest.mark.parametrize("contestant", ["peer", "robostream"])
 def test_each_contestant_runs_and_counts(contestant: str, offsets: list[int]) -> None:
@@ -38,13 +44,7 @@ def test_each_contestant_runs_and_counts(contestant: str, offsets: list[int]) ->
         "max_batches": 4,
         "seconds": 0,
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    figures = json.loads(done.stdout)
+    figures = figures_of(request)
 
     assert figures["images_per_s"] > 0
     assert figures["first_batch_s"] > 0
@@ -57,15 +57,9 @@ def test_memory_is_known_and_touched_before_a_run() -> None:
     """As much as pictures may take; to touch it leaves nothing behind."""
     request = {"contestant": "memory", "root": str(ROOT), "batch_size": 8, "workers": 1}
     request |= {"offsets": [0], "options": {"frame_cache_bytes": "1MiB"}}
-    done = subprocess.run(
-        [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     before = resident_bytes()
 
-    assert json.loads(done.stdout) == {"bytes": 1 << 20}
+    assert figures_of(request) == {"bytes": 1 << 20}
     assert touch_memory(64 << 20) > 0
     assert resident_bytes() < before + (32 << 20)
 

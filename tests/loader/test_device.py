@@ -24,7 +24,7 @@ from tests.fixture_datasets import FIXTURES, copy_of
 from tests.forked import in_child
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_picture_sizes import SECOND
-from tests.servers.required import lacking
+from tests.servers.required import lacking, require_gpu
 
 TOP, WRIST = "observation.images.top", "observation.images.wrist"
 
@@ -39,8 +39,8 @@ def x86_64() -> None:
 @pytest.fixture(params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> str:
     """A device; without a GPU the second is skipped, or with REQUIRE_GPU=1 a failure."""
-    if request.param == "cuda" and not torch.cuda.is_available():
-        lacking("GPU", "torch sees no CUDA device")
+    if request.param == "cuda":
+        require_gpu()
     name: str = request.param
     return name
 

@@ -7,6 +7,7 @@ import os
 from typing import NoReturn
 
 import pytest
+import torch
 
 
 def lacking(what: str, reason: str) -> NoReturn:
@@ -15,3 +16,9 @@ def lacking(what: str, reason: str) -> NoReturn:
     if os.environ.get(variable, "0") not in ("", "0"):
         pytest.fail(f"{reason} ({variable} is set)")
     pytest.skip(f"{reason}; {variable}=1 makes this a failure")
+
+
+def require_gpu() -> None:
+    """Skip the test, or fail it, unless torch can use a GPU."""
+    if not torch.cuda.is_available():
+        lacking("GPU", "torch sees no CUDA device")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ def strangers(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Servers that nobody knows yet, and nobody after the test."""
-    home = Path(tmp_path_factory.mktemp("home"))
+    home = tmp_path_factory.mktemp("home")
     forget_servers(home, monkeypatch)
     yield
     forget_servers(home, monkeypatch)

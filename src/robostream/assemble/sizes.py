@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from robostream.assemble.episode import find_pictures
 from robostream.assemble.layout import FoundCamera, SampleLayout
 from robostream.assemble.opened import OpenedDataset
@@ -165,9 +163,7 @@ def _left_to_readers(what: str, episode: int) -> Iterator[None]:
 def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> FoundCamera:
     file, numbers = find_pictures(dataset, files, episode, key)
     shape = video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
-    index = file.index
-    gops = np.diff([*index.start_frames, index.num_frames])
-    return FoundCamera(shape, int(gops.max()), index.has_long_gops)
+    return FoundCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
 
 
 def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) -> Shape:

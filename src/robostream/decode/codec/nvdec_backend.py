@@ -33,7 +33,7 @@ def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
         "cuda",
         device=device.removeprefix("cuda:"),
         allow_software_fallback=False,
-        # One of FFmpeg's own would have other flags.
+        # A context of FFmpeg's own would have other flags than torch's.
         options={"primary_ctx": "0", "current_ctx": "1"},
         is_hw_owned=True,
     )

@@ -71,6 +71,11 @@ class FrameIndex:
         """Number of frames that are shown."""
         return len(self.pts)
 
+    def gop_lengths(self) -> Int64s:
+        """Return how many frames each GOP has."""
+        lengths: Int64s = np.diff(np.append(self.start_frames, self.num_frames))
+        return lengths
+
     @property
     def has_long_gops(self) -> bool:
         """Whether its GOPs are so long, on the average, that decoders are kept inside them."""

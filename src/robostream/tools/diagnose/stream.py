@@ -40,7 +40,7 @@ def describe_stream(index: FrameIndex, pix_fmt: str | None) -> Stream:
 
 def describe_gops(index: FrameIndex) -> Gops:
     """Return how far apart the frames are at which decoding can start. Pure."""
-    lengths = np.diff(np.append(index.start_frames, index.num_frames))
+    lengths = index.gop_lengths()
     edges = [*index.starts.tolist(), len(index.sizes)]
     leading = 0
     for gop, first_frame in enumerate(index.start_frames.tolist()):
