@@ -46,14 +46,16 @@ STRETCH_FRAMES = 32
 # for the slowest.
 PREFETCH_BATCHES = 4
 PREFETCH_SAMPLES = 256
-PREFETCH_SAMPLES_PER_WORKER = 32
+PREFETCH_SAMPLES_PER_WORKER = 64
 # Processes that decode on one GPU. One does not keep its decoders busy; each takes some hundred MB
 # of its memory.
 WORKERS_PER_GPU = 4
 # Batches a consumer may hold at a time; beyond that, it gets copies of batches.
 HELD_BATCHES = 3
-# Memory for batches that are built ahead. Of large batches fewer are built ahead, but at least two.
+# Memory for batches that are built ahead: this much, or so much for each worker if that is more. Of
+# large batches fewer are built ahead, but at least two.
 BATCH_MEMORY_BYTES = 640 * 1024**2
+BATCH_MEMORY_PER_WORKER_BYTES = 80 * 1024**2
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
 # Memory per process for decoders that wait in the middle of a long GOP, and how many pictures each

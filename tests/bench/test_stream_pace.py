@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.bench.stream.pace import STRETCH_S, Pace, stretch_rates
+from robostream.bench.stream.pace import Pace
+from robostream.bench.stretches import STRETCH_S, stretch_rates
 
 GAPS = st.lists(st.floats(1e-3, 3.0), min_size=1, max_size=200)
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from robostream import LeRobotDataset
+from robostream import LeRobotDataset, config
 from robostream.crew import format_batch
 from robostream.errors import SelectionError, VideoFileError
-from robostream.loader import pinned_slots
+from robostream.loader import batch_bytes, pinned_slots
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.upload import CudaUpload
 from tests.fixture_datasets import FIXTURES, copy_of
@@ -73,6 +73,24 @@ def recode(path: Path, pix_fmt: str, gop: int = 250) -> None:
             frame.pts, frame.time_base = pts, time_base
             container.mux(out.encode(frame))
         container.mux(out.encode(None))
+
+
+def test_more_batches_are_built_ahead_on_the_way_to_a_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Within the same memory, for pictures take half as much on the way."""
+    monkeypatch.setattr(config, "BATCH_MEMORY_BYTES", 2 * 10**6)
+    monkeypatch.setattr(config, "BATCH_MEMORY_PER_WORKER_BYTES", 10**6)
+    stream = open_stream(AV1, return_uint8=True)
+    loaders = [open_loader(stream, 4, num_workers=1, device=d) for d in (None, "cpu")]
+    drawn, in_parcels = (batch_bytes(loader) for loader in loaders)
+
+    assert in_parcels == pytest.approx(drawn / 2, rel=0.02)
+    assert [loader.prefetch_factor for loader in loaders] == [
+        2 * 10**6 // nbytes - 1 for nbytes in (drawn, in_parcels)
+    ]
+    assert batch_bytes(loaders[1]) <= loaders[1]._open().slots.format.slot_bytes
+    loaders[1].close()
 
 
 @pytest.mark.parametrize(

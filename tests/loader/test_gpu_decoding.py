@@ -19,7 +19,7 @@ from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import CodecConfig
 from robostream.decode.codec import nvdec_backend
 from robostream.decode.codec.pyav_backend import open_on_cpu
-from robostream.decode.picture.on_device import picture_on_device
+from robostream.decode.picture.on_device import DeviceRenderer, picture_on_device
 from robostream.errors import SelectionError
 from robostream.loader import dataloader, outfit
 from tests.fixture_datasets import FIXTURES, copy_of
@@ -199,6 +199,19 @@ def test_a_worker_process_decodes(h264: Path, cuda: str) -> None:
         for batch in held:
             assert_equals_map_style(batch, items)
         loader.close()
+
+
+def test_workers_do_not_wait_for_the_gpu_to_label_a_parcel(cuda: str) -> None:
+    """They would wait for all that it was told to do before, and for the other workers' turns."""
+    content = torch.arange(96, dtype=torch.uint8, device=cuda)
+    parcel = torch.zeros(96 + 64, dtype=torch.uint8, device=cuda)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        DeviceRenderer().write_parcel(content, parcel, label=5)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+    assert parcel.tolist() == [*range(96), 5, *[0] * 63]
 
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda:x", "mps", 3, None])

@@ -7,6 +7,7 @@ choose.py        which cases a command was asked to measure
 results.py       figures on disk and over rounds
 datasets.py      synthetic datasets, made once and used again
 memory.py        the memory of this process and those it started
+stretches.py     the rate in each stretch of a run
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
 network/         servers and a proxy that fails, on one machine

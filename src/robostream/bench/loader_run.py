@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from robostream.bench.memory import tree_bytes
 from robostream.bench.plain.dataset import PlainDataset
 from robostream.bench.plain.pyav_reader import PyavReader
+from robostream.bench.stretches import START_STRETCHES, stretch_rates
 from robostream.loader import (
     StreamingDataLoader,
     StreamingLeRobotDataset,
@@ -29,10 +30,6 @@ from robostream.loader import (
 )
 from robostream.meta import LeRobotDatasetMetadata
 
-# A rate is given for each stretch of this many seconds.
-_STRETCH_S = 2.0
-# The stall at the start, if there is one, is within so many stretches.
-_START_STRETCHES = 10
 _EPOCHS = 2
 
 
@@ -108,26 +105,22 @@ def _windows(root: str, options: dict[str, Any], fps: int) -> dict[str, list[flo
 def _consume(batches: Iterator[Any], cameras: list[str], begin: float) -> dict[str, Any]:
     """Return images/s from the first batch on, when that came, and the rate in each stretch."""
     first = next(batches)
-    started = last = time.perf_counter()
+    started = time.perf_counter()
     # (batch, channels, height, width), with one more axis for a window
     per_sample = sum(first[key].shape[1] if first[key].ndim == 5 else 1 for key in cameras)
     del first
-    samples = since = 0
-    rates = []
+    arrivals_s, images = [], []
     for batch in batches:
-        samples += len(batch[cameras[0]])
-        now = time.perf_counter()
-        if now - last >= _STRETCH_S:
-            rates.append((samples - since) * per_sample / (now - last))
-            last, since = now, samples
-    seconds = time.perf_counter() - started
-    lowest = min(rates[:_START_STRETCHES], default=0.0)
+        arrivals_s.append(time.perf_counter() - started)
+        images.append(len(batch[cameras[0]]) * per_sample)
+    images_per_s = sum(images) / (time.perf_counter() - started)
+    rates = stretch_rates(arrivals_s, images) if images else [0.0]
     return {
-        "images_per_s": samples * per_sample / seconds,
-        "samples_per_s": samples / seconds,
+        "images_per_s": images_per_s,
+        "samples_per_s": images_per_s / per_sample,
         "first_batch_s": started - begin,
         "rates": [round(rate) for rate in rates],
-        "lowest_over_median": lowest / median(rates) if rates else 1.0,
+        "lowest_over_median": min(rates[:START_STRETCHES]) / (median(rates) or 1.0),
     }
 
 

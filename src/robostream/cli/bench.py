@@ -76,9 +76,13 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         "--out", type=Path, default=Path("bench-results"), help="folder for the JSON (%(default)s)"
     )
     if name == "gpu":
-        parts = ("uploads", "nvdec")
+        parts = ("uploads", "h264", "hevc")
         parser.add_argument(
-            "--parts", nargs="+", choices=parts, default=parts, help="what is measured (both)"
+            "--parts",
+            nargs="+",
+            choices=parts,
+            default=parts,
+            help="what is measured: uploads, and what NVDEC decodes (all)",
         )
     if name not in _USUAL:
         return

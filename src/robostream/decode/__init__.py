@@ -42,7 +42,6 @@ from robostream.decode.picture.parcel import (
     label_of,
     open_parcels,
     parcel_bytes,
-    write_label,
 )
 from robostream.decode.picture.render import Renderer
 from robostream.decode.picture.scale import PictureScaler, Size, scale_values
@@ -94,5 +93,4 @@ __all__ = [
     "plan_runs",
     "scale_values",
     "summarise",
-    "write_label",
 ]

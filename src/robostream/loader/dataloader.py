@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from robostream import config
-from robostream.assemble import find_parcels
+from robostream.assemble import SampleLayout, find_parcels
 from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
@@ -109,10 +109,7 @@ class StreamingDataLoader(DataLoader[Any]):
             if self._gpu:
                 num_workers = min(num_workers, config.WORKERS_PER_GPU)
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
-        batch_bytes = batch_size * dataset._layout.nbytes
-        workers = self.num_workers
-        depth = choose_depth(prefetch_factor, batch_size, batch_bytes, workers) if workers else 1
-        self._depth = config.whole_number(depth, "prefetch_factor", least=1)
+        self._depth = self._choose_depth(prefetch_factor) if self.num_workers else 1
         self.prefetch_factor = self._depth
         self._progress = progress
         self._bookmark = Bookmark()
@@ -252,15 +249,31 @@ class StreamingDataLoader(DataLoader[Any]):
                 self._team = self._start()
             return self._team
 
+    def _choose_depth(self, prefetch_factor: int | None) -> int:
+        batch_size, workers = self._cut.batch_size, self.num_workers
+        depth = choose_depth(prefetch_factor, batch_size, self._batch_bytes, workers)
+        return config.whole_number(depth, "prefetch_factor", least=1)
+
+    @property
+    def _batch_bytes(self) -> int:
+        """Bytes of a batch's arrays, as workers build it."""
+        layout = self.stream._layout if self._device is None else self._in_parcels
+        return self._cut.batch_size * layout.nbytes
+
     def _choose_gpu(self) -> str | None:
         """Return the GPU that decodes, if one does; batches are then delivered there."""
         asked = self.stream.video_decode_device
         if asked == "cpu":
             return None
-        gpu = choose_gpu(asked, self._device, self.stream._layout.in_parcels(self._parcels))
+        gpu = choose_gpu(asked, self._device, self._in_parcels)
         if gpu is not None:
             self._device = torch.device(gpu)
         return gpu
+
+    @property
+    def _in_parcels(self) -> SampleLayout:
+        """How samples lie in a batch that goes to a device."""
+        return self.stream._layout.in_parcels(self._parcels)
 
     @functools.cached_property
     def _parcels(self) -> list[str]:

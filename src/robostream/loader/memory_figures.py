@@ -17,5 +17,5 @@ def frame_budget(loader: StreamingDataLoader) -> FrameBudget:
 
 
 def batch_bytes(loader: StreamingDataLoader) -> int:
-    """Return the bytes of one batch's arrays."""
-    return loader._cut.batch_size * loader.stream._layout.nbytes
+    """Return the bytes of one batch's arrays, as workers build it."""
+    return loader._batch_bytes

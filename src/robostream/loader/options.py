@@ -72,7 +72,8 @@ def choose_depth(
     """
     if prefetch_factor is not None:
         return prefetch_factor
-    room = config.BATCH_MEMORY_BYTES // max(batch_bytes, 1) - 1
+    memory = max(config.BATCH_MEMORY_BYTES, num_workers * config.BATCH_MEMORY_PER_WORKER_BYTES)
+    room = memory // max(batch_bytes, 1) - 1
     samples = max(config.PREFETCH_SAMPLES, num_workers * config.PREFETCH_SAMPLES_PER_WORKER)
     wanted = max(config.PREFETCH_BATCHES, -(-samples // batch_size))
     return min(max(room, 2), wanted)

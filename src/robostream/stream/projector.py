@@ -29,7 +29,6 @@ from robostream.decode import (
     load_ffmpeg,
     open_nvdec,
     plan_runs,
-    write_label,
 )
 from robostream.errors import VideoFileError
 from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
@@ -162,8 +161,7 @@ class Projector:
         else:
             label = label_of(layout, file=reel.file.name)
             for slot, parcel in zip(memory, out, strict=True):
-                parcel[: layout.nbytes] = slot.content
-                write_label(parcel, label)
+                self._renderer.write_parcel(slot.content, parcel, label=label)
         self._meter.picture_hits += len(slots)
 
     def _draw_loose(self, reel: Reel, picture: int, out: npt.NDArray[Any]) -> None:
@@ -178,7 +176,7 @@ class Projector:
         else:
             label = label_of(loose.layout, file=reel.file.name)
             self._renderer.pack_into(loose, out)
-            write_label(out, label)
+            self._renderer.write_label(out, label)
 
     def _check_size(self, reel: Reel, layout: PictureLayout, out: npt.NDArray[Any]) -> bool:
         """Return whether a picture is drawn, and not put in a parcel; raise if it does not fit."""

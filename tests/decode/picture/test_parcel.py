@@ -21,7 +21,6 @@ from robostream.decode.picture.parcel import (
     label_of,
     open_parcels,
     parcel_bytes,
-    write_label,
 )
 from robostream.decode.picture.render import Renderer
 from robostream.errors import VideoFileError
@@ -38,8 +37,9 @@ def parcel_of(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
     layout = picture.layout
     parcel = np.zeros(parcel_bytes(layout.width, layout.height), np.uint8)
     slot = SlotMemory(parcel[: layout.nbytes], parcel.ctypes.data)
-    Renderer(load_ffmpeg()).pack(picture, slot)
-    write_label(parcel, label_of(layout, file="top.mp4"))
+    renderer = Renderer(load_ffmpeg())
+    renderer.pack(picture, slot)
+    renderer.write_label(parcel, label_of(layout, file="top.mp4"))
     return parcel
 
 

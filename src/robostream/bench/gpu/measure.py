@@ -18,13 +18,16 @@ from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
 from robostream.bench.gpu.cases import NVDEC, Case, nvdec_cases, upload_cases
+from robostream.bench.memory import touch_memory
 from robostream.bench.table import format_table
 from robostream.errors import SelectionError
 from robostream.loader import share_of_cores
 
-_SECONDS, _QUICK_SECONDS = 5.0, 2.0
+_SECONDS, _QUICK_SECONDS = 6.0, 2.0
 _FRAME_CACHE = "2GiB"
-PARTS = ("uploads", "nvdec")
+# What a loader takes with that: its batches, too.
+_TOUCHED_BYTES = 4 << 30
+PARTS = ("uploads", "h264", "hevc")
 
 
 def run(
@@ -37,7 +40,7 @@ def run(
 
     Args:
         quick: Fewer numbers of workers, and shorter.
-        parts: What is measured.
+        parts: What is measured: uploads, and the codecs NVDEC decodes.
         workers: How many worker processes upload, one number after the other; by default 1, 2, 4
             and so on up to the cores.
         seconds: How long each is measured.
@@ -54,32 +57,30 @@ def run(
     if "uploads" in parts:
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
         cases = upload_cases(list(workers) or usual)
-        figures["uploads"] = uploads = [_measure(case, seconds) for case in cases]
-        floors = {str(size): floor for size, floor in _floors(uploads, cores, seconds)}
-        figures["floor_images_per_s"] = floors
-        for found in uploads:
-            found["over_floor"] = found["images_per_s"] / floors[str(tuple(found["size"]))]
-        print(f"decoding alone in {cores} processes, images/s by size: {floors}")
+        figures["uploads"] = uploads = [_measure_upload(case, seconds) for case in cases]
         print(_upload_table(uploads), flush=True)
-    if "nvdec" in parts:
-        figures["nvdec"] = [_measure(case, seconds) for case in nvdec_cases()]
+    nvdec = [case for codec in ("h264", "hevc") if codec in parts for case in nvdec_cases(codec)]
+    if nvdec:
+        figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
         print(_nvdec_table(figures["nvdec"]), flush=True)
     return figures
 
 
-def _floors(
-    uploads: Iterable[dict[str, Any]], cores: int, seconds: float
-) -> Iterable[tuple[tuple[int, int], float]]:
-    roots = {tuple(figures["size"]): figures["root"] for figures in uploads}
-    for size, root in roots.items():
-        files = sorted(map(str, Path(root).glob("videos/**/*.mp4")))
-        yield size, decode_floor(files, cores, at_most_s=seconds)
+def _measure_upload(case: Case, seconds: float) -> dict[str, Any]:
+    """Measure beside the floor, from memory that the machine has at hand."""
+    files = sorted(map(str, _dataset(case).glob("videos/**/*.mp4")))
+    floor = decode_floor(files, case.workers, at_most_s=seconds / 3)
+    touch_memory(_TOUCHED_BYTES)
+    return _measure(case, seconds, floor)
 
 
-def _measure(case: Case, seconds: float) -> dict[str, Any]:
-    root = bench_dataset(f"gpu-{case.codec}", case.spec)
+def _dataset(case: Case) -> Path:
+    return bench_dataset(f"gpu-{case.codec}", case.spec)
+
+
+def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str, Any]:
     request = dataclasses.asdict(case) | {
-        "root": str(root),
+        "root": str(_dataset(case)),
         "batch_size": case.batch_size,
         "seconds": seconds,
         "frame_cache_bytes": "auto" if case.way == NVDEC else _FRAME_CACHE,
@@ -94,13 +95,19 @@ def _measure(case: Case, seconds: float) -> dict[str, Any]:
     figures: dict[str, Any] = (
         request | {"mode": case.mode} | json.loads(done.stdout.splitlines()[-1])
     )
+    if floor is not None:
+        figures |= {
+            "floor_images_per_s": floor,
+            "over_floor": figures["images_per_s"] / floor,
+        }
     # One by one, so that a run that is cut off has not measured for nothing.
     print(json.dumps(figures), flush=True)
     return figures
 
 
 def _upload_table(results: list[dict[str, Any]]) -> str:
-    header = ["pictures", "mode", "workers", "RGB upload", "4:2:0 upload", "gain", "over floor"]
+    header = ["pictures", "mode", "workers", "floor", "RGB upload", "4:2:0 upload", "gain"]
+    header += ["over floor"]
     rows = []
     for rgb, yuv in zip(results[::2], results[1::2], strict=True):
         resized = "" if rgb["resize"] is None else f" to {_size(rgb['resize'])}"
@@ -109,6 +116,7 @@ def _upload_table(results: list[dict[str, Any]]) -> str:
                 _size(rgb["size"]) + resized,
                 rgb["mode"],
                 rgb["workers"],
+                (rgb["floor_images_per_s"] + yuv["floor_images_per_s"]) / 2,
                 rgb["images_per_s"],
                 yuv["images_per_s"],
                 yuv["images_per_s"] / rgb["images_per_s"],

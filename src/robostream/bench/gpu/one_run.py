@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from robostream.bench.gpu.cases import NVDEC, RGB
+from robostream.bench.stretches import stretch_rates
 from robostream.decode import Backend, FileRun, build_index, open_nvdec, plan_runs
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.storage import LocalSource
@@ -33,6 +34,38 @@ def run_loader(request: dict[str, Any]) -> dict[str, Any]:
     """Deliver batches on the GPU for some seconds, from the first on."""
     began = time.perf_counter()
     way, window = request["way"], request["window_s"]
+    loader = _open(request)
+    cameras = loader.stream.meta.camera_keys
+    batches = (_on_gpu(batch, way) for _ in range(1000) for batch in loader)
+    _settle(next(batches))
+    first = time.perf_counter()
+    arrivals_s: list[float] = []
+    images: list[int] = []
+    watched: AbstractContextManager[list[float]] = (
+        decoders_in_use() if way == NVDEC else nullcontext([])
+    )
+    with watched as in_use:
+        for batch in batches:
+            arrivals_s.append(time.perf_counter() - first)
+            images.append(len(batch[cameras[0]]) * len(cameras) * len(window))
+            if arrivals_s[-1] > request["seconds"]:
+                break
+        _settle(batch)
+        images_per_s = sum(images) / (time.perf_counter() - first)
+    figures = {
+        "images_per_s": images_per_s,
+        "samples_per_s": images_per_s / (len(cameras) * len(window)),
+        "first_batch_s": first - began,
+        "rates": [round(rate) for rate in stretch_rates(arrivals_s, images)],
+        "decoded_per_delivered": loader.stats()["amplification"],
+        "decoders_in_use": _first(in_use),
+    }
+    loader.close()
+    return figures
+
+
+def _open(request: dict[str, Any]) -> StreamingDataLoader:
+    way, window = request["way"], request["window_s"]
     stream = StreamingLeRobotDataset(
         "bench/gpu",
         root=request["root"],
@@ -43,34 +76,13 @@ def run_loader(request: dict[str, Any]) -> dict[str, Any]:
         frame_cache_bytes=request["frame_cache_bytes"],
         video_decode_device=_GPU if way == NVDEC else "cpu",
     )
-    loader = StreamingDataLoader(
+    return StreamingDataLoader(
         stream,
         request["batch_size"],
         num_workers=request["workers"],
         pin_memory=way == RGB,
         device=None if way == RGB else _GPU,
     )
-    cameras = stream.meta.camera_keys
-    batches = (_on_gpu(batch, way) for _ in range(1000) for batch in loader)
-    _settle(next(batches))
-    first = time.perf_counter()
-    samples, until = 0, first + request["seconds"]
-    with decoders_in_use() as in_use:
-        for batch in batches:
-            samples += len(batch[cameras[0]])
-            if time.perf_counter() > until:
-                break
-        _settle(batch)
-    seconds = time.perf_counter() - first
-    figures = {
-        "images_per_s": samples * len(cameras) * len(window) / seconds,
-        "samples_per_s": samples / seconds,
-        "first_batch_s": first - began,
-        "decoded_per_delivered": loader.stats()["amplification"],
-        "decoders_in_use": _first(in_use),
-    }
-    loader.close()
-    return figures
 
 
 def run_streams(request: dict[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-# The rate is given for each stretch of this many seconds.
-STRETCH_S = 2.0
-# A stall at the start, if there is one, lies within so many stretches.
-START_STRETCHES = 10
+from robostream.bench.stretches import START_STRETCHES, STRETCH_S, stretch_rates
+
 _PERCENTS = (50, 95, 99)
 
 
@@ -61,19 +58,6 @@ class Pace:
             "start_lowest_samples_per_s": min(rates[:START_STRETCHES]),
             "start_median_samples_per_s": median(rates),
         }
-
-
-def stretch_rates(arrivals_s: Sequence[float], samples: Sequence[int]) -> list[float]:
-    """Return the samples/s of each stretch since the start. Pure.
-
-    The last stretch, which the end cuts short, counts only where there is no other.
-    """
-    whole = int(arrivals_s[-1] // STRETCH_S)
-    if whole == 0:
-        return [sum(samples) / arrivals_s[-1]]
-    edges = np.arange(whole + 1) * STRETCH_S
-    delivered, _ = np.histogram(arrivals_s, bins=edges, weights=np.array(samples, float))
-    return [float(count) / STRETCH_S for count in delivered]
 
 
 def _percentiles(name: str, values: Any) -> dict[str, float]:

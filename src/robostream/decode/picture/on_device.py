@@ -18,6 +18,7 @@ import numpy.typing as npt
 from robostream.decode.picture.arena import SlotMemory
 from robostream.decode.picture.decoded import DecodedPicture, Plane
 from robostream.decode.picture.layout import PictureLayout, kept_layout
+from robostream.decode.picture.parcel import label_place
 from robostream.decode.picture.render import Renderer
 from robostream.decode.picture.scale import PictureScaler, Size
 from robostream.errors import VideoFileError
@@ -76,6 +77,11 @@ class DeviceRenderer(Renderer):
     def pack_into(self, picture: DecodedPicture, out: Any) -> None:
         """Write the planes of a decoded picture, as they are kept, to the begin of an array."""
         out[: picture.layout.nbytes].copy_(picture.planes[0].memory)
+
+    def write_label(self, out: Any, label: int) -> None:
+        """Put the label on a parcel."""
+        # To assign a number would wait until the GPU has done all it was told to do before.
+        label_place(out).fill_(label)
 
 
 class DeviceScaler(PictureScaler):

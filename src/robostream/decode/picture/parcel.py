@@ -12,9 +12,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
 from robostream.decode.picture.conversion import COLORSPACES, is_full_range
 from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.errors import VideoFileError
@@ -64,9 +61,9 @@ def label_of(layout: PictureLayout, *, file: str) -> int:
     return layout.colorspace | (_FULL if is_full else 0)
 
 
-def write_label(out: npt.NDArray[np.uint8], label: int) -> None:
-    """Put the label on a parcel."""
-    out[-_LABEL_BYTES] = label
+def label_place(parcel: Any) -> Any:
+    """Return where the label of a parcel is, an array or a tensor of one byte."""
+    return parcel[-_LABEL_BYTES : 1 - _LABEL_BYTES]
 
 
 def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:

@@ -23,6 +23,7 @@ from robostream.decode.picture.decoded import CPU, DecodedPicture, kept_picture
 from robostream.decode.picture.from_pyav import plane_of, to_format
 from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
 from robostream.decode.picture.native import Ffmpeg, PlaneReader
+from robostream.decode.picture.parcel import label_place
 from robostream.decode.picture.proof import is_proven
 from robostream.errors import VideoFileError
 
@@ -69,6 +70,15 @@ class Renderer:
     def pack_into(self, picture: DecodedPicture, out: Picture) -> None:
         """Write the planes of a decoded picture, as they are kept, to the begin of an array."""
         self.pack(picture, SlotMemory(out[: picture.layout.nbytes], out.ctypes.data))
+
+    def write_parcel(self, content: Picture, out: Picture, *, label: int) -> None:
+        """Write a kept picture into a parcel, and its label."""
+        out[: len(content)] = content
+        self.write_label(out, label)
+
+    def write_label(self, out: Picture, label: int) -> None:
+        """Put the label on a parcel."""
+        label_place(out)[:] = label
 
     def draw_packed(
         self, slots: Sequence[SlotMemory], layout: PictureLayout, out: Picture, *, file: str
