@@ -20,7 +20,7 @@ EXAMPLES = """\
 
 # What is measured if nothing is said.
 _USUAL = {
-    "gpu": {"workers": "1, 2, 4 and so on up to the cores", "seconds": "5"},
+    "gpu": {"workers": "1, 2, 4 and so on up to the cores", "seconds": "6"},
     "loader": {"workers": "the cores", "seconds": "two whole epochs"},
 }
 
@@ -55,8 +55,17 @@ def run(args: argparse.Namespace) -> int:
         write_json(path, figures)
         print(f"kept in {path}", flush=True)
         if repo is not None:
-            publish_loader(repo, figures)
+            _publish(case, repo, figures)
     return 0
+
+
+def _publish(case: str, repo: Path, figures: dict[str, Any]) -> None:
+    if case == "gpu":
+        from robostream.bench.gpu import publish_gpu
+
+        publish_gpu(repo, figures)
+    else:
+        publish_loader(repo, figures)
 
 
 def _all() -> list[str]:
@@ -101,6 +110,9 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         default=0.0,
         help=f"measure so long at most ({usual['seconds']})",
     )
+    parser.add_argument(
+        "--repo", type=Path, help="a checkout whose docs are to be refreshed; not with --quick"
+    )
     if name == "loader":
         _configure_loader(parser)
 
@@ -108,9 +120,6 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
 def _configure_loader(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
     parser.add_argument("--rounds", type=int, help="how often each row is measured")
-    parser.add_argument(
-        "--repo", type=Path, help="a checkout whose docs are to be refreshed; not with --quick"
-    )
     parser.add_argument(
         "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
     )

@@ -3,9 +3,11 @@
 
 cases.py    datasets, samples and ways
 one_run.py  the process that is started for each measurement
-measure.py  runs them, and prints the tables
+measure.py  runs them
+tables.py   their tables, on a terminal and in docs/gpu.md
 """
 
 from robostream.bench.gpu.measure import run
+from robostream.bench.gpu.tables import publish_gpu
 
-__all__ = ["run"]
+__all__ = ["publish_gpu", "run"]

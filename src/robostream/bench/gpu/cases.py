@@ -15,7 +15,10 @@ RGB, YUV, NVDEC = "rgb", "yuv", "nvdec"
 _WINDOW_S = tuple(-0.4 * step for step in range(7, -1, -1))
 _SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
 _RESIZED = (224, 224)
-_STREAMS = (1, 2, 4, 8)
+# Different episodes of a dataset by the size of its pictures; large ones take long to make.
+_DISTINCT = {_SMALL: 16, _MIDDLE: 8, _LARGE: 4}
+# How many processes decode with nothing else to do, and how many workers of a loader.
+STREAMS = LOADER_WORKERS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class Case:
             width=width,
             height=height,
             gop=self.gop,
-            distinct=16 if self.size == _SMALL else 8,
+            distinct=_DISTINCT[self.size],
             video_file_mb=0.5,
         )
         if self.codec == "av1":
@@ -89,8 +92,8 @@ def nvdec_cases(codec: str) -> Iterator[Case]:
     """Yield what says how fast a GPU decodes a codec, alone and in a loader."""
     for gop in (2, 250):
         for size in (_SMALL, _LARGE):
-            yield Case(NVDEC, codec, gop, size, streams=_STREAMS)
-            yield Case(NVDEC, codec, gop, size, workers=8)
-    for workers in (1, 2, 4):
+            yield Case(NVDEC, codec, gop, size, streams=STREAMS)
+            yield Case(NVDEC, codec, gop, size, workers=LOADER_WORKERS[-1])
+    for workers in LOADER_WORKERS[:-1]:
         yield Case(NVDEC, codec, 2, _SMALL, workers=workers)
-    yield Case(NVDEC, codec, 2, _LARGE, workers=8, resize=_RESIZED)
+    yield Case(NVDEC, codec, 2, _LARGE, workers=LOADER_WORKERS[-1], resize=_RESIZED)

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
 from robostream.bench.gpu.cases import NVDEC, Case, nvdec_cases, upload_cases
+from robostream.bench.gpu.tables import nvdec_table, upload_table
 from robostream.bench.memory import touch_memory
 from robostream.bench.table import format_table
 from robostream.errors import SelectionError
@@ -58,11 +59,11 @@ def run(
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
         cases = upload_cases(list(workers) or usual)
         figures["uploads"] = uploads = [_measure_upload(case, seconds) for case in cases]
-        print(_upload_table(uploads), flush=True)
+        print(format_table(*upload_table(uploads)), flush=True)
     nvdec = [case for codec in ("h264", "hevc") if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
-        print(_nvdec_table(figures["nvdec"]), flush=True)
+        print(format_table(*nvdec_table(figures["nvdec"])), flush=True)
     return figures
 
 
@@ -92,6 +93,7 @@ def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str
     )
     if done.returncode:
         raise RuntimeError(f"{case} failed:\n{done.stderr}")
+    del request["root"]
     figures: dict[str, Any] = (
         request | {"mode": case.mode} | json.loads(done.stdout.splitlines()[-1])
     )
@@ -103,42 +105,3 @@ def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str
     # One by one, so that a run that is cut off has not measured for nothing.
     print(json.dumps(figures), flush=True)
     return figures
-
-
-def _upload_table(results: list[dict[str, Any]]) -> str:
-    header = ["pictures", "mode", "workers", "floor", "RGB upload", "4:2:0 upload", "gain"]
-    header += ["over floor"]
-    rows = []
-    for rgb, yuv in zip(results[::2], results[1::2], strict=True):
-        resized = "" if rgb["resize"] is None else f" to {_size(rgb['resize'])}"
-        rows.append(
-            [
-                _size(rgb["size"]) + resized,
-                rgb["mode"],
-                rgb["workers"],
-                (rgb["floor_images_per_s"] + yuv["floor_images_per_s"]) / 2,
-                rgb["images_per_s"],
-                yuv["images_per_s"],
-                yuv["images_per_s"] / rgb["images_per_s"],
-                yuv["over_floor"],
-            ]
-        )
-    return format_table(header, rows)
-
-
-def _nvdec_table(results: list[dict[str, Any]]) -> str:
-    header = ["codec", "GOP", "pictures", "what", "images/s", "decoders in use"]
-    rows = []
-    for figures in results:
-        resized = "" if figures["resize"] is None else f" to {_size(figures['resize'])}"
-        what = [figures["codec"], figures["gop"], _size(figures["size"]) + resized]
-        loader = f"loader, {figures['mode']}, {figures['workers']} workers"
-        for found in figures.get("by_streams", [figures]):
-            name = f"{found['streams']} processes alone" if figures["streams"] else loader
-            rows.append([*what, name, found["images_per_s"], found["decoders_in_use"] or 0.0])
-    return format_table(header, rows)
-
-
-def _size(size: Iterable[int]) -> str:
-    height, width = size
-    return f"{width}x{height}"

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of `bench gpu`: on a terminal, and in docs/gpu.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robostream.bench.gpu.cases import LOADER_WORKERS, RGB, STREAMS, YUV
+from robostream.bench.results import Figures, read_figures, write_json
+from robostream.bench.table import markdown_table, with_block
+from robostream.storage import write_bytes_atomic
+
+DOCS = Path("docs/gpu.md")
+RESULTS = Path("benchmarks/results/gpu.json")
+_MODES = {"single": "single", "sarm": "windows of 8"}
+
+
+class Table(NamedTuple):
+    """A table that is not laid out yet."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def upload_table(results: Sequence[Figures]) -> Table:
+    """Return RGB beside 4:2:0, by pictures, mode and workers. Pure."""
+    header = ("pictures", "samples", "workers", "floor", "RGB", "4:2:0", "gain", "of the floor")
+    pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
+    for found in results:
+        what = (_pictures(found), _MODES[found["mode"]], found["workers"])
+        pairs.setdefault(what, {})[found["way"]] = found
+    rows = []
+    for what, ways in pairs.items():
+        rgb, yuv = ways[RGB], ways[YUV]
+        floor = (rgb["floor_images_per_s"] + yuv["floor_images_per_s"]) / 2
+        rates = rgb["images_per_s"], yuv["images_per_s"]
+        rows.append([*what, floor, *rates, rates[1] / rates[0], yuv["over_floor"]])
+    return Table(header, rows)
+
+
+def nvdec_table(results: Sequence[Figures]) -> Table:
+    """Return what processes decode alone, and what loaders deliver, by pictures and codec. Pure."""
+    header = ["pictures", "codec", "GOP"]
+    header += [f"{n} alone" for n in STREAMS] + [f"loader, {n}" for n in LOADER_WORKERS]
+    rows: dict[tuple[Any, ...], list[str]] = {}
+    for found in results:
+        what = (_pictures(found), found["codec"], found["gop"])
+        cells = rows.setdefault(what, [""] * (len(header) - len(what)))
+        for one in found.get("by_streams", ()):
+            cells[STREAMS.index(one["streams"])] = _rate(one)
+        if not found["streams"]:
+            cells[len(STREAMS) + LOADER_WORKERS.index(found["workers"])] = _rate(found)
+    return Table(header, [[*what, *cells] for what, cells in rows.items()])
+
+
+def publish_gpu(repo: Path, figures: Figures) -> None:
+    """Keep the figures in a checkout and refresh its docs; what was not measured stays."""
+    path = repo / RESULTS
+    known = read_figures(path) if path.exists() else {}
+    parts = {
+        part: list(
+            {_key(row): row for row in [*known.get(part, ()), *figures.get(part, ())]}.values()
+        )
+        for part in ("uploads", "nvdec")
+    }
+    write_json(path, figures | parts)
+    document = repo / DOCS
+    write_bytes_atomic(document, with_tables(document.read_text(), parts).encode())
+    print(f"refreshed {document} and {path}")
+
+
+def with_tables(text: str, figures: Figures) -> str:
+    """Return the docs with tables of these figures. Pure."""
+    uploads, nvdec = upload_table(figures["uploads"]), nvdec_table(figures["nvdec"])
+    text = with_block(text, "gpu uploads", markdown_table(*uploads))
+    return with_block(text, "gpu nvdec", markdown_table(*nvdec))
+
+
+def _key(row: Figures) -> tuple[str, ...]:
+    names = ("way", "codec", "gop", "size", "mode", "workers", "resize", "streams")
+    return tuple(str(row[name]) for name in names)
+
+
+def _pictures(found: Figures) -> str:
+    resized = "" if found["resize"] is None else f" to {_size(found['resize'])}"
+    return _size(found["size"]) + resized
+
+
+def _size(size: Iterable[int]) -> str:
+    height, width = size
+    return f"{width}x{height}"
+
+
+def _rate(found: Figures) -> str:
+    in_use = found["decoders_in_use"]
+    return f"{found['images_per_s']:,.0f}" + ("" if in_use is None else f" ({in_use:.2f})")
