@@ -201,6 +201,7 @@ def test_a_worker_process_decodes(h264: Path, cuda: str) -> None:
         loader.close()
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 def test_workers_do_not_wait_for_the_gpu_to_label_a_parcel(cuda: str) -> None:
     """They would wait for all that it was told to do before, and for the other workers' turns."""
     content = torch.arange(96, dtype=torch.uint8, device=cuda)

@@ -204,8 +204,12 @@ def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     assert not any(is_alive(int(pid)) for pid in pids)
 
 
-def test_a_program_may_end_during_an_upload(device: str | None) -> None:
-    """The thread that uploads comes back from torch, and its program ends as if it were not."""
+@pytest.mark.parametrize("last", ["sys.exit(0)", "del batches"])
+def test_a_program_may_end_during_an_upload(last: str, device: str | None) -> None:
+    """The thread that uploads comes back from torch, and its program ends as if it were not.
+
+    Also if the loader is gone by then, and nobody waits for what it began.
+    """
     run(
         f"device = {device!r}"
         + """
@@ -221,8 +225,8 @@ batches = iter(open_loader(1, batch_size=1, device=device))
 next(batches)
 while device and batches._begun is None:
     next(batches)
-sys.exit(0)
 """
+        + last
     )
 
 

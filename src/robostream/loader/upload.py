@@ -8,6 +8,7 @@ there, unless the device decoded them and they lie there already. Of CUDA, what 
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import weakref
@@ -129,8 +130,12 @@ class UploadThread:
         thread = threading.Thread(
             target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
         )
+        _THREADS[thread] = self._tasks
+        # What is registered last comes first: before the memory is let go that it copies from.
+        atexit.unregister(_end_all)
+        atexit.register(_end_all)
         thread.start()
-        weakref.finalize(self, _end, self._tasks, thread)
+        weakref.finalize(self, self._tasks.put, None).atexit = False
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Begin an upload; return what waits for it and returns the batch."""
@@ -141,6 +146,8 @@ class UploadThread:
 
 _Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
 _Tasks = queue.SimpleQueue[_Task | None]
+# Threads that upload, of loaders that are gone as well, and what each is told by; None ends it.
+_THREADS: weakref.WeakKeyDictionary[threading.Thread, _Tasks] = weakref.WeakKeyDictionary()
 
 
 def _work(upload: Upload, tasks: _Tasks) -> None:
@@ -154,11 +161,12 @@ def _work(upload: Upload, tasks: _Tasks) -> None:
         del task, uploaded, content
 
 
-def _end(tasks: _Tasks, thread: threading.Thread) -> None:
-    tasks.put(None)
-    # A thread that comes back from torch while Python ends would abort the program. Before the main
-    # thread's end nothing waits: the garbage collector calls this in any thread, `thread` too.
-    if not threading.main_thread().is_alive() and thread is not threading.current_thread():
+def _end_all() -> None:
+    """End all threads: one that comes back from torch while Python ends would abort the program."""
+    running = dict(_THREADS)
+    for tasks in running.values():
+        tasks.put(None)
+    for thread in running:
         thread.join(_LAST_UPLOAD_S)
 
 
