@@ -7,7 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from robostream import config
 from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
-from robostream.bench.gpu.cases import NVDEC, Case, nvdec_cases, upload_cases
+from robostream.bench.gpu.cases import NVDEC, NVDEC_CODECS, RGB, Case, nvdec_cases, upload_cases
 from robostream.bench.gpu.tables import nvdec_table, upload_table
 from robostream.bench.memory import touch_memory
 from robostream.bench.table import format_table
@@ -28,7 +28,7 @@ _SECONDS, _QUICK_SECONDS = 6.0, 2.0
 _FRAME_CACHE = "2GiB"
 # What a loader takes with that: its batches, too.
 _TOUCHED_BYTES = 4 << 30
-PARTS = ("uploads", "h264", "hevc")
+PARTS = ("uploads", *NVDEC_CODECS)
 
 
 def run(
@@ -58,21 +58,24 @@ def run(
     if "uploads" in parts:
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
         cases = upload_cases(list(workers) or usual)
-        figures["uploads"] = uploads = [_measure_upload(case, seconds) for case in cases]
+        figures["uploads"] = uploads = list(_measure_uploads(cases, seconds))
         print(format_table(*upload_table(uploads)), flush=True)
-    nvdec = [case for codec in ("h264", "hevc") if codec in parts for case in nvdec_cases(codec)]
+    nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
         print(format_table(*nvdec_table(figures["nvdec"])), flush=True)
     return figures
 
 
-def _measure_upload(case: Case, seconds: float) -> dict[str, Any]:
-    """Measure beside the floor, from memory that the machine has at hand."""
-    files = sorted(map(str, _dataset(case).glob("videos/**/*.mp4")))
-    floor = decode_floor(files, case.workers, at_most_s=seconds / 3)
-    touch_memory(_TOUCHED_BYTES)
-    return _measure(case, seconds, floor)
+def _measure_uploads(cases: Iterable[Case], seconds: float) -> Iterator[dict[str, Any]]:
+    """Measure beside the floor, with memory that the machine has at hand."""
+    floor = None
+    for case in cases:
+        if case.way == RGB:  # and for 4:2:0, which comes next
+            files = sorted(map(str, _dataset(case).glob("videos/**/*.mp4")))
+            floor = decode_floor(files, case.workers, at_most_s=seconds / 3)
+        touch_memory(_TOUCHED_BYTES)
+        yield _measure(case, seconds, floor)
 
 
 def _dataset(case: Case) -> Path:
