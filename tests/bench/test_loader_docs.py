@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from robostream.bench.loader_docs import DOCS, MARK, document_block, publish_loader
+from robostream.bench.loader_docs import DOCS, MARK, document_block, publish
 from robostream.bench.table import with_block
 
 REPO = Path(__file__).parents[2]
@@ -28,10 +28,10 @@ def test_new_figures_replace_those_of_the_same_machine(tmp_path: Path) -> None:
     (tmp_path / RESULTS).mkdir(parents=True)
     (tmp_path / DOCS).write_text(f"before\n<!-- {MARK}: begin -->\n<!-- {MARK}: end -->\nafter\n")
     figures = json.loads((REPO / RESULTS / "loader-16-cores.json").read_text())
-    publish_loader(tmp_path, figures)
-    publish_loader(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
+    publish(tmp_path, figures)
+    publish(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
     newer = figures["cases"][0] | {"images_per_s": 123456}
-    publish_loader(tmp_path, figures | {"cases": [newer]})
+    publish(tmp_path, figures | {"cases": [newer]})
     text = (tmp_path / DOCS).read_text()
 
     assert text.startswith("before\n")

@@ -145,10 +145,9 @@ def test_pinning_without_a_gpu_is_no_error() -> None:
 
 def test_large_batches_are_built_fewer_at_a_time() -> None:
     """Prefetch keeps to the memory batches may take, with two at least; small ones are many."""
-    assert choose_depth(None, 64, 20 << 20, 2) == 4
-    assert choose_depth(None, 64, 300 << 20, 2) == 2
-    assert choose_depth(None, 64, 4 << 30, 2) == 2
-    assert choose_depth(None, 1, 1 << 10, 2) == 256
-    assert choose_depth(None, 32, 20 << 20, 16) == 32
-    assert choose_depth(None, 16, 40 << 20, 16) == 31
-    assert choose_depth(9, 64, 4 << 30, 2) == 9
+    assert choose_depth(64, 20 << 20, 2) == 4
+    assert choose_depth(64, 300 << 20, 2) == 2
+    assert choose_depth(64, 4 << 30, 2) == 2
+    assert choose_depth(1, 1 << 10, 2) == 256
+    assert choose_depth(32, 20 << 20, 16) == 32
+    assert choose_depth(16, 40 << 20, 16) == 31

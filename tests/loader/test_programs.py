@@ -205,7 +205,8 @@ def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
 
 
 @pytest.mark.parametrize("last", ["sys.exit(0)", "del batches"])
-def test_a_program_may_end_during_an_upload(last: str, device: str | None) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"], indirect=True)
+def test_a_program_may_end_during_an_upload(last: str, device: str) -> None:
     """The thread that uploads comes back from torch, and its program ends as if it were not.
 
     Also if the loader is gone by then, and nobody waits for what it began.
@@ -223,11 +224,35 @@ def slowly(tensors, cameras):
 upload.draw_all = slowly
 batches = iter(open_loader(1, batch_size=1, device=device))
 next(batches)
-while device and batches._begun is None:
+while batches._begun is None:
     next(batches)
 """
         + last
     )
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_loader_can_be_used_when_the_program_ends(when: str, device: str | None) -> None:
+    """One that is there, and a new one; also after the threads that upload were ended."""
+    found = run(
+        f"when, device = {when!r}, {device!r}"
+        + """
+import atexit
+from robostream.loader import upload
+loader = open_loader(1, device=device)
+next(iter(loader))
+def last():
+    for late in (loader, open_loader(0, device=device)):
+        late.set_epoch(0)
+        print(frames(late) == list(range(62)))
+atexit.register(last)
+if when == "after":
+    atexit.unregister(upload._end_all)
+    atexit.register(upload._end_all)
+"""
+    )
+
+    assert found == "True\nTrue\n"
 
 
 def test_a_daemon_threads_loop_ends_with_the_program_without_a_word(device: str | None) -> None:
@@ -235,13 +260,16 @@ def test_a_daemon_threads_loop_ends_with_the_program_without_a_word(device: str 
     run(
         f"device = {device!r}"
         + """
-loaders = [open_loader(1, device=device) for _ in range(4)]
+begun = threading.Barrier(5)
 def loop(loader):
+    next(iter(loader))
+    begun.wait()
     while True:
         frames(loader)
-for loader in loaders:
+for loader in [open_loader(1, device=device) for _ in range(4)]:
     threading.Thread(target=loop, args=(loader,), daemon=True).start()
-time.sleep(2)
+begun.wait()
+time.sleep(0.5)
 """
     )
 

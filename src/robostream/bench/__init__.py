@@ -41,7 +41,6 @@ from typing import Any
 
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
-from robostream.bench.loader_docs import publish_loader
 from robostream.bench.results import write_json
 from robostream.bench.table import format_table
 
@@ -53,7 +52,6 @@ __all__ = [
     "load_case",
     "load_program",
     "machine",
-    "publish_loader",
     "write_json",
 ]
 
@@ -78,7 +76,10 @@ PROGRAMS = {
 
 
 def load_case(name: str) -> Any:
-    """Return the module of a case: its run(quick: bool) prints a table and returns the figures."""
+    """Return the module of a case: its run(quick: bool) prints a table and returns the figures.
+
+    Some have publish(repo, figures), which keeps them in a checkout and refreshes its docs.
+    """
     return importlib.import_module(f"robostream.bench.{name}")
 
 

@@ -27,11 +27,14 @@ from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loader_cases import CASES, Case, small
+from robostream.bench.loader_docs import publish
 from robostream.bench.memory import touch_memory
 from robostream.bench.results import median_ratio, medians
 from robostream.bench.resume import measure_resume
 from robostream.bench.table import format_table
 from robostream.loader import share_of_cores
+
+__all__ = ["publish", "run", "run_once"]
 
 # The peer is too slow for whole epochs; it delivers this many batches.
 _PEER_BATCHES = 8

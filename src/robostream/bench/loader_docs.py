@@ -28,7 +28,7 @@ _HEADER = (
 )
 
 
-def publish_loader(repo: Path, figures: Figures) -> None:
+def publish(repo: Path, figures: Figures) -> None:
     """Keep the figures in a checkout, under the machine's number of cores, and refresh its docs.
 
     Rows that were not measured this time stay.

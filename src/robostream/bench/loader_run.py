@@ -114,14 +114,19 @@ def _consume(batches: Iterator[Any], cameras: list[str], begin: float) -> dict[s
         arrivals_s.append(time.perf_counter() - started)
         images.append(len(batch[cameras[0]]) * per_sample)
     images_per_s = sum(images) / (time.perf_counter() - started)
-    rates = stretch_rates(arrivals_s, images) if images else [0.0]
+    rates = stretch_rates(arrivals_s, images) if images else []
     return {
         "images_per_s": images_per_s,
         "samples_per_s": images_per_s / per_sample,
         "first_batch_s": started - begin,
         "rates": [round(rate) for rate in rates],
-        "lowest_over_median": min(rates[:START_STRETCHES]) / (median(rates) or 1.0),
+        "lowest_over_median": _lowest_over_median(rates),
     }
+
+
+def _lowest_over_median(rates: list[float]) -> float:
+    middle = median(rates) if rates else 0.0
+    return min(rates[:START_STRETCHES]) / middle if middle else 1.0
 
 
 def main(request: dict[str, Any]) -> None:

@@ -65,7 +65,7 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
     tour = Tour(plan, cut, 0)
     ahead = np.array([_work(tour, own, duties, steps) for duties in owners])
     pairwise = np.array([_work_in_pairs(tour, own, duties, steps) for duties in owners])
-    depth = choose_depth(None, _BATCH_SIZE, batch_bytes=0, num_workers=workers)
+    depth = choose_depth(_BATCH_SIZE, batch_bytes=0, num_workers=workers)
     return {
         "episodes": episodes,
         "cameras": cameras,

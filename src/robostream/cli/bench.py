@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from robostream.bench import CASES, PROGRAMS, load_case, load_program, publish_loader, write_json
+from robostream.bench import CASES, PROGRAMS, load_case, load_program, write_json
 from robostream.errors import SelectionError
 
 EXAMPLES = """\
@@ -55,17 +55,8 @@ def run(args: argparse.Namespace) -> int:
         write_json(path, figures)
         print(f"kept in {path}", flush=True)
         if repo is not None:
-            _publish(case, repo, figures)
+            load_case(case).publish(repo, figures)
     return 0
-
-
-def _publish(case: str, repo: Path, figures: dict[str, Any]) -> None:
-    if case == "gpu":
-        from robostream.bench.gpu import publish_gpu
-
-        publish_gpu(repo, figures)
-    else:
-        publish_loader(repo, figures)
 
 
 def _all() -> list[str]:

@@ -101,6 +101,8 @@ class StreamingDataLoader(DataLoader[Any]):
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
+        # The layout tries the transform, so one that cannot be used is refused here.
+        self._texts = dataset._layout.texts
         self.pin_memory = pin_memory
         self._device = choose_device(device)
         self._gpu = self._choose_gpu()
@@ -109,7 +111,7 @@ class StreamingDataLoader(DataLoader[Any]):
             if self._gpu:
                 num_workers = min(num_workers, config.WORKERS_PER_GPU)
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
-        self._depth = self._choose_depth(prefetch_factor) if self.num_workers else 1
+        self._depth = self._choose_depth(prefetch_factor)
         self.prefetch_factor = self._depth
         self._progress = progress
         self._bookmark = Bookmark()
@@ -161,7 +163,7 @@ class StreamingDataLoader(DataLoader[Any]):
             team.crew,
             team.slots,
             self.stream._bad_episodes,
-            texts=self.stream._layout.texts,
+            texts=self._texts,
             depth=self._depth,
             timeout_s=self.timeout,
             finish=team.finish,
@@ -250,14 +252,18 @@ class StreamingDataLoader(DataLoader[Any]):
             return self._team
 
     def _choose_depth(self, prefetch_factor: int | None) -> int:
-        batch_size, workers = self._cut.batch_size, self.num_workers
-        depth = choose_depth(prefetch_factor, batch_size, self._batch_bytes, workers)
-        return config.whole_number(depth, "prefetch_factor", least=1)
+        """Return how many batches are built ahead. Opens videos if that depends on them."""
+        if not self.num_workers:
+            return 1
+        if prefetch_factor is not None:
+            return config.whole_number(prefetch_factor, "prefetch_factor", least=1)
+        # In RAM a slot takes memory once it is written to, on a GPU those of two iterators do.
+        nbytes = self._batch_bytes() * (2 if self._gpu else 1)
+        return choose_depth(self._cut.batch_size, nbytes, self.num_workers)
 
-    @property
     def _batch_bytes(self) -> int:
-        """Bytes of a batch's arrays, as workers build it."""
-        layout = self.stream._layout if self._device is None else self._in_parcels
+        """Return the bytes of a batch's arrays, as workers build it. Opens videos."""
+        layout = self.stream._layout if self._device is None else self._in_parcels()
         return self._cut.batch_size * layout.nbytes
 
     def _choose_gpu(self) -> str | None:
@@ -265,14 +271,13 @@ class StreamingDataLoader(DataLoader[Any]):
         asked = self.stream.video_decode_device
         if asked == "cpu":
             return None
-        gpu = choose_gpu(asked, self._device, self._in_parcels)
+        gpu = choose_gpu(asked, self._device, self._in_parcels())
         if gpu is not None:
             self._device = torch.device(gpu)
         return gpu
 
-    @property
     def _in_parcels(self) -> SampleLayout:
-        """How samples lie in a batch that goes to a device."""
+        """Return how samples lie in a batch that goes to a device. Opens videos."""
         return self.stream._layout.in_parcels(self._parcels)
 
     @functools.cached_property

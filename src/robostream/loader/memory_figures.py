@@ -18,4 +18,4 @@ def frame_budget(loader: StreamingDataLoader) -> FrameBudget:
 
 def batch_bytes(loader: StreamingDataLoader) -> int:
     """Return the bytes of one batch's arrays, as workers build it."""
-    return loader._batch_bytes
+    return loader._batch_bytes()

@@ -63,15 +63,11 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
     return lanes
 
 
-def choose_depth(
-    prefetch_factor: int | None, batch_size: int, batch_bytes: int, num_workers: int
-) -> int:
-    """Return how many batches to build ahead: the given number, else one that fits memory. Pure.
+def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
+    """Return how many batches to build ahead within the memory for them, at least two. Pure.
 
-    If fewer are built ahead, workers wait for the slowest of them more often; it is at least two.
+    If fewer are built ahead, workers wait for the slowest of them more often.
     """
-    if prefetch_factor is not None:
-        return prefetch_factor
     memory = max(config.BATCH_MEMORY_BYTES, num_workers * config.BATCH_MEMORY_PER_WORKER_BYTES)
     room = memory // max(batch_bytes, 1) - 1
     samples = max(config.PREFETCH_SAMPLES, num_workers * config.PREFETCH_SAMPLES_PER_WORKER)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import queue
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -127,47 +128,62 @@ class UploadThread:
         self._slots = slots
         self._tasks: _Tasks = queue.SimpleQueue()
         # As a daemon it neither keeps the program from ending nor ends before its last loop.
-        thread = threading.Thread(
+        threading.Thread(
             target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
-        )
-        _THREADS[thread] = self._tasks
-        # What is registered last comes first: before the memory is let go that it copies from.
-        atexit.unregister(_end_all)
-        atexit.register(_end_all)
-        thread.start()
+        ).start()
         weakref.finalize(self, self._tasks.put, None).atexit = False
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Begin an upload; return what waits for it and returns the batch."""
         upload, uploaded = self._upload, Future[tuple[Tensors, Any]]()
-        self._tasks.put((uploaded, self._slots.lend(slot), slot, size))
+        task = uploaded, self._slots.lend(slot), slot, size
+        if _IS_OVER.is_set():
+            _do(upload, task)
+        else:
+            self._tasks.put(task)
         return lambda: upload.hand_over(*uploaded.result())
 
 
 _Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
 _Tasks = queue.SimpleQueue[_Task | None]
 # Threads that upload, of loaders that are gone as well, and what each is told by; None ends it.
-_THREADS: weakref.WeakKeyDictionary[threading.Thread, _Tasks] = weakref.WeakKeyDictionary()
+_THREADS: dict[threading.Thread, _Tasks] = {}
+# Set when the program ends. What uses a loader even then uploads by itself.
+_IS_OVER = threading.Event()
 
 
 def _work(upload: Upload, tasks: _Tasks) -> None:
+    _THREADS[threading.current_thread()] = tasks
     while (task := tasks.get()) is not None:
-        uploaded, content, slot, size = task
-        try:
-            uploaded.set_result(upload.run(content, slot, size))
-        except BaseException as error:  # who asked for the batch is told, whatever it is
-            uploaded.set_exception(error)
+        _do(upload, task)
         # Until the next one comes, this one must not be held.
-        del task, uploaded, content
+        del task
+    del _THREADS[threading.current_thread()]
+
+
+def _do(upload: Upload, task: _Task) -> None:
+    uploaded, content, slot, size = task
+    try:
+        uploaded.set_result(upload.run(content, slot, size))
+    except BaseException as error:  # who asked for the batch is told, whatever it is
+        uploaded.set_exception(error)
 
 
 def _end_all() -> None:
     """End all threads: one that comes back from torch while Python ends would abort the program."""
-    running = dict(_THREADS)
+    _IS_OVER.set()
+    running, until = _THREADS.copy(), time.monotonic() + _LAST_UPLOAD_S
     for tasks in running.values():
         tasks.put(None)
     for thread in running:
-        thread.join(_LAST_UPLOAD_S)
+        thread.join(max(0.0, until - time.monotonic()))
+
+
+# What is registered last comes first when the program ends: what the program itself registered,
+# then this, then finalizers, which let go of the memory that is copied from. They are registered
+# with the first of them.
+weakref.finalize(_end_all, int)
+atexit.register(_end_all)
 
 
 class _Copy:

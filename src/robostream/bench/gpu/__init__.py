@@ -8,6 +8,6 @@ tables.py   their tables, on a terminal and in docs/gpu.md
 """
 
 from robostream.bench.gpu.measure import run
-from robostream.bench.gpu.tables import publish_gpu
+from robostream.bench.gpu.tables import publish
 
-__all__ = ["publish_gpu", "run"]
+__all__ = ["publish", "run"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from robostream.bench.gpu.tables import nvdec_table, upload_table
 from robostream.bench.memory import touch_memory
 from robostream.bench.table import format_table
 from robostream.errors import SelectionError
-from robostream.loader import share_of_cores
+from robostream.loader import share_of_cores, usable_memory
 
 _SECONDS, _QUICK_SECONDS = 6.0, 2.0
 _FRAME_CACHE = "2GiB"
@@ -69,13 +70,15 @@ def run(
 
 def _measure_uploads(cases: Iterable[Case], seconds: float) -> Iterator[dict[str, Any]]:
     """Measure beside the floor, with memory that the machine has at hand."""
-    floor = None
+    floors: dict[Case, float] = {}
     for case in cases:
-        if case.way == RGB:  # and for 4:2:0, which comes next
+        # One floor for both ways; they come one after the other.
+        both = dataclasses.replace(case, way=RGB)
+        if both not in floors:
             files = sorted(map(str, _dataset(case).glob("videos/**/*.mp4")))
-            floor = decode_floor(files, case.workers, at_most_s=seconds / 3)
-        touch_memory(_TOUCHED_BYTES)
-        yield _measure(case, seconds, floor)
+            floors[both] = decode_floor(files, case.workers, at_most_s=seconds / 3)
+        touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
+        yield _measure(case, seconds, floors[both])
 
 
 def _dataset(case: Case) -> Path:
@@ -97,9 +100,8 @@ def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str
     if done.returncode:
         raise RuntimeError(f"{case} failed:\n{done.stderr}")
     del request["root"]
-    figures: dict[str, Any] = (
-        request | {"mode": case.mode} | json.loads(done.stdout.splitlines()[-1])
-    )
+    more = {"mode": case.mode, "git_commit": _commit()}
+    figures: dict[str, Any] = request | more | json.loads(done.stdout.splitlines()[-1])
     if floor is not None:
         figures |= {
             "floor_images_per_s": floor,
@@ -108,3 +110,8 @@ def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str
     # One by one, so that a run that is cut off has not measured for nothing.
     print(json.dumps(figures), flush=True)
     return figures
+
+
+@functools.cache
+def _commit() -> str:
+    return str(machine()["git_commit"])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +36,8 @@ def upload_table(results: Sequence[Figures]) -> Table:
     for what, ways in pairs.items():
         rgb, yuv = ways[RGB], ways[YUV]
         rates = rgb["images_per_s"], yuv["images_per_s"]
-        floor = yuv["floor_images_per_s"] or "", yuv["over_floor"] or ""
-        rows.append([*what, floor[0], *rates, rates[1] / rates[0], floor[1]])
+        floor, over_floor = yuv["floor_images_per_s"] or "", yuv["over_floor"] or ""
+        rows.append([*what, floor, *rates, rates[1] / rates[0], over_floor])
     return Table(header, rows)
 
 
@@ -55,20 +56,28 @@ def nvdec_table(results: Sequence[Figures]) -> Table:
     return Table(header, [[*what, *cells] for what, cells in rows.items()])
 
 
-def publish_gpu(repo: Path, figures: Figures) -> None:
+def publish(repo: Path, figures: Figures) -> None:
     """Keep the figures in a checkout and refresh its docs; what was not measured stays."""
-    path = repo / RESULTS
-    known = read_figures(path) if path.exists() else {}
-    parts = {
-        part: list(
-            {_key(row): row for row in [*known.get(part, ()), *figures.get(part, ())]}.values()
-        )
+    path, document = repo / RESULTS, repo / DOCS
+    kept = merge(read_figures(path) if path.exists() else {}, figures)
+    write_json(path, kept)
+    write_bytes_atomic(document, with_tables(document.read_text(), kept).encode())
+    print(f"refreshed {document} and {path}")
+
+
+def merge(known: Figures, new: Figures) -> Figures:
+    """Return known figures, with new rows in the place of those of the same case. Pure."""
+    rows = {
+        part: {name_case(row): row for row in [*known.get(part, ()), *new.get(part, ())]}
         for part in ("uploads", "nvdec")
     }
-    write_json(path, figures | parts)
-    document = repo / DOCS
-    write_bytes_atomic(document, with_tables(document.read_text(), parts).encode())
-    print(f"refreshed {document} and {path}")
+    return known | new | {part: list(found.values()) for part, found in rows.items()}
+
+
+def name_case(row: Figures) -> str:
+    """Return what tells a row's case from others, before it was written as JSON and after. Pure."""
+    names = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
+    return json.dumps([row[name] for name in names])
 
 
 def with_tables(text: str, figures: Figures) -> str:
@@ -76,11 +85,6 @@ def with_tables(text: str, figures: Figures) -> str:
     uploads, nvdec = upload_table(figures["uploads"]), nvdec_table(figures["nvdec"])
     text = with_block(text, "gpu uploads", markdown_table(*uploads))
     return with_block(text, "gpu nvdec", markdown_table(*nvdec))
-
-
-def _key(row: Figures) -> tuple[str, ...]:
-    names = ("way", "codec", "gop", "size", "mode", "workers", "resize", "streams")
-    return tuple(str(row[name]) for name in names)
 
 
 def _pictures(found: Figures) -> str:

@@ -62,8 +62,8 @@ def label_of(layout: PictureLayout, *, file: str) -> int:
 
 
 def label_place(parcel: Any) -> Any:
-    """Return where the label of a parcel is, an array or a tensor of one byte."""
-    return parcel[-_LABEL_BYTES : 1 - _LABEL_BYTES]
+    """Return where the labels of parcels are, arrays or tensors, along the last axis."""
+    return parcel[..., -_LABEL_BYTES : 1 - _LABEL_BYTES]
 
 
 def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
@@ -76,7 +76,7 @@ def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
     luma, end = height * width, height * width + 2 * rows * columns
     y = parcels[:, :luma].reshape(count, height, width)
     chroma = parcels[:, luma:end].reshape(count, 2, rows, columns)
-    return parcels[:, -_LABEL_BYTES], y, chroma
+    return label_place(parcels)[:, 0], y, chroma
 
 
 def drawing_of(label: int) -> Drawing:

@@ -6,8 +6,8 @@ from __future__ import annotations
 # Images/s that a loader with eight workers got from an H200's NVDEC, H.264 (docs/gpu.md): pictures
 # up to so many pixels, GOPs up to so many frames, images/s.
 _NVDEC = (
-    (640 * 480, 16, 8_400),
-    (640 * 480, 1 << 30, 8_400),
+    (256 * 256, 16, 8_400),
+    (256 * 256, 1 << 30, 8_400),
     (1 << 30, 16, 2_900),
     (1 << 30, 1 << 30, 2_300),
 )
@@ -33,7 +33,8 @@ def where_to_decode(
     on_cpu = images_per_s * cores
     choice = "cuda" if on_gpu > on_cpu else "cpu"
     return (
-        f"The GPU can decode this video. A loader got about {on_gpu:,} images/s of such videos "
-        f"from an H200 (docs/gpu.md); {cores} cores here decode about {on_cpu:,.0f} of this one. "
+        f"The GPU can decode this video. A loader with eight workers got about {on_gpu:,} images/s "
+        f"of videos as large or larger from an H200 (docs/gpu.md); {cores} cores here decode about "
+        f"{on_cpu:,.0f} of this one. "
         f"So choose video_decode_device={choice!r}, and divide both by the ranks that share them."
     )
