@@ -71,7 +71,7 @@ def run(quick: bool) -> dict[str, Any]:
         short = replace(short, episodes=6, min_frames=60, max_frames=90)
     long = replace(short, codec="h264", gop=_LONG_GOP, crf=23)
     videos = [_open("decode-av1", short), _open("decode-h264", long)]
-    ways = [row for one in videos for row in _measure(one, rounds=2 if quick else 5)]
+    ways = [row for one in videos for row in _measure(one, rounds=3 if quick else 5)]
     costs = [{"videos": one.name, **_costs(one.files[0][0])} for one in videos]
     header = ["videos", "read", "floor images/s", "images/s", "over floor", "decoded per delivered"]
     print(format_table(header, [list(row.values()) for row in ways]))
