@@ -47,9 +47,10 @@ STRETCH_FRAMES = 32
 PREFETCH_BATCHES = 4
 PREFETCH_SAMPLES = 256
 PREFETCH_SAMPLES_PER_WORKER = 64
-# Processes that decode on one GPU. One does not keep its decoders busy; each takes some hundred MB
-# of its memory.
-WORKERS_PER_GPU = 4
+# Processes that decode on one GPU: one for so much of its memory, of which it takes a tenth, but no
+# more than keep its decoders as busy as Python can.
+GPU_BYTES_PER_WORKER = 6 * 1024**3
+WORKERS_PER_GPU = 8
 # Batches a consumer may hold at a time; beyond that, it gets copies of batches.
 HELD_BATCHES = 3
 # Memory for batches that are built ahead: this much, or so much for each worker if that is more. Of

@@ -21,7 +21,8 @@ from robostream.decode.codec import nvdec_backend
 from robostream.decode.codec.pyav_backend import open_on_cpu
 from robostream.decode.picture.on_device import DeviceRenderer, picture_on_device
 from robostream.errors import SelectionError
-from robostream.loader import dataloader, outfit
+from robostream.loader import dataloader, outfit, share_of_cores
+from robostream.loader.gpu_decoding import count_workers, free_gpu_memory, gpu_memory
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_device import TOP, on_host, recode
@@ -199,6 +200,24 @@ def test_a_worker_process_decodes(h264: Path, cuda: str) -> None:
         for batch in held:
             assert_equals_map_style(batch, items)
         loader.close()
+
+
+def test_as_many_workers_as_a_gpus_memory_has_room_for() -> None:
+    """One for 6 GiB each, no more than 8 or than there are cores, and one at least."""
+    gib = 1 << 30
+
+    assert [count_workers(16, total * gib) for total in (4, 24, 80, 141)] == [1, 4, 8, 8]
+    assert count_workers(2, 80 * gib) == 2
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_gpus_memory_is_known(h264: Path) -> None:
+    """It is more than what is free, and says how many workers there are."""
+    loader = StreamingDataLoader(open_stream(h264, video_decode_device="cuda"), 4)
+    cores = share_of_cores(1)
+
+    assert free_gpu_memory("cuda") < gpu_memory("cuda")
+    assert loader.num_workers == count_workers(cores, gpu_memory("cuda"))
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")

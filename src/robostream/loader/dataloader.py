@@ -22,7 +22,7 @@ from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
 from robostream.loader.bookmark import Bookmark
-from robostream.loader.gpu_decoding import choose_gpu
+from robostream.loader.gpu_decoding import choose_gpu, count_workers, gpu_memory
 from robostream.loader.machine import local_ranks, share_of_cores
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
@@ -56,7 +56,7 @@ class StreamingDataLoader(DataLoader[Any]):
     Args:
         dataset: The stream.
         batch_size: Samples per batch of this rank.
-        num_workers: Worker processes; None for this rank's share of the cores, at most 4 if a GPU
+        num_workers: Worker processes; None for this rank's share of the cores, at most 8 if a GPU
             decodes; 0 to build batches in this process when they are asked for.
         drop_last: Whether to drop the frames at the end that do not fill a global batch; otherwise
             the last batches are shorter, and completed so that all ranks deliver equally many.
@@ -109,7 +109,7 @@ class StreamingDataLoader(DataLoader[Any]):
         if num_workers is None:
             num_workers = share_of_cores(local_ranks(dataset.world_size))
             if self._gpu:
-                num_workers = min(num_workers, config.WORKERS_PER_GPU)
+                num_workers = count_workers(num_workers, gpu_memory(self._gpu))
         self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
         self._depth = self._choose_depth(prefetch_factor)
         self.prefetch_factor = self._depth

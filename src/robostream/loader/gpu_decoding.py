@@ -8,6 +8,7 @@ import logging
 import av
 import torch
 
+from robostream import config
 from robostream.assemble import SampleLayout, first_pictures
 from robostream.decode import FileRun, open_nvdec, plan_runs
 from robostream.errors import SelectionError, VideoFileError
@@ -59,6 +60,17 @@ def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) ->
         raise SelectionError(f"video_decode_device={asked!r}: {reason}")
     logger.info("videos are decoded on the CPU: %s", reason)
     return None
+
+
+def count_workers(cores: int, gpu_bytes: int) -> int:
+    """Return how many processes decode on a GPU with so much memory, one on a core. Pure."""
+    return max(1, min(cores, config.WORKERS_PER_GPU, gpu_bytes // config.GPU_BYTES_PER_WORKER))
+
+
+def gpu_memory(gpu: str) -> int:
+    """Return how many bytes a GPU has."""
+    nbytes: int = torch.cuda.mem_get_info(gpu)[1]
+    return nbytes
 
 
 def free_gpu_memory(gpu: str) -> int:
