@@ -36,9 +36,10 @@ def window_offsets(
             raise SelectionError(f"delta_timestamps[{key!r}] is empty; leave the key out instead")
         places = np.asarray(deltas, dtype=np.float64) * fps
         offsets = np.rint(places)
-        off = np.abs(places - offsets) / fps > tolerance_s
+        with np.errstate(invalid="ignore"):
+            off = ~(np.abs(places - offsets) / fps <= tolerance_s)  # what is no number is off, too
         faults += [f"{key}: {float(deltas[i])!r} s" for i in range(len(off)) if off[i]]
-        windows[key] = offsets.astype(np.int64)
+        windows[key] = np.where(off, 0, offsets).astype(np.int64)
     if faults:
         raise SelectionError(
             f"these deltas are no multiples of 1/fps = {1 / fps:.6g} s within tolerance_s = "

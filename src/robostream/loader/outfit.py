@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from robostream.assemble import (
     find_cameras,
 )
 from robostream.crew import create_memory
-from robostream.errors import SelectionError
+from robostream.errors import SelectionError, StorageError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import open_frame_file
 from robostream.loader.gpu_decoding import free_gpu_memory
@@ -118,10 +119,32 @@ def open_kept(outfit: Outfit, limits: Limits) -> int | None:
         return None
     if limits.frame_cache_dir is None:
         return create_memory(outfit.shared.nbytes)
-    folder, meta = Path(limits.frame_cache_dir).expanduser(), outfit.layout.meta
-    # A copy of the dataset with its videos encoded anew has the same fingerprint, and other pixels.
-    videos = json.dumps([meta.features[key] for key in outfit.shared.cameras], default=str)
-    return open_frame_file(folder, outfit.shared, meta.fingerprint + videos)
+    folder = Path(limits.frame_cache_dir).expanduser()
+    versions = _video_versions(outfit.layout.dataset, outfit.shared)
+    return open_frame_file(
+        folder, outfit.shared, json.dumps([outfit.layout.meta.fingerprint, versions])
+    )
+
+
+def _video_versions(dataset: OpenedDataset, shape: SharedShape) -> list[tuple[str, int, str]]:
+    """Return name, size and version of the videos whose pictures are kept.
+
+    Two recordings may be alike in all that a fingerprint knows, and have other pictures.
+    """
+    meta, door = dataset.meta, dataset.open_door()
+    cameras = [key for key, nbytes in zip(shape.cameras, shape.slot_bytes, strict=True) if nbytes]
+    episodes = shape.episodes.tolist()
+    files = {meta.get_video_file_path(e, key).as_posix() for e in episodes for key in cameras}
+
+    def version(file: str) -> tuple[str, int, str]:
+        try:
+            source = door.open(file)
+            return source.name, source.size(), source.version()
+        except StorageError:  # said when it is to be decoded
+            return file, -1, ""
+
+    with ThreadPoolExecutor(config.WARM_REQUESTS) as pool:
+        return list(pool.map(version, sorted(files)))
 
 
 def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoded pictures in a folder: those of this very dataset, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robostream import LeRobotDataset
+from tests.fixture_datasets import copy_of
+from tests.loader.streams import assert_equals_map_style, open_loader, open_stream
+from tests.loader.test_device import recode
+
+
+def stream_through(root: Path, folder: Path) -> float:
+    """Stream an epoch, which must equal map-style reading; return the pictures decoded for it."""
+    loader = open_loader(open_stream(root, frame_cache_dir=folder), 8)
+    dataset = LeRobotDataset("some/name", root, return_uint8=True)
+    for batch in loader:
+        assert_equals_map_style(batch, dataset)
+    return loader.stats()["images_decoded"]
+
+
+def test_pictures_are_those_of_the_videos_there_are(tmp_path: Path) -> None:
+    """Nothing is decoded again, until a video is written anew; another dataset has its own."""
+    root, folder = copy_of("av1_multifile", tmp_path / "one"), tmp_path / "frames"
+    assert stream_through(root, folder) > 0
+    assert stream_through(root, folder) == 0
+    other = copy_of("av1_multifile", tmp_path / "other")
+    for path in (other / "videos").rglob("*.mp4"):
+        recode(path, "yuv420p")
+    assert stream_through(other, folder) > 0
+    recode(next((root / "videos").rglob("*.mp4")), "yuv420p")
+    assert stream_through(root, folder) > 0
+
+
+def test_a_missing_video_is_said_as_without_a_folder(tmp_path: Path) -> None:
+    """When it is to be decoded."""
+    root = copy_of("av1_multifile", tmp_path / "one")
+    loader = open_loader(open_stream(root, frame_cache_dir=tmp_path / "frames"), 8)
+    video = sorted((root / "videos").rglob("*.mp4"))[-1]
+    video.unlink()
+    with pytest.raises(Exception, match=video.name):
+        list(loader)
