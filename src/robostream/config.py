@@ -77,7 +77,7 @@ MOST_ROW_GROUP_BYTES = 16 * 1024**3
 
 # Requests a worker process has under way at once to fetch ahead of decoding.
 PREFETCH_REQUESTS = 4
-# Requests that `robostream cache warm` has under way at once.
+# Requests under way at once that `robostream cache warm` sends, or a look at all videos.
 WARM_REQUESTS = 8
 
 # The cache of remote bytes: its unit, and the share of a disk's free space it takes by default.

@@ -197,7 +197,8 @@ class LeRobotDatasetMetadata:
     def fingerprint(self) -> str:
         """A digest of what the dataset holds and where, the same for every copy of it.
 
-        States and caches carry it, so that they are never used with another dataset.
+        States and caches carry it, so that they are not used with a dataset that differs in it. It
+        knows nothing of rows and pictures: what keeps those must know their files, too.
         """
         content = {
             "fps": self.fps,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import torch
 
 from robostream import config
 from robostream.bench.datasets import bench_dataset
-from robostream.bench.environment import machine
+from robostream.bench.environment import git_commit, machine
 from robostream.bench.floor import decode_floor
 from robostream.bench.gpu.cases import NVDEC, NVDEC_CODECS, RGB, Case, nvdec_cases, upload_cases
 from robostream.bench.gpu.tables import nvdec_table, upload_table
@@ -100,7 +99,7 @@ def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str
     if done.returncode:
         raise RuntimeError(f"{case} failed:\n{done.stderr}")
     del request["root"]
-    more = {"mode": case.mode, "git_commit": _commit()}
+    more = {"mode": case.mode, "git_commit": git_commit()}
     figures: dict[str, Any] = request | more | json.loads(done.stdout.splitlines()[-1])
     if floor is not None:
         figures |= {
@@ -110,8 +109,3 @@ def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str
     # One by one, so that a run that is cut off has not measured for nothing.
     print(json.dumps(figures), flush=True)
     return figures
-
-
-@functools.cache
-def _commit() -> str:
-    return str(machine()["git_commit"])

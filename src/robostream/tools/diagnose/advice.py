@@ -6,7 +6,6 @@ from __future__ import annotations
 # Images/s that a loader with eight workers got from an H200's NVDEC, H.264 (docs/gpu.md): pictures
 # up to so many pixels, GOPs up to so many frames, images/s.
 _NVDEC = (
-    (256 * 256, 16, 8_400),
     (256 * 256, 1 << 30, 8_400),
     (1 << 30, 16, 2_900),
     (1 << 30, 1 << 30, 2_300),
