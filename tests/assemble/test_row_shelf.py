@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from robostream.assemble import (
     hold_rows,
     open_dataset,
 )
+from robostream.meta import OpenParquet
 from tests.fixture_datasets import FIXTURES, copy_of
 
 CAMERA = "observation.images.top"
@@ -36,13 +38,13 @@ pytestmark = pytest.mark.usefixtures("cache")
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, ...]]:
     """How often each row group is read."""
     counts: Counter[tuple[int, ...]] = Counter()
-    read = pq.ParquetFile.read_row_groups
+    read = OpenParquet.read_row_groups
 
-    def counted(file: pq.ParquetFile, groups: list[int], **options: Any) -> Any:
+    def counted(file: OpenParquet, groups: Sequence[int], columns: Sequence[str]) -> Any:
         counts.update([tuple(groups)] if groups else [])
-        return read(file, groups, **options)
+        return read(file, groups, columns)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", counted)
+    monkeypatch.setattr(OpenParquet, "read_row_groups", counted)
     return counts
 
 

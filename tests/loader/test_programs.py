@@ -231,6 +231,29 @@ while batches._begun is None:
     )
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"], indirect=True)
+def test_a_program_may_end_while_pages_are_let_go_of(device: str) -> None:
+    """The thread that uploads does that last, when it was told to end and its loader is gone."""
+    run(
+        f"device = {device!r}"
+        + """
+import threading
+import torch
+from robostream.loader import upload
+numbers, has_begun = torch.ones(1 << 24), threading.Event()
+def slowly(self):
+    has_begun.set()
+    for _ in range(40):
+        numbers.mul_(1)
+upload.CpuUpload.__del__ = upload.CudaUpload.__del__ = slowly
+batches = iter(open_loader(1, batch_size=1, device=device))
+next(batches)
+del batches
+assert has_begun.wait(30)
+"""
+    )
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_loader_can_be_used_when_the_program_ends(when: str, device: str | None) -> None:
     """One that is there, and a new one; also after the threads that upload were ended."""

@@ -72,10 +72,8 @@ def test_stand_ins_are_many_and_from_near_by() -> None:
 
 def test_nothing_left_is_an_error() -> None:
     """With every episode in quarantine there is nothing to deliver."""
-    plan = EpochPlan([3, 4], seed=0, epoch=0, lanes=1, pool_size=1, quarantined=[0, 1])
-
     with pytest.raises(SelectionError, match="all 2 episodes"):
-        plan.slice(0, 1)
+        EpochPlan([3, 4], seed=0, epoch=0, lanes=1, pool_size=1, quarantined=[0, 1])
 
 
 def test_an_unknown_episode_cannot_be_quarantined() -> None:

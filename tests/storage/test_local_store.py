@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.errors import DamagedFileError
+from robostream.errors import ChangedFileError, DamagedFileError
 from robostream.storage import LocalSource
 
 CONTENT = bytes(range(256)) * 40
@@ -63,6 +63,19 @@ def test_a_version_changes_when_the_file_does(path: Path) -> None:
     os.utime(path, (1, 1))
 
     assert LocalSource(path).version() != before
+
+
+def test_bytes_that_were_written_over_are_not_read(path: Path) -> None:
+    """Neither by the handle that is open, nor by who was told what the file was."""
+    opened = LocalSource(path)
+    opened.read(0, 10)
+    size, version = opened.size(), opened.version()
+    path.write_bytes(CONTENT[::-1])
+
+    with pytest.raises(ChangedFileError, match=f"{path}: the file was changed while"):
+        opened.read(10, 20)
+    with pytest.raises(ChangedFileError, match=f"{path}: the file was changed while"):
+        LocalSource(path).expect(size, version)
 
 
 def test_what_the_disk_does_not_give_is_an_error_with_the_file_s_name(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from robostream import config
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
@@ -22,6 +21,7 @@ from robostream.meta import (
     DEFAULT_FEATURES,
     LANGUAGE_KEYS,
     LeRobotDatasetMetadata,
+    OpenParquet,
     open_parquet,
     readable_parquet,
 )
@@ -77,7 +77,7 @@ class RowBytes(NamedTuple):
 class _DataFile(NamedTuple):
     """An open Parquet file, and the row at which each of its row groups ends."""
 
-    parquet: pq.ParquetFile
+    parquet: OpenParquet
     ends: npt.NDArray[np.int64]
 
 
@@ -143,7 +143,7 @@ class RowReader:
         size = self._door.open(relative).size()
         return RowBytes(
             relative,
-            groups=_byte_span(file.parquet.metadata, begin, stop),
+            groups=file.parquet.byte_span(begin, stop),
             footer=(max(size - _FOOTER_BYTES, 0), size),
             are_shared=self._are_shared(file, episode, range(begin, stop)),
         )
@@ -198,16 +198,12 @@ class RowReader:
         stop = int(np.searchsorted(ends, first_row + length, side="left")) + 1
         return begin, stop, first_row - (int(ends[begin - 1]) if begin else 0)
 
-    def _read_groups(
-        self, file: pq.ParquetFile, groups: tuple[str, int, int], where: str
-    ) -> pa.Table:
+    def _read_groups(self, file: OpenParquet, groups: tuple[str, int, int], where: str) -> pa.Table:
         if self._shared_group is not None and self._shared_group[0] == groups:
             return self._shared_group[1]
         _check_sizes(file, range(*groups[1:]), where)
-        if self._location.is_far:
-            self._door.open(groups[0]).bring(*_byte_span(file.metadata, *groups[1:]))
         with readable_parquet(where):
-            return file.read_row_groups(list(range(*groups[1:])), columns=self._keys)
+            return file.read_row_groups(range(*groups[1:]), self._keys)
 
     def _open(self, relative: str, where: str) -> _DataFile:
         held = self._files.get(relative)
@@ -215,13 +211,13 @@ class RowReader:
             return held
         # Far away, the columns of a row group are read together: fewer requests.
         is_far = self._location.is_far
-        file = open_parquet(self._door.open(relative), pre_buffer=is_far)
+        file = open_parquet(self._door.open(relative), groups_at_once=is_far)
         _check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))
 
 
-def _check_sizes(file: pq.ParquetFile, groups: range, where: str) -> None:
+def _check_sizes(file: OpenParquet, groups: range, where: str) -> None:
     for group in groups:
         size = file.metadata.row_group(group).total_byte_size
         if size > config.MOST_ROW_GROUP_BYTES:
@@ -229,15 +225,6 @@ def _check_sizes(file: pq.ParquetFile, groups: range, where: str) -> None:
                 f"{where}: row group {group} says it has {size:,} bytes; want at most "
                 f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
             )
-
-
-def _byte_span(metadata: pq.FileMetaData, begin: int, stop: int) -> tuple[int, int]:
-    """Return the bytes [start, stop) that hold some row groups of a file. Pure."""
-    groups = [metadata.row_group(group) for group in range(begin, stop)]
-    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
-    starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
-    ends = [at + c.total_compressed_size for at, c in zip(starts, columns, strict=True)]
-    return min(starts), max(ends)
 
 
 def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
@@ -253,7 +240,7 @@ def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
 
 
 def _check_columns(
-    file: pq.ParquetFile, keys: Sequence[str], meta: LeRobotDatasetMetadata, where: str
+    file: OpenParquet, keys: Sequence[str], meta: LeRobotDatasetMetadata, where: str
 ) -> None:
     present = set(file.schema_arrow.names)
     missing = [key for key in keys if key not in present]

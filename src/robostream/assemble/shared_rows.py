@@ -14,11 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from robostream.assemble.opened import OpenedDataset
-from robostream.errors import CacheError, DataFileError
-from robostream.meta import open_parquet
+from robostream.errors import CacheError
+from robostream.meta import OpenParquet, open_parquet
 from robostream.storage import ByteSource, Cache, CacheSettings, Door, Recent, WholeFile, open_cache
 
 logger = logging.getLogger(__name__)
@@ -90,10 +89,8 @@ def _decoded(cache: Cache, source: ByteSource, keys: Sequence[str]) -> WholeFile
         return None
 
     def write(sink: Any) -> None:
-        with open_parquet(source, pre_buffer=True) as file:
+        with open_parquet(source, groups_at_once=True) as file:
             _write_ipc(file, keys, sink)
-        if (source.size(), source.version()) != state:
-            raise DataFileError(f"{source.name}: the file changed while it was read. Start again.")
 
     def make() -> tuple[int, Callable[[BinaryIO], None]]:
         size = pa.MockOutputStream()
@@ -103,12 +100,12 @@ def _decoded(cache: Cache, source: ByteSource, keys: Sequence[str]) -> WholeFile
     return cache.whole(source.name, repr((_VERSION, *state, list(keys))), make)
 
 
-def _write_ipc(file: pq.ParquetFile, keys: Sequence[str], sink: Any) -> None:
+def _write_ipc(file: OpenParquet, keys: Sequence[str], sink: Any) -> None:
     """Write columns as an IPC file: a row group at a time, each in one piece."""
     columns = list(keys)
-    with pa.ipc.new_file(sink, file.read_row_groups([], columns=columns).schema) as writer:
+    with pa.ipc.new_file(sink, file.read_row_groups([], columns).schema) as writer:
         for group in range(file.num_row_groups):
-            writer.write_table(file.read_row_group(group, columns=columns).combine_chunks())
+            writer.write_table(file.read_row_groups([group], columns).combine_chunks())
 
 
 def _open_cache(settings: CacheSettings) -> Cache | None:

@@ -37,6 +37,14 @@ class BadEpisodes:
         """Return a copy of the list: episode -> reason."""
         return dict(self._reasons)
 
+    def summary(self) -> str:
+        """Return how many there are, and for each reason which; empty if there are none."""
+        episodes: dict[str, list[int]] = {}
+        for episode, reason in self._reasons.items():
+            episodes.setdefault(reason, []).append(episode)
+        listed = (f"{', '.join(map(str, sorted(e)))}: {reason}" for reason, e in episodes.items())
+        return f"{len(self._reasons)} episodes were set aside: {'; '.join(listed)}" * bool(episodes)
+
     def add(self, reasons: Mapping[int, str]) -> None:
         """Add episodes that are known to be bad."""
         self._reasons = dict(reasons) | self._reasons
@@ -56,8 +64,10 @@ class BadEpisodes:
         is_new = failed.episode not in plan.quarantined
         if self._policy == "quarantine" and isinstance(error, DatasetError) and is_new:
             if failed.episode not in self._reasons:
+                # A broken file is told once, and not with each of its episodes.
+                level = logging.INFO if str(error) in self._reasons.values() else logging.WARNING
                 self._reasons[failed.episode] = str(error)
-                logger.warning("episode %d is set aside: %s", failed.episode, error)
+                logger.log(level, "episode %d is set aside: %s", failed.episode, error)
             return
         sample = (
             f"while building the sample of episode {failed.episode}, frame {failed.frame}, at "

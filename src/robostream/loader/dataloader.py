@@ -320,10 +320,9 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _report(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._tally.line())
-        bad = self.stream._bad_episodes.reasons()
+        bad = self.stream._bad_episodes.summary()
         if bad:
-            listed = "; ".join(f"episode {number}: {reason}" for number, reason in bad.items())
-            logger.warning("epoch %d: %d episodes were set aside: %s", epoch, len(bad), listed)
+            logger.warning("epoch %d: %s", epoch, bad)
 
     def _say_what_is_dropped(self, start: Cursor) -> None:
         dropped = dropped_frames(self._cut, self.stream.num_frames, start.position)

@@ -128,9 +128,11 @@ class UploadThread:
         self._slots = slots
         self._tasks: _Tasks = queue.SimpleQueue()
         # As a daemon it neither keeps the program from ending nor ends before its last loop.
-        threading.Thread(
+        thread = threading.Thread(
             target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
-        ).start()
+        )
+        thread.start()
+        _THREADS[thread] = self._tasks
         weakref.finalize(self, self._tasks.put, None).atexit = False
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
@@ -147,18 +149,17 @@ class UploadThread:
 _Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
 _Tasks = queue.SimpleQueue[_Task | None]
 # Threads that upload, of loaders that are gone as well, and what each is told by; None ends it.
-_THREADS: dict[threading.Thread, _Tasks] = {}
+# Each is there until nothing of it runs any more: the last that it does is to let go of pages.
+_THREADS: weakref.WeakKeyDictionary[threading.Thread, _Tasks] = weakref.WeakKeyDictionary()
 # Set when the program ends. What uses a loader even then uploads by itself.
 _IS_OVER = threading.Event()
 
 
 def _work(upload: Upload, tasks: _Tasks) -> None:
-    _THREADS[threading.current_thread()] = tasks
     while (task := tasks.get()) is not None:
         _do(upload, task)
         # Until the next one comes, this one must not be held.
         del task
-    del _THREADS[threading.current_thread()]
 
 
 def _do(upload: Upload, task: _Task) -> None:
@@ -172,10 +173,10 @@ def _do(upload: Upload, task: _Task) -> None:
 def _end_all() -> None:
     """End all threads: one that comes back from torch while Python ends would abort the program."""
     _IS_OVER.set()
-    running, until = _THREADS.copy(), time.monotonic() + _LAST_UPLOAD_S
-    for tasks in running.values():
+    running, until = list(_THREADS.items()), time.monotonic() + _LAST_UPLOAD_S
+    for _, tasks in running:
         tasks.put(None)
-    for thread in running:
+    for thread, _ in running:
         thread.join(max(0.0, until - time.monotonic()))
 
 

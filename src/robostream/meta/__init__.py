@@ -30,7 +30,7 @@ from robostream.meta.features import (
 )
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
-from robostream.meta.parquet import open_parquet, readable_parquet
+from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
 from robostream.meta.spans import check_span
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -45,6 +45,7 @@ __all__ = [
     "EpisodeTable",
     "Features",
     "LeRobotDatasetMetadata",
+    "OpenParquet",
     "Stats",
     "TaskTable",
     "check_span",

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,14 +36,47 @@ def readable_parquet(where: str) -> Iterator[None]:
         ) from error
 
 
-def open_parquet(source: ByteSource, *, at_once: bool = False, **options: Any) -> pq.ParquetFile:
-    """Return the opened file, or raise DataFileError.
+class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
+    """A file that is read and decoded by the thread that asks; its checksums are compared.
+
+    Arrow's own threads let go of what they read a moment after it was asked for. If that is memory
+    of Python's, and Python has ended by then, the program is aborted.
 
     Args:
         source: Its bytes.
-        at_once: Whether they are all read now, which saves a request for each column.
-        options: Passed to pyarrow.
+        at_once: Whether all of them are read now.
+        groups_at_once: Whether those of row groups are, with the columns that nobody wants.
     """
+
+    def __init__(self, source: ByteSource, *, at_once: bool, groups_at_once: bool) -> None:
+        self._bytes = SourceFile(source)
+        self._groups_at_once = groups_at_once
+        file = BytesIO(source.read(0, source.size())) if at_once else self._bytes
+        super().__init__(file, pre_buffer=False, page_checksum_verification=True)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return columns, or all."""
+        return super().read(columns, use_threads=False)
+
+    def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Return columns of neighbouring row groups."""
+        if not (self._groups_at_once and groups):
+            return super().read_row_groups(groups, columns, use_threads=False)
+        with self._bytes.held(*self.byte_span(groups[0], groups[-1] + 1)):
+            return super().read_row_groups(groups, columns, use_threads=False)
+
+    def byte_span(self, begin: int, stop: int) -> tuple[int, int]:
+        """Return the bytes [start, stop) that hold the row groups [begin, stop)."""
+        groups = [self.metadata.row_group(group) for group in range(begin, stop)]
+        columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+        starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
+        ends = [at + c.total_compressed_size for at, c in zip(starts, columns, strict=True)]
+        return min(starts), max(ends)
+
+
+def open_parquet(
+    source: ByteSource, *, at_once: bool = False, groups_at_once: bool = False
+) -> OpenParquet:
+    """Return the opened file, or raise DataFileError; `OpenParquet` says what the arguments are."""
     with readable_parquet(source.name):
-        file = BytesIO(source.read(0, source.size())) if at_once else SourceFile(source)
-        return pq.ParquetFile(file, **options)
+        return OpenParquet(source, at_once=at_once, groups_at_once=groups_at_once)

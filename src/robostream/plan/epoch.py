@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from robostream.errors import SelectionError
 from robostream.plan.lane import (
     MAX_WINDOW,
     Lane,
@@ -76,6 +77,11 @@ class EpochPlan:
         self.quarantined = tuple(sorted({int(episode) for episode in quarantined}))
         key = stream(seed, epoch, _EPISODE_STREAM) if shuffle else None
         self.line = lay_line(self._lengths, self._ids, key=key)
+        if self.quarantined and np.isin(self.line.ids, self.quarantined).all():
+            raise SelectionError(
+                f"all {self.num_episodes} episodes of this selection are quarantined, so no frame "
+                "is left to stand in for theirs. The log says why each was."
+            )
         self._lanes = cut_lanes(
             self.num_frames, lanes, window=self.window, seed=seed, epoch=epoch, shuffle=shuffle
         )

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.errors import SelectionError
 from robostream.plan.line import Line
 from robostream.plan.mix import Ints, below, words
 
@@ -56,16 +55,11 @@ class Quarantine:
 
 
 def lay_quarantine(line: Line, episodes: Sequence[int], *, reach: int, key: int) -> Quarantine:
-    """Return the rule that fills the places of `episodes` on `line`. Pure."""
+    """Return the rule that fills the places of `episodes`, not all there are, on `line`. Pure."""
     spans = np.array(sorted(line.span(episode) for episode in set(episodes)), dtype=np.int64)
     starts, stops = spans[:, 0], spans[:, 1]
     lengths = stops - starts
     num_healthy = line.num_frames - int(lengths.sum())
-    if num_healthy == 0:
-        raise SelectionError(
-            f"all {len(spans)} episodes of this selection are quarantined, so no frame is left to "
-            "stand in for theirs. Look at the errors that put them there."
-        )
     return Quarantine(
         starts=starts,
         stops=stops,

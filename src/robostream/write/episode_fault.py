@@ -7,12 +7,12 @@ from pathlib import Path
 
 import av
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from robostream.errors import WriteError
 from robostream.meta import DatasetInfo
 from robostream.write.encoder import frame_rate
 from robostream.write.jobs import DATA, all_jobs, part_path
+from robostream.write.join_data import read_rows
 from robostream.write.join_video import iter_packets
 from robostream.write.staging import StagedEpisode, StagingFolder, read_record
 from robostream.write.text_input import text_fault
@@ -50,8 +50,7 @@ def _part_fault(path: Path, record: StagedEpisode, info: DatasetInfo, *, rows: b
 
 def _rows_fault(path: Path, record: StagedEpisode) -> str | None:
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read()
+        table = read_rows(path)
         tasks = len(table["task_index"].unique())
     except (KeyError, pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:

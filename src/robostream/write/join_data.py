@@ -9,6 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+# As LeRobot's recorder does, and so that a reader can tell a page that was damaged.
+PARQUET_OPTIONS = {"compression": "snappy", "use_dictionary": True, "write_page_checksum": True}
+
+
+def read_rows(path: Path) -> pa.Table:
+    """Return all rows of a file; a damaged page is an error of pyarrow's."""
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        return file.read()
+
 
 def write_rows(table: pa.Table, target: Path) -> int:
     """Write one episode's rows and return the compressed bytes of its row group."""
@@ -22,17 +31,16 @@ def join_rows(parts: Sequence[Path], target: Path) -> None:
     """Write the rows of several episodes into one file, one row group each."""
     with _writer(target, pq.read_schema(parts[0])) as writer:
         for part in parts:
-            with pq.ParquetFile(part) as file:
-                table = file.read()
+            table = read_rows(part)
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 
 def split_rows(joined: Path, targets: Sequence[Path]) -> None:
     """Write each episode of a joined file into a file of its own: the reverse of `join_rows`."""
-    with pq.ParquetFile(joined) as file:
+    with pq.ParquetFile(joined, page_checksum_verification=True) as file:
         for group, target in enumerate(targets):
             write_rows(file.read_row_group(group), target)
 
 
 def _writer(target: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    return pq.ParquetWriter(target, schema, compression="snappy", use_dictionary=True)
+    return pq.ParquetWriter(target, schema, **PARQUET_OPTIONS)

@@ -22,6 +22,7 @@ from robostream.storage import sync_to_disk
 from robostream.write.bad_episodes import remove_saved
 from robostream.write.file_places import MB, FilePlace
 from robostream.write.jobs import all_jobs, run_job
+from robostream.write.join_data import PARQUET_OPTIONS
 from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,
@@ -141,7 +142,7 @@ def _stats_text(stats: Stats, info: DatasetInfo) -> str:
 
 def _write_parquet(staging: StagingFolder, relative: str, table: pa.Table) -> None:
     aside = _aside(staging, relative)
-    pq.write_table(table, aside, compression="snappy", use_dictionary=True)
+    pq.write_table(table, aside, **PARQUET_OPTIONS)
     place_whole(aside, staging.ready / relative)
 
 

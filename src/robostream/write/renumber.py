@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.write.episode_stats import column_stats
 from robostream.write.file_places import FilePlace
-from robostream.write.join_data import write_rows
+from robostream.write.join_data import read_rows, write_rows
 from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,
@@ -83,7 +82,7 @@ def _write_counters(
 ) -> dict[str, Any]:
     """Replace the columns of an episode's rows that depend on its number, and return them."""
     path = rows_path(staging.episode(episode.saved_as))
-    table = pq.ParquetFile(path).read()
+    table = read_rows(path)
     counters = {
         "episode_index": np.full(episode.num_frames, episode.episode_index),
         "index": episode.start_frame + np.arange(episode.num_frames),

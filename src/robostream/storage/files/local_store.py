@@ -7,6 +7,7 @@ import glob
 import os
 import weakref
 from pathlib import Path
+from typing import NamedTuple
 
 from robostream.errors import (
     AccessDeniedError,
@@ -24,10 +25,11 @@ class LocalStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._seen: dict[str, _State] = {}
 
     def open(self, file: str) -> LocalSource:
         """Return the bytes of a file. Reads nothing yet."""
-        return LocalSource(self._root / file)
+        return LocalSource(self._root / file, self._seen)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
@@ -39,44 +41,53 @@ class LocalStore:
 
 
 class LocalSource:
-    """A file on a local disk, opened at the first read. Safe to use after a fork."""
+    """A file on a local disk, opened at the first read. Safe to use after a fork.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    Args:
+        path: The file.
+        seen: What files were when they were first opened, by name: one that is closed and opened
+            again is still the same, or an error.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], seen: dict[str, _State] | None = None) -> None:
         self.name = os.fspath(path)
+        self._seen = {} if seen is None else seen
         self._handle: _Handle | None = None
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
-        return os.fstat(self._opened().fd).st_size
+        return self._opened().state.size
 
     def version(self) -> str:
         """Return when the file was last written to."""
-        return str(os.fstat(self._opened().fd).st_mtime_ns)
+        return str(self._opened().state.written_ns)
 
     def expect(self, size: int, version: str) -> None:
         """Raise unless these are the file's size and version."""
         if (self.size(), self.version()) != (size, version):
-            raise ChangedFileError(
-                f"{self.name}: the file was changed while it was read. Begin the run anew."
-            )
+            raise self._changed()
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
         handle = self._opened()
         try:
             content = os.pread(handle.fd, stop - start, start)
-            if len(content) == stop - start:
-                return content
-            # A pread stops at 2 GiB and at a signal; only the end of the file is an error.
-            parts = [content]
-            while parts[-1] and (at := start + sum(map(len, parts))) < stop:
-                parts.append(os.pread(handle.fd, stop - at, at))
+            if len(content) < stop - start:
+                # A pread stops at 2 GiB and at a signal; only the end of the file is an error.
+                parts = [content]
+                while parts[-1] and (at := start + sum(map(len, parts))) < stop:
+                    parts.append(os.pread(handle.fd, stop - at, at))
+                content = b"".join(parts)
+            # Whoever writes over a file changes its time before its bytes.
+            now = _state(handle.fd)
         except OSError as error:
             raise DamagedFileError(
                 f"{self.name}: bytes {start} to {stop} cannot be read: {error}. Check the disk, "
                 "and copy the file again."
             ) from error
-        return whole(b"".join(parts), start, stop, self.name)
+        if now != handle.state:
+            raise self._changed()
+        return whole(content, start, stop, self.name)
 
     def bring(self, start: int, stop: int) -> None:
         """Do nothing: the file is here."""
@@ -91,8 +102,29 @@ class LocalSource:
         # No lock, which a fork could leave held: of two handles made at once, one closes itself.
         handle = self._handle
         if handle is None:
-            handle = self._handle = _Handle(self.name)
+            handle = _Handle(self.name)
+            if self._seen.setdefault(self.name, handle.state) != handle.state:
+                raise self._changed()
+            self._handle = handle
         return handle
+
+    def _changed(self) -> ChangedFileError:
+        return ChangedFileError(
+            f"{self.name}: the file was changed while the dataset was being read. Begin the run "
+            "anew, or read a copy that nobody changes."
+        )
+
+
+class _State(NamedTuple):
+    """What changes when a file does."""
+
+    size: int
+    written_ns: int
+
+
+def _state(fd: int) -> _State:
+    found = os.fstat(fd)
+    return _State(found.st_size, found.st_mtime_ns)
 
 
 class _Handle:
@@ -112,3 +144,4 @@ class _Handle:
             # Too many open files, say: nothing is wrong with this one.
             raise StorageError(f"{path}: cannot be opened: {error.strerror}.") from error
         weakref.finalize(self, os.close, self.fd)
+        self.state = _state(self.fd)

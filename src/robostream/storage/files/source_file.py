@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from robostream.storage.files.store import ByteSource
 
@@ -16,6 +18,16 @@ class SourceFile(io.RawIOBase):
         self._source = source
         self._size = source.size()
         self._at = 0
+        self._held: tuple[int, bytes] = 0, b""
+
+    @contextmanager
+    def held(self, start: int, stop: int) -> Iterator[None]:
+        """Read bytes at once, and during the block take from them what is asked for."""
+        self._held = start, self._source.read(start, stop)
+        try:
+            yield
+        finally:
+            self._held = 0, b""
 
     def readable(self) -> bool:
         """Return True."""
@@ -40,6 +52,10 @@ class SourceFile(io.RawIOBase):
         stop = self._size if size < 0 else min(self._size, self._at + size)
         if stop <= self._at:
             return b""
-        content = self._source.read(self._at, stop)
+        begin, held = self._held
+        if begin <= self._at and stop <= begin + len(held):
+            content = held[self._at - begin : stop - begin]
+        else:
+            content = self._source.read(self._at, stop)
         self._at = stop
         return content
