@@ -25,7 +25,8 @@ from robostream.errors import SelectionError
 from robostream.loader import share_of_cores, usable_memory
 
 _SECONDS, _QUICK_SECONDS = 6.0, 2.0
-_FRAME_CACHE = "2GiB"
+# Less than all pictures of a dataset take, as they are and resized.
+_FRAME_CACHE, _RESIZED_FRAME_CACHE = "2GiB", "512MiB"
 # What a loader takes with that: its batches, too.
 _TOUCHED_BYTES = 4 << 30
 PARTS = ("uploads", *NVDEC_CODECS)
@@ -84,12 +85,18 @@ def _dataset(case: Case) -> Path:
     return bench_dataset(f"gpu-{case.codec}", case.spec)
 
 
+def _frame_cache(case: Case) -> str:
+    if case.way == NVDEC:
+        return "auto"
+    return _RESIZED_FRAME_CACHE if case.resize else _FRAME_CACHE
+
+
 def _measure(case: Case, seconds: float, floor: float | None = None) -> dict[str, Any]:
     request = dataclasses.asdict(case) | {
         "root": str(_dataset(case)),
         "batch_size": case.batch_size,
         "seconds": seconds,
-        "frame_cache_bytes": "auto" if case.way == NVDEC else _FRAME_CACHE,
+        "frame_cache_bytes": _frame_cache(case),
     }
     done = subprocess.run(
         [sys.executable, "-m", "robostream.bench.gpu.one_run", json.dumps(request)],

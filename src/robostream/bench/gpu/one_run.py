@@ -72,7 +72,6 @@ def _open(request: dict[str, Any]) -> StreamingDataLoader:
         return_uint8=True,
         delta_timestamps=None if len(window) == 1 else _windows(request["root"], window),
         resize=None if request["resize"] is None else tuple(request["resize"]),
-        # Less than the whole selection takes, as it is with larger datasets.
         frame_cache_bytes=request["frame_cache_bytes"],
         video_decode_device=_GPU if way == NVDEC else "cpu",
     )
