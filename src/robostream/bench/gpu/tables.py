@@ -27,17 +27,17 @@ class Table(NamedTuple):
 
 def upload_table(results: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by pictures, mode and workers. Pure."""
-    header = ("pictures", "samples", "workers", "floor", "RGB", "4:2:0", "gain", "of the floor")
+    header = ["pictures", "samples", "workers", "floor", "RGB", "4:2:0", "gain", "of the floor"]
+    header += ["decoded"]
     pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    for found in results:
+    for found in sorted(results, key=_place):
         what = (_pictures(found), _MODES[found["mode"]], found["workers"])
         pairs.setdefault(what, {})[found["way"]] = found
     rows = []
     for what, ways in pairs.items():
-        rgb, yuv = ways[RGB], ways[YUV]
-        rates = rgb["images_per_s"], yuv["images_per_s"]
-        floor, over_floor = yuv["floor_images_per_s"] or "", yuv["over_floor"] or ""
-        rows.append([*what, floor, *rates, rates[1] / rates[0], over_floor])
+        rgb, yuv = ways[RGB]["images_per_s"], ways[YUV]["images_per_s"]
+        more = [ways[YUV][name] for name in ("over_floor", "decoded_per_delivered")]
+        rows.append([*what, ways[YUV]["floor_images_per_s"], rgb, yuv, yuv / rgb, *more])
     return Table(header, rows)
 
 
@@ -85,6 +85,11 @@ def with_tables(text: str, figures: Figures) -> str:
     uploads, nvdec = upload_table(figures["uploads"]), nvdec_table(figures["nvdec"])
     text = with_block(text, "gpu uploads", markdown_table(*uploads))
     return with_block(text, "gpu nvdec", markdown_table(*nvdec))
+
+
+def _place(found: Figures) -> tuple[Any, ...]:
+    """Return where in the table a row of figures stands."""
+    return found["size"], found["resize"] or [], len(found["window_s"]), found["workers"]
 
 
 def _pictures(found: Figures) -> str:
