@@ -107,7 +107,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
                 resize=resize,
             ),
         )
-        videos = download_videos and bool(opened.spec.videos)
+        videos = config.truth(download_videos, "download_videos") and bool(opened.spec.videos)
         self.repo_id = repo_id
         self.meta = opened.meta
         self.delta_timestamps = delta_timestamps
@@ -139,7 +139,8 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
-        folder = root if root is not None else config.lerobot_home() / repo_id
+        name = config.dataset_name(repo_id)
+        folder = root if root is not None else config.lerobot_home() / name
         writer = create_writer(
             folder,
             fps=fps,
@@ -166,6 +167,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         encoder_queue_maxsize: int = config.ENCODER_QUEUE_FRAMES,
     ) -> LeRobotDataset:
         """Return a dataset to record more episodes into, also after its recorder was killed."""
+        config.dataset_name(repo_id)
         writer = resume_writer(
             root,
             encoder=rgb_encoder,
@@ -248,7 +250,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         reader = self._reading()
         if isinstance(item, slice):
             return [reader.item(number) for number in range(*item.indices(len(self)))]
-        return reader.item(int(item))
+        return reader.item(item)
 
     def __repr__(self) -> str:
         mode = "reading" if self.writer is None else "recording"

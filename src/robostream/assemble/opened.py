@@ -45,6 +45,15 @@ class Address:
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
     cache: CacheSettings | None = None
 
+    def __post_init__(self) -> None:
+        config.path(self.root, "root")
+        config.path(self.data_files_root, "data_files_root")
+        config.truth(self.force_cache_sync, "force_cache_sync")
+        for name in ("revision", "token"):
+            config.of_kind(getattr(self, name), name, str | None, "a text")
+        by_name = "values by name (a dict)"
+        config.of_kind(self.storage_options, "storage_options", Mapping | None, by_name)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -100,7 +109,8 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSet
     limit = config.cache_limit_setting() if limit is None else limit
     if limit is not None and config.parse_bytes(limit) == 0:
         return None
-    return CacheSettings(Path(folder or config.cache_home()).expanduser().absolute(), limit)
+    folder = config.path(folder, "cache_dir") or config.cache_home()
+    return CacheSettings(Path(folder).expanduser().absolute(), limit)
 
 
 def open_dataset(address: Address, choice: Choice) -> OpenedDataset:

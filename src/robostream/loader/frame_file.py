@@ -22,6 +22,17 @@ from robostream.stream import SharedShape
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+def check_folder(folder: str | Path) -> None:
+    """Raise SelectionError if there is a file where the folder, or one above it, should be."""
+    path = Path(config.path(folder, "frame_cache_dir")).expanduser()
+    nearest = next((place for place in (path, *path.parents) if place.exists()), None)
+    if nearest is not None and not nearest.is_dir():
+        raise SelectionError(
+            f"frame_cache_dir must be a folder on a fast disk, there or to be made; got "
+            f"{str(folder)!r}, and {nearest} is a file"
+        )
+
+
 def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     """Return a descriptor of the file, made now if it is not there; its space is reserved.
 
@@ -32,9 +43,15 @@ def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     digest.update(shape.episodes.tobytes())
     digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{_since_when()}"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise SelectionError(
+            f"frame_cache_dir={str(folder)!r}: {error}. Choose another folder, or leave "
+            "frame_cache_dir out."
+        ) from error
     try:
         with _alone(fd):
             if os.fstat(fd).st_size != shape.nbytes:

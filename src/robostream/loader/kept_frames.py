@@ -76,6 +76,8 @@ def keep_frames(
     lengths = after - config.whole_number(drop_last, "drop_n_last_frames", 0) - first
     kept = _kept_episodes(used, lengths)
     first, lengths = first[kept], lengths[kept]
+    by_index = "rows by frame index (a dict)"
+    config.of_kind(relative, "absolute_to_relative_idx", Mapping | None, by_index)
     if relative is not None:
         _check_subset(kept, first, first + lengths - 1, relative)
     ends = np.cumsum(lengths)

@@ -22,7 +22,7 @@ from robostream.assemble import (
 from robostream.crew import create_memory
 from robostream.errors import SelectionError, StorageError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
-from robostream.loader.frame_file import open_frame_file
+from robostream.loader.frame_file import check_folder, open_frame_file
 from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
@@ -51,6 +51,10 @@ class Limits:
     def __post_init__(self) -> None:
         if self.frame_cache_bytes != "auto":
             config.parse_bytes(self.frame_cache_bytes)
+        if self.max_files is not None:
+            config.whole_number(self.max_files, "video_decoder_cache_size", least=1)
+        if self.frame_cache_dir is not None:
+            check_folder(self.frame_cache_dir)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -89,8 +89,9 @@ class EpisodeAwareSampler:
         seed: int = 0,
         absolute_to_relative_idx: Mapping[int, int] | None = None,
     ) -> None:
-        if shuffle not in (True, False, "uniform", "constant_memory"):
-            raise ValueError(
+        orders = (True, False, *get_args(Shuffle))
+        if not isinstance(shuffle, bool | np.bool_ | str) or shuffle not in orders:
+            raise SelectionError(
                 f"want shuffle True, False, 'uniform' or 'constant_memory', got {shuffle!r}"
             )
         self._kept = keep_frames(
@@ -225,8 +226,8 @@ def compute_sampler_state(
 
 def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
     """Return a state that stands within `num_frames` frames, or raise StateError."""
-    if not {"epoch", "start_index"} <= set(state):
-        raise StateError(f"a sampler state has epoch and start_index, got {dict(state)!r}")
+    if not isinstance(state, Mapping) or not {"epoch", "start_index"} <= set(state):
+        raise StateError(f"a sampler state has epoch and start_index, got {state!r:.200}")
     try:
         epoch, start = (config.whole_number(state[k], k, 0) for k in ("epoch", "start_index"))
     except SelectionError as error:

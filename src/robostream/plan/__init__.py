@@ -42,6 +42,7 @@ from robostream.plan.state import (
     capture_state,
     check_batches,
     check_state,
+    counts_batches,
     cursor_from_batches,
     parse_state,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "capture_state",
     "check_batches",
     "check_state",
+    "counts_batches",
     "chunk_positions",
     "cursor_from_batches",
     "default_lanes",

@@ -105,7 +105,14 @@ def parse_state(values: Mapping[str, Any]) -> PlanState:
             )
     if not all(type(episode) is int for episode in values["quarantined"]):
         raise StateError(f"the state's quarantined should be episode ids: {values['quarantined']}")
-    return PlanState(**values)
+    state = PlanState(**values)
+    if min(state.epoch, state.position) < 0 or min(state.lanes, state.pool_size) < 1:
+        raise StateError(
+            "want epoch and position of 0 or more, lanes and pool_size of 1 or more in a state, "
+            f"got epoch {state.epoch}, position {state.position}, lanes {state.lanes}, pool_size "
+            f"{state.pool_size}. The state was damaged; load an earlier one."
+        )
+    return state
 
 
 def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
@@ -124,7 +131,7 @@ def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
             "the state belongs to another order. It differs in " + "; ".join(differences) + ". "
             "Resume with the dataset and settings the state was saved with, or start afresh."
         )
-    if not (state.epoch >= 0 and 0 <= state.position <= plan.num_frames):
+    if state.position > plan.num_frames:
         raise StateError(
             f"the state says epoch {state.epoch}, position {state.position}, which is not in an "
             f"epoch of {plan.num_frames} frames"
@@ -148,6 +155,13 @@ def cursor_from_batches(values: Mapping[str, Any], cut: Cut, num_frames: int) ->
     batches, batch_size = check_batches(values)
     saved = Cut(rank=0, world_size=cut.world_size, batch_size=batch_size, drop_last=cut.drop_last)
     return advance(saved, num_frames, Cursor(epoch=0, position=0), batches)
+
+
+def counts_batches(values: Mapping[str, Any]) -> bool:
+    """Return whether a state is {"batches_consumed", "batch_size"}; refuse what is none. Pure."""
+    if isinstance(values, Mapping):
+        return "batches_consumed" in values
+    raise StateError(f"want a state, the dict that state_dict() returns; got {values!r:.200}")
 
 
 def check_batches(values: Mapping[str, Any]) -> tuple[int, int]:

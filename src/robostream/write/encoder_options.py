@@ -60,8 +60,13 @@ class VideoEncoderConfig:
         object.__setattr__(self, "codec", _resolve(self.codec))
         if self.preset is None and self.codec == "libsvtav1":
             object.__setattr__(self, "preset", config.SVTAV1_PRESET)
-        if self.g is not None and self.g < 1:
-            raise ValueError(f"want g of 1 frame or more, got {self.g}")
+        for name, least in (("g", 1), ("fast_decode", 0), ("threads", 1)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, config.whole_number(value, name, least))
+        if self.crf is not None:
+            object.__setattr__(self, "crf", config.number(self.crf, "crf", or_zero=True))
+        by_name = "values by name (a dict)"
+        config.of_kind(self.extra_options, "extra_options", Mapping, by_name)
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> VideoEncoderConfig:

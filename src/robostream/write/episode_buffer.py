@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from robostream import config
 from robostream.errors import WriteError
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -34,6 +35,11 @@ class RecordingOptions:
     encoder: VideoEncoderConfig
     depth_encoder: DepthEncoderConfig
     queue_frames: int
+
+    def __post_init__(self) -> None:
+        config.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
+        for name, kind in (("encoder", VideoEncoderConfig), ("depth_encoder", DepthEncoderConfig)):
+            config.of_kind(getattr(self, name), name, kind, f"a {kind.__name__}")
 
 
 @dataclass(frozen=True, slots=True)
