@@ -96,7 +96,7 @@ def resized(entry: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
 
 def _check_name(name: object, where: str) -> None:
     if not isinstance(name, str):
-        raise MetadataError(f"{where}: the name of a feature must be a text, got {name!r}")
+        raise MetadataError(f"{where}: the name of a feature must be a text; got {name!r}")
     if "/" in name:
         raise MetadataError(
             f"{where}: feature name {name!r} contains '/', which separates nested names in the "

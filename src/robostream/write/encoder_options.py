@@ -57,16 +57,18 @@ class VideoEncoderConfig:
     extra_options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "codec", _resolve(self.codec))
-        if self.preset is None and self.codec == "libsvtav1":
-            object.__setattr__(self, "preset", config.SVTAV1_PRESET)
-        for name, least in (("g", 1), ("fast_decode", 0), ("threads", 1)):
+        for name in ("codec", "pix_fmt"):
+            config.of_kind(getattr(self, name), name, str, "a name")
+        config.of_kind(self.preset, "preset", str | int | None, "a name or a whole number")
+        config.of_kind(self.extra_options, "extra_options", Mapping, "values by name (a dict)")
+        for name, least in (("g", 1), ("fast_decode", 0), ("threads", 0)):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, config.whole_number(value, name, least))
         if self.crf is not None:
             object.__setattr__(self, "crf", config.number(self.crf, "crf", or_zero=True))
-        by_name = "values by name (a dict)"
-        config.of_kind(self.extra_options, "extra_options", Mapping, by_name)
+        object.__setattr__(self, "codec", _resolve(self.codec))
+        if self.preset is None and self.codec == "libsvtav1":
+            object.__setattr__(self, "preset", config.SVTAV1_PRESET)
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> VideoEncoderConfig:
@@ -109,6 +111,10 @@ class DepthEncoderConfig:
 
     video: VideoEncoderConfig = field(default_factory=_depth_video)
     coding: DepthCoding = field(default_factory=DepthCoding)
+
+    def __post_init__(self) -> None:
+        config.of_kind(self.video, "video", VideoEncoderConfig, "a VideoEncoderConfig")
+        config.of_kind(self.coding, "coding", DepthCoding, "a DepthCoding")
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthEncoderConfig:

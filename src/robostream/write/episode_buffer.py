@@ -38,8 +38,9 @@ class RecordingOptions:
 
     def __post_init__(self) -> None:
         config.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
-        for name, kind in (("encoder", VideoEncoderConfig), ("depth_encoder", DepthEncoderConfig)):
-            config.of_kind(getattr(self, name), name, kind, f"a {kind.__name__}")
+        colour, depth = VideoEncoderConfig, DepthEncoderConfig
+        config.of_kind(self.encoder, "encoder (rgb_encoder)", colour, "a VideoEncoderConfig")
+        config.of_kind(self.depth_encoder, "depth_encoder", depth, "a DepthEncoderConfig")
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def create_writer(
         encoder or VideoEncoderConfig(), depth_encoder or DepthEncoderConfig(), queue_frames
     )
     info = DatasetInfo(
-        fps=config.whole_number(fps, "fps", least=1),
+        fps=config.number(fps, "fps"),
         features=features_to_record(features, use_videos=use_videos),
         robot_type=config.of_kind(robot_type, "robot_type", str | None, "a text"),
         chunks_size=config.whole_number(chunks_size, "chunks_size", least=1),
@@ -164,13 +164,14 @@ def _resumed_options(
             f"new videos cannot be encoded in the way that info.json describes: {error}. Pass the "
             "encoder to resume with."
         ) from error
+    options = RecordingOptions(encoder, depth_encoder, queue_frames)
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
             f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
             f"{depth_encoder.coding}; readers would decode wrong distances. Leave depth_encoder "
             "out to go on as before."
         )
-    return RecordingOptions(encoder, depth_encoder, queue_frames)
+    return options
 
 
 def _recorded_block(info: DatasetInfo, *, depth: bool) -> Mapping[str, Any]:
