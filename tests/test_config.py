@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from robostream import config
 from robostream.config import format_bytes, parse_bytes, whole_number, whole_numbers
 from robostream.errors import SelectionError
 
@@ -94,3 +95,38 @@ def test_what_holds_something_else_is_refused(values: Any) -> None:
     """A text is no list of digits, True is not 1, and 1.9 is neither 1 nor 2."""
     with pytest.raises(SelectionError, match="want episodes as a list of whole numbers"):
         whole_numbers(values, "episodes")
+
+
+@pytest.mark.parametrize(
+    ("value", "want"), [(2, int), (np.uint8(2), int), (0.5, float), (np.float32(0.5), float)]
+)
+def test_numbers_become_pythons(value: Any, want: type) -> None:
+    """What is whole stays whole."""
+    found = config.number(value, "timeout")
+
+    assert found == value
+    assert type(found) is want
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan"), True, np.True_, "1", None, [1], 1j])
+def test_what_is_no_number_above_0_is_refused(value: Any) -> None:
+    """0 is taken only where it means something."""
+    with pytest.raises(SelectionError, match="timeout must be a number above 0; got"):
+        config.number(value, "timeout")
+
+    assert config.number(0, "timeout", or_zero=True) == 0
+
+
+@pytest.mark.parametrize("value", ["no", "", 0, 1, None, 1.0, [], np.array([True, False])])
+def test_what_is_neither_true_nor_false_is_refused(value: Any) -> None:
+    """Python takes everything for one of the two."""
+    with pytest.raises(SelectionError, match="shuffle must be True or False; got"):
+        config.truth(value, "shuffle")
+
+    assert config.truth(np.True_, "shuffle") is True
+
+
+def test_secrets_are_not_printed() -> None:
+    """A token that is not a text is a token nevertheless."""
+    with pytest.raises(SelectionError, match=r"token must be a text; got a value of type bytes$"):
+        config.of_kind(b"hf_secret", "token", str, "a text")

@@ -59,6 +59,10 @@ HELD_BATCHES = 3
 # large batches fewer are built ahead, but at least two.
 BATCH_MEMORY_BYTES = 640 * 1024**2
 BATCH_MEMORY_PER_WORKER_BYTES = 80 * 1024**2
+# Samples of a batch: more are a mistake, and positions must fit into 64 bits.
+MOST_BATCH_SIZE = 1 << 31
+# The longest wait for a batch: 24 days, as many milliseconds as poll() takes.
+MOST_TIMEOUT_S = 2_147_483.0
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
 # Memory per process for decoders that wait in the middle of a long GOP, and how many pictures each
@@ -156,15 +160,16 @@ def parse_bytes(size: float | str) -> int:
     )
 
 
-def whole_number(value: object, name: str, least: int) -> int:
+def whole_number(value: object, name: str, least: int, most: int | None = None) -> int:
     """Return the whole number that was given for the argument `name`, as a Python int.
 
     Python's and numpy's integers are taken. True and 3.0 are refused, because they are more often
     given by mistake than on purpose.
     """
-    if is_whole(value) and value >= least:
+    if is_whole(value) and value >= least and (most is None or value <= most):
         return int(value)
-    raise SelectionError(f"{name} must be >= {least}, a whole number; got {value!r}")
+    limits = f">= {least}" if most is None else f">= {least} and <= {most}"
+    raise SelectionError(f"{name} must be {limits}, a whole number; got {value!r}")
 
 
 def number(value: object, name: str, *, or_zero: bool = False) -> float:
@@ -194,14 +199,14 @@ def dataset_name(repo_id: object) -> str:
 
 def path(value: object, name: str) -> Any:
     """Return the path or URL that was given for the argument `name`, or None."""
-    return of_kind(value, name, str | os.PathLike | None, "a path or URL, as a text or a Path")
+    return of_kind(value, name, str | os.PathLike | None, "a path, as a text or a Path")
 
 
 def of_kind(value: object, name: str, kind: Any, wanted: str) -> Any:
     """Return what was given for the argument `name` if isinstance() says it is of that kind."""
     if isinstance(value, kind):
         return value
-    found = f"a {type(value).__name__}" if name in _SECRETS else f"{value!r:.200}"
+    found = f"a value of type {type(value).__name__}" if name in _SECRETS else f"{value!r:.200}"
     raise SelectionError(f"{name} must be {wanted}; got {found}")
 
 

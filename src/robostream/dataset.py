@@ -265,7 +265,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
 
     def select_columns(self, columns: str | Sequence[str]) -> dict[str, Any]:
         """Return whole columns of the selected frames by name; no pictures are decoded."""
-        names = [columns] if isinstance(columns, str) else list(columns)
+        names = [columns] if isinstance(columns, str) else config.names(columns, "columns")
         return self._reading().columns(names)
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:

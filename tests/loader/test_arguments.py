@@ -66,6 +66,8 @@ STREAM = [
     ("data_files_root", 3, "a path"),
 ]
 LOADER = [
+    ("batch_size", 10**30, ">= 1 and <= 2147483648, a whole number"),
+    ("batch_size", True, ">= 1 and <= 2147483648, a whole number"),
     ("pin_memory", "x", "True or False"),
     ("drop_last", "x", "True or False"),
     ("progress", "x", "True or False"),
@@ -112,7 +114,7 @@ def test_map_style_datasets_refuse(name: str, value: Any, wanted: str) -> None:
 def test_loaders_refuse(name: str, value: Any, wanted: str) -> None:
     """Also where the argument would do nothing."""
     with refused(name, wanted):
-        open_loader(blind_stream(), 4, **{name: value})
+        open_loader(blind_stream(), **({"batch_size": 4} | {name: value}))
 
 
 @pytest.mark.parametrize("kind", [StreamingLeRobotDataset, LeRobotDataset, LeRobotDatasetMetadata])
@@ -139,7 +141,7 @@ def test_samplers_refuse_a_list_of_rows() -> None:
 def test_numbers_of_numpy_are_taken() -> None:
     """And kept as Python's, so that states and messages are plain."""
     stream = open_stream(**NUMPY)
-    loader = open_loader(stream, np.int64(4), timeout=np.float32(9), drop_last=np.False_)  # type: ignore[arg-type]
+    loader = open_loader(stream, np.int64(4), timeout=np.inf, drop_last=np.False_)  # type: ignore[arg-type]
 
     assert next(iter(loader))["observation.images.top"].shape[-2:] == (24, 32)
     assert json.loads(json.dumps(loader.state_dict()))["lanes"] == 2

@@ -95,11 +95,11 @@ class StreamingDataLoader(DataLoader[Any]):
                 f"want a StreamingLeRobotDataset, got {type(dataset).__name__}; a map-style "
                 "dataset goes with torch's DataLoader and EpisodeAwareSampler"
             )
-        batch_size = config.whole_number(batch_size, "batch_size", least=1)
+        batch_size = config.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
         warn_of_ignored(multiprocessing_context=multiprocessing_context)
         del persistent_workers  # true or false, it says nothing new
         drop_last = config.truth(drop_last, "drop_last")
-        timeout = config.number(timeout, "timeout", or_zero=True)
+        timeout = min(config.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)

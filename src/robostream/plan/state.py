@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from robostream import config
 from robostream.errors import StateError
 from robostream.plan.cut import Cursor, Cut, advance
 from robostream.plan.epoch import EpochPlan
@@ -167,9 +168,9 @@ def counts_batches(values: Mapping[str, Any]) -> bool:
 def check_batches(values: Mapping[str, Any]) -> tuple[int, int]:
     """Return the numbers of {"batches_consumed", "batch_size"}, or raise StateError. Pure."""
     batches, batch_size = values.get("batches_consumed", -1), values.get("batch_size", 0)
-    whole = isinstance(batches, int) and isinstance(batch_size, int)
+    whole = config.is_whole(batches) and config.is_whole(batch_size)
     if not (whole and batches >= 0 and batch_size >= 1):
         raise StateError(
             f'want {{"batches_consumed": int >= 0, "batch_size": int >= 1}}, got {dict(values)}'
         )
-    return batches, batch_size
+    return int(batches), int(batch_size)
