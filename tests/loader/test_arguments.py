@@ -180,6 +180,16 @@ def test_what_is_no_state_is_refused(state: Any) -> None:
             target.load_state_dict(state)
 
 
+def test_a_count_of_batches_may_be_of_numpy() -> None:
+    """But True is no count."""
+    stream = blind_stream()
+    stream.load_state_dict({"batches_consumed": np.int64(3), "batch_size": np.int32(4)})
+
+    assert stream._bookmark.taken == (3, 4)
+    with pytest.raises(StateError, match="batches_consumed"):
+        stream.load_state_dict({"batches_consumed": True, "batch_size": 4})
+
+
 @pytest.mark.parametrize(
     "wrong", [{"epoch": -1}, {"position": -1}, {"position": 63}, {"lanes": 0}], ids=repr
 )

@@ -280,11 +280,11 @@ class StreamingDataLoader(DataLoader[Any]):
     def _check_memory(self) -> None:
         """Refuse a batch that is larger than the memory it is built in. Opens videos.
 
-        How much of the memory is free now says little: caches of files make room.
+        How much of the memory is free now says little: caches of files make room. What a GPU has no
+        room for, torch says.
         """
-        memory = gpu_memory(self._gpu) if self._gpu else whole_memory()
-        batch_bytes, samples = self._batch_bytes(), self._most_samples
-        if batch_bytes > memory:
+        memory, batch_bytes, samples = whole_memory(), self._batch_bytes(), self._most_samples
+        if self._gpu is None and batch_bytes > memory:
             raise SelectionError(
                 f"batch_size={self._cut.batch_size}: a batch of {samples} samples takes "
                 f"{config.format_bytes(batch_bytes)}, and there are {config.format_bytes(memory)} "

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from robostream import config
+import numpy as np
+
 from robostream.errors import StateError
 from robostream.plan.cut import Cursor, Cut, advance
 from robostream.plan.epoch import EpochPlan
@@ -168,7 +169,8 @@ def counts_batches(values: Mapping[str, Any]) -> bool:
 def check_batches(values: Mapping[str, Any]) -> tuple[int, int]:
     """Return the numbers of {"batches_consumed", "batch_size"}, or raise StateError. Pure."""
     batches, batch_size = values.get("batches_consumed", -1), values.get("batch_size", 0)
-    whole = config.is_whole(batches) and config.is_whole(batch_size)
+    kinds = {type(batches), type(batch_size)}
+    whole = all(kind is int or issubclass(kind, np.integer) for kind in kinds)  # True is neither
     if not (whole and batches >= 0 and batch_size >= 1):
         raise StateError(
             f'want {{"batches_consumed": int >= 0, "batch_size": int >= 1}}, got {dict(values)}'

@@ -61,7 +61,7 @@ def create_writer(
         encoder or VideoEncoderConfig(), depth_encoder or DepthEncoderConfig(), queue_frames
     )
     info = DatasetInfo(
-        fps=config.number(fps, "fps"),
+        fps=config.number(fps, "fps"),  # type: ignore[arg-type]  # readers take 29.97, too
         features=features_to_record(features, use_videos=use_videos),
         robot_type=config.of_kind(robot_type, "robot_type", str | None, "a text"),
         chunks_size=config.whole_number(chunks_size, "chunks_size", least=1),
