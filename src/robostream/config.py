@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only home of default values and environment variables."""
+"""The only home of default values and environment variables, and how arguments are checked."""
 
 from __future__ import annotations
 
