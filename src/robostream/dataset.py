@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import (
     AbsoluteToRelative,
     Address,
@@ -21,6 +21,7 @@ from robostream.assemble import (
     localise,
     open_dataset,
 )
+from robostream.byte_sizes import parse_bytes
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
 from robostream.meta import Features, LeRobotDatasetMetadata
@@ -107,7 +108,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
                 resize=resize,
             ),
         )
-        videos = config.truth(download_videos, "download_videos") and bool(opened.spec.videos)
+        videos = arguments.truth(download_videos, "download_videos") and bool(opened.spec.videos)
         self.repo_id = repo_id
         self.meta = opened.meta
         self.delta_timestamps = delta_timestamps
@@ -116,8 +117,8 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         self._subset = episodes is not None or episode_filter is not None
         self.reader: MapReader | None = MapReader(
             localise(opened, videos=videos, token=token, force=force_cache_sync),
-            row_cache_bytes=config.parse_bytes(row_cache_bytes),
-            frame_cache_bytes=config.parse_bytes(frame_cache_bytes),
+            row_cache_bytes=parse_bytes(row_cache_bytes),
+            frame_cache_bytes=parse_bytes(frame_cache_bytes),
             video_backend=video_backend,
         )
 
@@ -139,7 +140,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
-        name = config.dataset_name(repo_id)
+        name = arguments.dataset_name(repo_id)
         folder = root if root is not None else config.lerobot_home() / name
         writer = create_writer(
             folder,
@@ -167,7 +168,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         encoder_queue_maxsize: int = config.ENCODER_QUEUE_FRAMES,
     ) -> LeRobotDataset:
         """Return a dataset to record more episodes into, also after its recorder was killed."""
-        config.dataset_name(repo_id)
+        arguments.dataset_name(repo_id)
         writer = resume_writer(
             root,
             encoder=rgb_encoder,
@@ -265,7 +266,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
 
     def select_columns(self, columns: str | Sequence[str]) -> dict[str, Any]:
         """Return whole columns of the selected frames by name; no pictures are decoded."""
-        names = [columns] if isinstance(columns, str) else config.names(columns, "columns")
+        names = [columns] if isinstance(columns, str) else arguments.names(columns, "columns")
         return self._reading().columns(names)
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
+from robostream.byte_sizes import parse_bytes
 from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.storage import CacheSettings, Door, Location, as_location
 
@@ -46,13 +47,14 @@ class Address:
     cache: CacheSettings | None = None
 
     def __post_init__(self) -> None:
-        config.path(self.root, "root")
-        config.path(self.data_files_root, "data_files_root")
-        config.truth(self.force_cache_sync, "force_cache_sync")
-        for name in ("revision", "token"):
-            config.of_kind(getattr(self, name), name, str | None, "a text")
+        arguments.path(self.root, "root")
+        arguments.path(self.data_files_root, "data_files_root")
+        arguments.truth(self.force_cache_sync, "force_cache_sync")
+        arguments.of_kind(self.revision, "revision", str | None, "a text")
+        # As in huggingface_hub: True is the one that was logged in with, False none.
+        arguments.of_kind(self.token, "token", str | bool | None, "a text")
         by_name = "values by name (a dict)"
-        config.of_kind(self.storage_options, "storage_options", Mapping | None, by_name)
+        arguments.of_kind(self.storage_options, "storage_options", Mapping | None, by_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +109,9 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSet
     A limit of 0 is for keeping nothing.
     """
     limit = config.cache_limit_setting() if limit is None else limit
-    if limit is not None and config.parse_bytes(limit) == 0:
+    if limit is not None and parse_bytes(limit) == 0:
         return None
-    folder = config.path(folder, "cache_dir") or config.cache_home()
+    folder = arguments.path(folder, "cache_dir") or config.cache_home()
     return CacheSettings(Path(folder).expanduser().absolute(), limit)
 
 

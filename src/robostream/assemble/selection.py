@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 
@@ -30,13 +30,13 @@ def select_episodes(
     Numbers that do not exist are left out with a warning, as in LeRobot; none left is an error, and
     so is what is no whole number.
     """
-    config.of_kind(episode_filter, "episode_filter", Callable | None, "callable or None")
+    arguments.of_kind(episode_filter, "episode_filter", Callable | None, "callable or None")
     total = meta.total_episodes
     wanted: list[int] = []
     if episodes is None:
         chosen = np.arange(total, dtype=np.int64)
     else:
-        wanted = sorted(set(config.whole_numbers(episodes, "episodes")))
+        wanted = sorted(set(arguments.whole_numbers(episodes, "episodes")))
         chosen = np.array([n for n in wanted if 0 <= n < total], dtype=np.int64)
         _warn_of_strangers([n for n in wanted if not 0 <= n < total], meta)
     if episode_filter is not None:

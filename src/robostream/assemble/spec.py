@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble.windows import Offsets, window_offsets
 from robostream.decode import Size
 from robostream.errors import SelectionError
@@ -58,7 +58,7 @@ def make_spec(
     check_transforms(image_transforms)
     if depth_output_unit not in DEPTH_UNITS:
         raise SelectionError(f"depth_output_unit must be 'm' or 'mm', got {depth_output_unit!r}")
-    tolerance_s = config.number(tolerance_s, "tolerance_s")
+    tolerance_s = arguments.number(tolerance_s, "tolerance_s")
     wanted = _wanted_cameras(meta, camera_keys)
     dropped = set(meta.camera_keys) - set(wanted)
     windows = window_offsets(delta_timestamps, meta.features, fps=meta.fps, tolerance_s=tolerance_s)
@@ -77,7 +77,7 @@ def make_spec(
         pictures=tuple(key for key in meta.image_keys if key in wanted),
         windows=windows,
         tolerance_s=tolerance_s,
-        return_uint8=config.truth(return_uint8, "return_uint8"),
+        return_uint8=arguments.truth(return_uint8, "return_uint8"),
         depth_output_unit=depth_output_unit,
         image_transforms=image_transforms,
         resize=_sizes(resize, wanted),
@@ -108,7 +108,7 @@ def _wanted_cameras(
 ) -> Sequence[str]:
     if camera_keys is None:
         return meta.camera_keys
-    wanted = config.names(camera_keys, "camera_keys")
+    wanted = arguments.names(camera_keys, "camera_keys")
     strangers = [key for key in wanted if key not in meta.camera_keys]
     if strangers:
         raise SelectionError(
@@ -138,7 +138,7 @@ def _size(size: object, name: str) -> Size:
     sides: list[int] = []
     if isinstance(size, Sequence | np.ndarray):
         with contextlib.suppress(SelectionError):  # said below, with what a size is
-            sides = config.whole_numbers(size, name)
+            sides = arguments.whole_numbers(size, name)
     if len(sides) == 2 and all(1 <= side <= config.MAX_PICTURE_PX for side in sides):
         return sides[0], sides[1]
     raise SelectionError(

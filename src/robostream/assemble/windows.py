@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError
 from robostream.meta import Features
 
@@ -26,7 +26,7 @@ def window_offsets(
     windows: dict[str, Offsets] = {}
     faults: list[str] = []
     by_name = "lists of seconds by name of a feature (a dict)"
-    config.of_kind(delta_timestamps, "delta_timestamps", Mapping | None, by_name)
+    arguments.of_kind(delta_timestamps, "delta_timestamps", Mapping | None, by_name)
     for key, given in (delta_timestamps or {}).items():
         if key not in features:
             raise SelectionError(
@@ -35,7 +35,7 @@ def window_offsets(
             )
         if features[key]["dtype"] in ("string", "language"):
             raise SelectionError(f"delta_timestamps asks for {key!r}, but texts have no windows")
-        deltas = config.numbers(given, f"delta_timestamps[{key!r}]")
+        deltas = arguments.numbers(given, f"delta_timestamps[{key!r}]")
         if not deltas:
             raise SelectionError(f"delta_timestamps[{key!r}] is empty; leave the key out instead")
         places = np.array(deltas) * fps

@@ -16,8 +16,9 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_parcels
+from robostream.byte_sizes import format_bytes
 from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
@@ -95,18 +96,18 @@ class StreamingDataLoader(DataLoader[Any]):
                 f"want a StreamingLeRobotDataset, got {type(dataset).__name__}; a map-style "
                 "dataset goes with torch's DataLoader and EpisodeAwareSampler"
             )
-        batch_size = config.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
+        batch_size = arguments.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
         warn_of_ignored(multiprocessing_context=multiprocessing_context)
         del persistent_workers  # true or false, it says nothing new
-        drop_last = config.truth(drop_last, "drop_last")
-        timeout = min(config.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
+        drop_last = arguments.truth(drop_last, "drop_last")
+        timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
         # The layout tries the transform, so one that cannot be used is refused here.
         self._texts = dataset._layout.texts
-        self.pin_memory = config.truth(pin_memory, "pin_memory")
+        self.pin_memory = arguments.truth(pin_memory, "pin_memory")
         self._device = choose_device(device)
         self._gpu = self._choose_gpu()
         self._check_memory()
@@ -114,10 +115,10 @@ class StreamingDataLoader(DataLoader[Any]):
             num_workers = share_of_cores(local_ranks(dataset.world_size))
             if self._gpu:
                 num_workers = count_workers(num_workers, gpu_memory(self._gpu))
-        self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
+        self.num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
         self._depth = self._choose_depth(prefetch_factor)
         self.prefetch_factor = self._depth
-        self._progress = config.truth(progress, "progress")
+        self._progress = arguments.truth(progress, "progress")
         self._bookmark = Bookmark()
         # A bookmark that was set on the stream and gone on from by now is not for a new loader.
         self._adopted = dataset._bookmark.version if dataset._bookmark.is_used else 0
@@ -203,7 +204,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin `epoch`, unless a loaded state stands in that epoch."""
         self._adopt()
-        self._bookmark.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._bookmark.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
 
     def stats(self) -> dict[str, float]:
         """Return a flat dict of counters and rates, ready for a logger."""
@@ -258,7 +259,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def _choose_depth(self, prefetch_factor: int | None) -> int:
         """Return how many batches are built ahead. Opens videos if that depends on them."""
         if prefetch_factor is not None:
-            prefetch_factor = config.whole_number(prefetch_factor, "prefetch_factor", least=1)
+            prefetch_factor = arguments.whole_number(prefetch_factor, "prefetch_factor", least=1)
         if not self.num_workers:
             return 1
         if prefetch_factor is not None:
@@ -287,7 +288,7 @@ class StreamingDataLoader(DataLoader[Any]):
         if self._gpu is None and batch_bytes > memory:
             raise SelectionError(
                 f"batch_size={self._cut.batch_size}: a batch of {samples} samples takes "
-                f"{config.format_bytes(batch_bytes)}, and there are {config.format_bytes(memory)} "
+                f"{format_bytes(batch_bytes)}, and there are {format_bytes(memory)} "
                 f"of memory. Choose at most {memory * samples // batch_bytes}, fewer or smaller "
                 "pictures (camera_keys, resize), or return_uint8=True."
             )

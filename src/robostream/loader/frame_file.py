@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from robostream import config
+from robostream import arguments
+from robostream.byte_sizes import format_bytes
 from robostream.errors import SelectionError
 from robostream.stream import SharedShape
 
@@ -24,7 +25,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 def check_folder(folder: str | Path) -> None:
     """Raise SelectionError if there is a file where the folder, or one above it, should be."""
-    path = Path(config.path(folder, "frame_cache_dir")).expanduser()
+    path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
     nearest = next((place for place in (path, *path.parents) if place.exists()), None)
     if nearest is not None and not nearest.is_dir():
         raise SelectionError(
@@ -73,7 +74,7 @@ def _reserve(fd: int, nbytes: int, path: Path) -> None:
         path.unlink(missing_ok=True)
         raise SelectionError(
             f"frame_cache_dir={str(path.parent)!r}: {error.strerror}; the decoded pictures of this "
-            f"selection take {config.format_bytes(nbytes)}. Choose another disk, fewer episodes or "
+            f"selection take {format_bytes(nbytes)}. Choose another disk, fewer episodes or "
             "cameras, or leave frame_cache_dir out."
         ) from error
 

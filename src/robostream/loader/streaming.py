@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import (
     Address,
     Choice,
@@ -169,9 +169,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.repo_id = self.meta.repo_id
         self._delta_timestamps = delta_timestamps
         self._rank = discover_rank(rank, world_size)
-        self.seed = config.whole_number(seed, "seed", least=0)
-        self.shuffle = config.truth(shuffle, "shuffle")
-        self.episode_pool_size = config.whole_number(episode_pool_size, "episode_pool_size", 1)
+        self.seed = arguments.whole_number(seed, "seed", least=0)
+        self.shuffle = arguments.truth(shuffle, "shuffle")
+        self.episode_pool_size = arguments.whole_number(episode_pool_size, "episode_pool_size", 1)
         self.lanes = choose_lanes(lanes, self.num_episodes, self.world_size, shuffle=self.shuffle)
         self._lanes_are_given = lanes is not None
         self.video_decode_device = video_decode_device
@@ -284,7 +284,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
         If a state in that epoch was loaded and no iterator has gone on from it yet, it stays.
         """
-        self._direct.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._direct.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
 
     def __getitem__(self, item: object) -> NoReturn:
         refuse_items()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from robostream import config
+from robostream import arguments, config
 from robostream.errors import MetadataError
 
 Features = dict[str, dict[str, Any]]
@@ -116,7 +116,7 @@ def _check_entry(name: str, entry: Any, where: str) -> None:
             f"'float32', or one of {', '.join(_OTHER_DTYPES)}"
         )
     if not isinstance(shape, list | tuple) or not all(
-        config.is_whole(size) and size > 0 for size in shape
+        arguments.is_whole(size) and size > 0 for size in shape
     ):
         raise MetadataError(
             f"{where}: feature {name!r} has shape {shape!r}; want a list of whole numbers above 0"

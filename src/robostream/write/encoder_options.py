@@ -11,7 +11,7 @@ from typing import Any
 
 import av
 
-from robostream import config
+from robostream import arguments, config
 from robostream.decode import has_codec
 from robostream.meta import DepthCoding
 from robostream.write.ordinary_threads import ordinary_threads
@@ -58,14 +58,14 @@ class VideoEncoderConfig:
 
     def __post_init__(self) -> None:
         for name in ("codec", "pix_fmt"):
-            config.of_kind(getattr(self, name), name, str, "a name")
-        config.of_kind(self.preset, "preset", str | int | None, "a name or a whole number")
-        config.of_kind(self.extra_options, "extra_options", Mapping, "values by name (a dict)")
+            arguments.of_kind(getattr(self, name), name, str, "a name")
+        arguments.of_kind(self.preset, "preset", str | int | None, "a name or a whole number")
+        arguments.of_kind(self.extra_options, "extra_options", Mapping, "values by name (a dict)")
         for name, least in (("g", 1), ("fast_decode", 0), ("threads", 0)):
             if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, config.whole_number(value, name, least))
+                object.__setattr__(self, name, arguments.whole_number(value, name, least))
         if self.crf is not None:
-            object.__setattr__(self, "crf", config.number(self.crf, "crf", or_zero=True))
+            object.__setattr__(self, "crf", arguments.number(self.crf, "crf", or_zero=True))
         object.__setattr__(self, "codec", _resolve(self.codec))
         if self.preset is None and self.codec == "libsvtav1":
             object.__setattr__(self, "preset", config.SVTAV1_PRESET)
@@ -113,8 +113,8 @@ class DepthEncoderConfig:
     coding: DepthCoding = field(default_factory=DepthCoding)
 
     def __post_init__(self) -> None:
-        config.of_kind(self.video, "video", VideoEncoderConfig, "a VideoEncoderConfig")
-        config.of_kind(self.coding, "coding", DepthCoding, "a DepthCoding")
+        arguments.of_kind(self.video, "video", VideoEncoderConfig, "a VideoEncoderConfig")
+        arguments.of_kind(self.coding, "coding", DepthCoding, "a DepthCoding")
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthEncoderConfig:

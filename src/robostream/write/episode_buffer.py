@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import WriteError
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -37,10 +37,10 @@ class RecordingOptions:
     queue_frames: int
 
     def __post_init__(self) -> None:
-        config.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
+        arguments.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
         colour, depth = VideoEncoderConfig, DepthEncoderConfig
-        config.of_kind(self.encoder, "encoder (rgb_encoder)", colour, "a VideoEncoderConfig")
-        config.of_kind(self.depth_encoder, "depth_encoder", depth, "a DepthEncoderConfig")
+        arguments.of_kind(self.encoder, "encoder (rgb_encoder)", colour, "a VideoEncoderConfig")
+        arguments.of_kind(self.depth_encoder, "depth_encoder", depth, "a DepthEncoderConfig")
 
 
 @dataclass(frozen=True, slots=True)
