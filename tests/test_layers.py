@@ -17,6 +17,8 @@ SRC = Path(__file__).parents[1] / "src" / "robostream"
 # `dataset` is one file: the facade that joins the reader (assemble) and the writer (write).
 FLOW = [
     "errors",
+    "arguments",
+    "byte_sizes",
     "config",
     "storage",
     "meta",

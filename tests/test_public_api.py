@@ -168,6 +168,7 @@ PLAN = [
     "check_batches",
     "check_state",
     "chunk_positions",
+    "counts_batches",
     "cursor_from_batches",
     "default_lanes",
     "digest",

@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable
-from numbers import Integral
 from pathlib import Path
-from typing import TypeGuard
 
 from robostream.errors import SelectionError
 
@@ -57,6 +53,10 @@ HELD_BATCHES = 3
 # large batches fewer are built ahead, but at least two.
 BATCH_MEMORY_BYTES = 640 * 1024**2
 BATCH_MEMORY_PER_WORKER_BYTES = 80 * 1024**2
+# Samples of a batch: more are a mistake, and positions must fit into 64 bits.
+MOST_BATCH_SIZE = 1 << 31
+# The longest wait for a batch: 24 days, as many milliseconds as poll() takes.
+MOST_TIMEOUT_S = 2_147_483.0
 # Iterators of one loader that may be alive at a time.
 LIVE_ITERATORS = 4
 # Memory per process for decoders that wait in the middle of a long GOP, and how many pictures each
@@ -125,71 +125,6 @@ SYNTH_WIDTH = 256
 SYNTH_HEIGHT = 256
 SYNTH_FPS = 20
 SYNTH_TASKS = 4
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
-_UNITS = {"": 1, "b": 1} | {
-    f"{letter}{suffix}": base**power
-    for power, letter in enumerate("kmgt", start=1)
-    for suffix, base in (("", 1024), ("ib", 1024), ("i", 1024), ("b", 1000))
-}
-
-
-def parse_bytes(size: float | str) -> int:
-    """Return a number of bytes from a number or a human size such as "2GiB", "500mb" or "64k".
-
-    A float must be whole, such as 2e9; numpy's numbers are taken too.
-    """
-    if isinstance(size, str):
-        match = _SIZE.fullmatch(size)
-        if match is not None and match[2].lower() in _UNITS:
-            return int(float(match[1]) * _UNITS[match[2].lower()])
-    elif _is_whole(size) or (isinstance(size, float) and size.is_integer()):
-        if size < 0:
-            raise SelectionError(f"want a size of 0 bytes or more, got {size}")
-        return int(size)
-    raise SelectionError(
-        f"want a size such as 2GiB, 500MB or a whole number of bytes, got {size!r}"
-    )
-
-
-def whole_number(value: object, name: str, least: int) -> int:
-    """Return the whole number that was given for the argument `name`, as a Python int.
-
-    Python's and numpy's integers are taken. True and 3.0 are refused, because they are more often
-    given by mistake than on purpose.
-    """
-    if _is_whole(value) and value >= least:
-        return int(value)
-    raise SelectionError(f"{name} must be >= {least}, a whole number; got {value!r}")
-
-
-def whole_numbers(values: object, name: str) -> list[int]:
-    """Return the whole numbers of a list, an array or anything else to iterate over."""
-    # tolist() turns a whole array into Python numbers much faster than a loop over its elements.
-    plain = values.tolist() if hasattr(values, "tolist") else values
-    if isinstance(plain, str | bytes) or not isinstance(plain, Iterable):
-        raise SelectionError(f"want {name} as a list of whole numbers, [0, 3], got {values!r}")
-    numbers = list(plain)
-    for place, number in enumerate(numbers):
-        if not _is_whole(number):
-            raise SelectionError(
-                f"want {name} as a list of whole numbers, [0, 3]; number {place} of it is "
-                f"{number!r}"
-            )
-    return [int(number) for number in numbers]
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def format_bytes(size: float) -> str:
-    """Return a size in bytes as a person writes it, such as "1.5 GiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def hf_home() -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import (
     AbsoluteToRelative,
     Address,
@@ -21,6 +21,7 @@ from robostream.assemble import (
     localise,
     open_dataset,
 )
+from robostream.byte_sizes import parse_bytes
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
 from robostream.meta import Features, LeRobotDatasetMetadata
@@ -107,7 +108,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
                 resize=resize,
             ),
         )
-        videos = download_videos and bool(opened.spec.videos)
+        videos = arguments.truth(download_videos, "download_videos") and bool(opened.spec.videos)
         self.repo_id = repo_id
         self.meta = opened.meta
         self.delta_timestamps = delta_timestamps
@@ -116,8 +117,8 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         self._subset = episodes is not None or episode_filter is not None
         self.reader: MapReader | None = MapReader(
             localise(opened, videos=videos, token=token, force=force_cache_sync),
-            row_cache_bytes=config.parse_bytes(row_cache_bytes),
-            frame_cache_bytes=config.parse_bytes(frame_cache_bytes),
+            row_cache_bytes=parse_bytes(row_cache_bytes),
+            frame_cache_bytes=parse_bytes(frame_cache_bytes),
             video_backend=video_backend,
         )
 
@@ -139,7 +140,8 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
-        folder = root if root is not None else config.lerobot_home() / repo_id
+        name = arguments.dataset_name(repo_id)
+        folder = root if root is not None else config.lerobot_home() / name
         writer = create_writer(
             folder,
             fps=fps,
@@ -166,6 +168,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         encoder_queue_maxsize: int = config.ENCODER_QUEUE_FRAMES,
     ) -> LeRobotDataset:
         """Return a dataset to record more episodes into, also after its recorder was killed."""
+        arguments.dataset_name(repo_id)
         writer = resume_writer(
             root,
             encoder=rgb_encoder,
@@ -248,7 +251,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         reader = self._reading()
         if isinstance(item, slice):
             return [reader.item(number) for number in range(*item.indices(len(self)))]
-        return reader.item(int(item))
+        return reader.item(item)
 
     def __repr__(self) -> str:
         mode = "reading" if self.writer is None else "recording"
@@ -263,7 +266,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
 
     def select_columns(self, columns: str | Sequence[str]) -> dict[str, Any]:
         """Return whole columns of the selected frames by name; no pictures are decoded."""
-        names = [columns] if isinstance(columns, str) else list(columns)
+        names = [columns] if isinstance(columns, str) else arguments.names(columns, "columns")
         return self._reading().columns(names)
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:

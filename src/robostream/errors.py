@@ -18,7 +18,7 @@ RobostreamError
 │   ├── UnreachableError                the network, or the server, gave no answer
 │   └── NoListingError                  the store cannot say which files it has
 ├── CacheError                          a folder that is no cache of this version
-├── SelectionError                      episodes, keys or windows that cannot be served
+├── SelectionError                      arguments, episodes or keys that cannot be served
 ├── FrameError                          a frame given to the writer is of the wrong shape
 ├── WriteError                          writing failed; what was saved before is intact
 │   └── EncoderStalledError             a video encoder stopped answering
@@ -104,7 +104,7 @@ class CacheError(RobostreamError, ValueError):
 
 
 class SelectionError(RobostreamError, ValueError):
-    """Episodes, keys or windows were asked for that cannot be served."""
+    """An argument is not of its kind, or asks for episodes, keys or windows that are not there."""
 
 
 class FrameError(RobostreamError, ValueError):

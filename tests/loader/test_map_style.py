@@ -310,13 +310,13 @@ def test_times_beyond_the_file(tmp_path: Path) -> None:
     [
         ({"episodes": [44]}, "no episode of some/name is selected"),
         ({"camera_keys": ["top"]}, "camera_keys names top"),
-        ({"camera_keys": "observation.images.top"}, "must be a list of names"),
+        ({"camera_keys": "observation.images.top"}, "camera_keys as a list of names"),
         ({"delta_timestamps": {"nope": [0]}}, "asks for 'nope'"),
         ({"delta_timestamps": {"action": [0.01]}}, "no multiples of 1/fps"),
         ({"delta_timestamps": {"action": [float("nan")]}}, "no multiples of 1/fps.*nan"),
         ({"delta_timestamps": {"action": [float("-inf")]}}, "no multiples of 1/fps.*-inf"),
         ({"depth_output_unit": "cm"}, "must be 'm' or 'mm'"),
-        ({"tolerance_s": 0}, "tolerance_s must be above 0"),
+        ({"tolerance_s": 0}, "tolerance_s must be a number above 0"),
         ({"video_backend": "decord"}, "must be 'pyav' or 'torchcodec'"),
         (
             {"camera_keys": [], "delta_timestamps": {"observation.images.top": [0.0]}},

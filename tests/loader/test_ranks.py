@@ -112,5 +112,5 @@ def test_lanes_that_cost_locality_are_warned_of(caplog: pytest.LogCaptureFixture
         assert choose_lanes(48, 100, 5, shuffle=True) == 48
 
     assert "lanes=240 can be shared evenly" in caplog.text
-    with pytest.raises(SelectionError, match="lanes must be 1 or more"):
+    with pytest.raises(SelectionError, match="lanes must be >= 1"):
         choose_lanes(0, 100, 1, shuffle=True)

@@ -74,7 +74,7 @@ def test_the_state_is_a_few_plain_values() -> None:
         ({"shuffle": False}, r"shuffle setting"),
         ({"selection": "0", "num_frames": 74}, r"selection.*; number of frames"),
         ({"position": 76}, "which is not in an epoch of 75 frames"),
-        ({"epoch": -1}, "which is not in an epoch"),
+        ({"epoch": -1}, "want epoch and position of 0 or more"),
         ({"receipt": "0" * 16}, "the settings are those of the state, but the order is not"),
     ],
 )

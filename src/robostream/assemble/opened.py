@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
+from robostream.byte_sizes import parse_bytes
 from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.storage import CacheSettings, Door, Location, as_location
 
@@ -44,6 +45,16 @@ class Address:
     token: str | None = field(default=None, repr=False)
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
     cache: CacheSettings | None = None
+
+    def __post_init__(self) -> None:
+        arguments.path(self.root, "root")
+        arguments.path(self.data_files_root, "data_files_root")
+        arguments.truth(self.force_cache_sync, "force_cache_sync")
+        arguments.of_kind(self.revision, "revision", str | None, "a text")
+        # As in huggingface_hub: True is the one that was logged in with, False none.
+        arguments.of_kind(self.token, "token", str | bool | None, "a text")
+        by_name = "values by name (a dict)"
+        arguments.of_kind(self.storage_options, "storage_options", Mapping | None, by_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +109,10 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSet
     A limit of 0 is for keeping nothing.
     """
     limit = config.cache_limit_setting() if limit is None else limit
-    if limit is not None and config.parse_bytes(limit) == 0:
+    if limit is not None and parse_bytes(limit) == 0:
         return None
-    return CacheSettings(Path(folder or config.cache_home()).expanduser().absolute(), limit)
+    folder = arguments.path(folder, "cache_dir") or config.cache_home()
+    return CacheSettings(Path(folder).expanduser().absolute(), limit)
 
 
 def open_dataset(address: Address, choice: Choice) -> OpenedDataset:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 
@@ -30,12 +30,13 @@ def select_episodes(
     Numbers that do not exist are left out with a warning, as in LeRobot; none left is an error, and
     so is what is no whole number.
     """
+    arguments.of_kind(episode_filter, "episode_filter", Callable | None, "callable or None")
     total = meta.total_episodes
     wanted: list[int] = []
     if episodes is None:
         chosen = np.arange(total, dtype=np.int64)
     else:
-        wanted = sorted(set(config.whole_numbers(episodes, "episodes")))
+        wanted = sorted(set(arguments.whole_numbers(episodes, "episodes")))
         chosen = np.array([n for n in wanted if 0 <= n < total], dtype=np.int64)
         _warn_of_strangers([n for n in wanted if not 0 <= n < total], meta)
     if episode_filter is not None:
@@ -65,7 +66,7 @@ class FrameSelection:
 
     def locate(self, item: int) -> tuple[int, int]:
         """Return (episode, frame in it) of an item; negative numbers count from the end."""
-        count, item = self.num_frames, operator.index(item)
+        count, item = self.num_frames, _item_number(item)
         if not -count <= item < count:
             raise IndexError(f"item {item} is out of range; the selection has {count} frames")
         item %= count
@@ -100,6 +101,19 @@ class AbsoluteToRelative(Mapping[int, int]):
 
     def __len__(self) -> int:
         return self._selection.num_frames
+
+
+def _item_number(item: object) -> int:
+    """Return the number that an item is asked for by: an integer of Python, numpy or torch."""
+    try:
+        if not isinstance(item, bool):
+            return operator.index(item)  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise SelectionError(
+        f"the number of an item must be a whole number, as in dataset[3]; got {item!r:.200}. A "
+        "slice, dataset[3:5], gives several items."
+    )
 
 
 def _warn_of_strangers(strangers: Sequence[int], meta: LeRobotDatasetMetadata) -> None:

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from robostream import config
+import numpy as np
+import numpy.typing as npt
+
+from robostream import arguments, config
 from robostream.assemble.windows import Offsets, window_offsets
 from robostream.decode import Size
 from robostream.errors import SelectionError
@@ -15,7 +19,7 @@ from robostream.meta import LeRobotDatasetMetadata
 
 ImageTransforms = Callable[[Any], Any]
 # (height, width) of all cameras, or by camera.
-Resize = Sequence[int] | Mapping[str, Sequence[int]]
+Resize = Sequence[int] | npt.NDArray[np.integer[Any]] | Mapping[str, Sequence[int]]
 DEPTH_UNITS = ("m", "mm")
 
 
@@ -54,8 +58,7 @@ def make_spec(
     check_transforms(image_transforms)
     if depth_output_unit not in DEPTH_UNITS:
         raise SelectionError(f"depth_output_unit must be 'm' or 'mm', got {depth_output_unit!r}")
-    if not tolerance_s > 0:
-        raise SelectionError(f"tolerance_s must be above 0 seconds, got {tolerance_s!r}")
+    tolerance_s = arguments.number(tolerance_s, "tolerance_s")
     wanted = _wanted_cameras(meta, camera_keys)
     dropped = set(meta.camera_keys) - set(wanted)
     windows = window_offsets(delta_timestamps, meta.features, fps=meta.fps, tolerance_s=tolerance_s)
@@ -74,7 +77,7 @@ def make_spec(
         pictures=tuple(key for key in meta.image_keys if key in wanted),
         windows=windows,
         tolerance_s=tolerance_s,
-        return_uint8=return_uint8,
+        return_uint8=arguments.truth(return_uint8, "return_uint8"),
         depth_output_unit=depth_output_unit,
         image_transforms=image_transforms,
         resize=_sizes(resize, wanted),
@@ -105,15 +108,14 @@ def _wanted_cameras(
 ) -> Sequence[str]:
     if camera_keys is None:
         return meta.camera_keys
-    if isinstance(camera_keys, str):
-        raise SelectionError(f"camera_keys must be a list of names, got the text {camera_keys!r}")
-    strangers = [key for key in camera_keys if key not in meta.camera_keys]
+    wanted = arguments.names(camera_keys, "camera_keys")
+    strangers = [key for key in wanted if key not in meta.camera_keys]
     if strangers:
         raise SelectionError(
             f"camera_keys names {', '.join(strangers)}, but the cameras of {meta.repo_id} are "
             f"{', '.join(meta.camera_keys) or 'none'}"
         )
-    return camera_keys
+    return wanted
 
 
 def _sizes(resize: Resize | None, cameras: Sequence[str]) -> dict[str, Size]:
@@ -133,10 +135,12 @@ def _sizes(resize: Resize | None, cameras: Sequence[str]) -> dict[str, Size]:
 
 
 def _size(size: object, name: str) -> Size:
-    if isinstance(size, Sequence) and not isinstance(size, str) and len(size) == 2:
-        height, width = (config.whole_number(number, name, least=1) for number in size)
-        if max(height, width) <= config.MAX_PICTURE_PX:
-            return height, width
+    sides: list[int] = []
+    if isinstance(size, Sequence | np.ndarray):
+        with contextlib.suppress(SelectionError):  # said below, with what a size is
+            sides = arguments.whole_numbers(size, name)
+    if len(sides) == 2 and all(1 <= side <= config.MAX_PICTURE_PX for side in sides):
+        return sides[0], sides[1]
     raise SelectionError(
         f"{name} must be (height, width), two whole numbers from 1 to {config.MAX_PICTURE_PX}, or "
         f"such a pair for each camera by name; got {size!r}"

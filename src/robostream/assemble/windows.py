@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from robostream import arguments
 from robostream.errors import SelectionError
 from robostream.meta import Features
 
@@ -24,7 +25,9 @@ def window_offsets(
     """Return the frame offsets of each key, or raise SelectionError naming every bad delta."""
     windows: dict[str, Offsets] = {}
     faults: list[str] = []
-    for key, deltas in (delta_timestamps or {}).items():
+    by_name = "lists of seconds by name of a feature (a dict)"
+    arguments.of_kind(delta_timestamps, "delta_timestamps", Mapping | None, by_name)
+    for key, given in (delta_timestamps or {}).items():
         if key not in features:
             raise SelectionError(
                 f"delta_timestamps asks for {key!r}, which the dataset does not have. Its features "
@@ -32,13 +35,14 @@ def window_offsets(
             )
         if features[key]["dtype"] in ("string", "language"):
             raise SelectionError(f"delta_timestamps asks for {key!r}, but texts have no windows")
-        if len(deltas) == 0:
+        deltas = arguments.numbers(given, f"delta_timestamps[{key!r}]")
+        if not deltas:
             raise SelectionError(f"delta_timestamps[{key!r}] is empty; leave the key out instead")
-        places = np.asarray(deltas, dtype=np.float64) * fps
+        places = np.array(deltas) * fps
         offsets = np.rint(places)
         with np.errstate(invalid="ignore"):
             off = ~(np.abs(places - offsets) / fps <= tolerance_s)  # what is no number is off, too
-        faults += [f"{key}: {float(deltas[i])!r} s" for i in range(len(off)) if off[i]]
+        faults += [f"{key}: {deltas[i]!r} s" for i in range(len(off)) if off[i]]
         windows[key] = np.where(off, 0, offsets).astype(np.int64)
     if faults:
         raise SelectionError(

@@ -32,6 +32,7 @@ from robostream.bench.memory import touch_memory
 from robostream.bench.results import median_ratio, medians
 from robostream.bench.resume import measure_resume
 from robostream.bench.table import format_table
+from robostream.byte_sizes import format_bytes
 from robostream.loader import share_of_cores
 
 __all__ = ["publish", "run", "run_once"]
@@ -202,7 +203,7 @@ def _table(results: list[dict[str, Any]]) -> str:
             result["first_batch_s"],
             result["lowest_over_median"],
             result["amplification"],
-            f"{config.format_bytes(result['tree_bytes'])}, "
+            f"{format_bytes(result['tree_bytes'])}, "
             f"{result['tree_bytes'] / result['allowed_bytes']:.2f}",
         ]
         for result in results

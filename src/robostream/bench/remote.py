@@ -23,6 +23,7 @@ from robostream.bench.environment import machine
 from robostream.bench.network import Proxy, Script, serve_files, start_proxy
 from robostream.bench.remote_need import Need, measure_need, sum_traffic
 from robostream.bench.table import format_table
+from robostream.byte_sizes import format_bytes
 from robostream.tools import SynthSpec
 
 _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
@@ -64,8 +65,8 @@ def measure(root: Path, link: Script) -> dict[str, Any]:
     runs = {"as fast as it goes": fast, at_pace: paced, f"{at_pace}, whole episodes": whole}
     print(_table(runs), flush=True)
     print(
-        f"needed: {config.format_bytes(need.video_bytes)} of packets and "
-        f"{config.format_bytes(need.row_bytes)} of row groups; "
+        f"needed: {format_bytes(need.video_bytes)} of packets and "
+        f"{format_bytes(need.row_bytes)} of row groups; "
         f"the link carries {capacity:.0f} samples/s\n"
         "requests: for video files, per episode and camera; one more for each cut through an "
         "episode, counted apart\n"

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from robostream.bench.environment import machine
 from robostream.bench.table import format_table
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.write import create_writer
 
 _NUMBERS = 128  # of a state and of an action, random: a row is about 1 KB

@@ -13,8 +13,8 @@ from tqdm import tqdm
 from robostream import config
 from robostream.assemble import Address, Choice, choose_cache, open_dataset, selected_files
 from robostream.bench import format_table
+from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.cli.plan_arguments import DATASET_HELP
-from robostream.config import format_bytes
 from robostream.storage import (
     TRAFFIC,
     Cache,
@@ -70,7 +70,7 @@ def _add_dataset(parser: argparse.ArgumentParser) -> None:
 def _size(text: str) -> int:
     """Return a number of bytes, for argparse."""
     try:
-        return config.parse_bytes(text)
+        return parse_bytes(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

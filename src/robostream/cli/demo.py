@@ -17,6 +17,7 @@ from typing import Any
 
 from robostream import config
 from robostream.bench import decode_floor, format_table
+from robostream.byte_sizes import format_bytes
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.tools import SynthSpec, make_dataset
 
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         if args.dataset is None:
             report = make_dataset(root, _SPEC)
             _say(args, f"made {report.episodes} episodes of a robot at a table: {report.frames} "
-                 f"frames, {config.format_bytes(report.size_bytes)}")  # fmt: skip
+                 f"frames, {format_bytes(report.size_bytes)}")  # fmt: skip
 
         def open_stream(**options: Any) -> StreamingLeRobotDataset:
             return StreamingLeRobotDataset("demo", root=root, return_uint8=True, **options)

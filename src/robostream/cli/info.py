@@ -10,8 +10,8 @@ from typing import Any
 
 from robostream import config
 from robostream.bench import format_table
+from robostream.byte_sizes import format_bytes
 from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
-from robostream.config import format_bytes
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth, location_of
 from robostream.tools import measure_dataset
 

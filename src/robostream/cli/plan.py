@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 
 from robostream.bench import format_table
+from robostream.byte_sizes import format_bytes
 from robostream.cli.plan_arguments import (
     DATASET_HELP,
     add_cut_arguments,
@@ -18,7 +19,6 @@ from robostream.cli.plan_arguments import (
     make_plan,
     positive,
 )
-from robostream.config import format_bytes
 from robostream.plan import Cut, EpochPlan
 from robostream.tools import (
     DatasetSizes,

@@ -8,8 +8,9 @@ import dataclasses
 import json
 import sys
 
+from robostream.byte_sizes import format_bytes
 from robostream.cli.plan_arguments import positive
-from robostream.config import RECODE_CRF, format_bytes
+from robostream.config import RECODE_CRF
 from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores
 from robostream.tools import RECODE_CODECS, RecodeReport, RecodeSpec, recode_dataset

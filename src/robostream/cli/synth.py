@@ -9,8 +9,8 @@ import json
 import sys
 from pathlib import Path
 
+from robostream.byte_sizes import format_bytes
 from robostream.cli.plan_arguments import positive
-from robostream.config import format_bytes
 from robostream.loader import share_of_cores
 from robostream.tools import SynthReport, SynthSpec, make_dataset
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robostream import config
 from robostream.assemble import FrameSelection, SampleLayout
+from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.plan import EpochPlan
 from robostream.stream import SharedShape, margin_frames
 
@@ -71,9 +71,9 @@ def choose_frame_budget(
     """
     whole = shape.nbytes if shape is not None and any(shape.slot_bytes) else 0
     if on_disk and whole:
-        return FrameBudget(0, True, f"{config.format_bytes(whole)} of them are kept on disk")
+        return FrameBudget(0, True, f"{format_bytes(whole)} of them are kept on disk")
     if asked != "auto":
-        nbytes = config.parse_bytes(asked)
+        nbytes = parse_bytes(asked)
         return FrameBudget(nbytes, 0 < whole <= nbytes, "as asked for")
     most = memory // _SHARE_OF_MEMORY // ranks
     if shape is not None and whole <= most:
@@ -81,7 +81,7 @@ def choose_frame_budget(
     if needed <= most:
         return FrameBudget(needed, False, "what the lanes need")
     reason = f"a quarter of the memory left to {ranks} ranks; the lanes would need "
-    return FrameBudget(most, False, reason + config.format_bytes(needed))
+    return FrameBudget(most, False, reason + format_bytes(needed))
 
 
 class NeededBytes(NamedTuple):

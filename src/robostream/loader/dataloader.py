@@ -16,14 +16,15 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_parcels
+from robostream.byte_sizes import format_bytes
 from robostream.crew import create_memory, map_memory
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
 from robostream.loader.bookmark import Bookmark
 from robostream.loader.gpu_decoding import choose_gpu, count_workers, gpu_memory
-from robostream.loader.machine import local_ranks, share_of_cores
+from robostream.loader.machine import local_ranks, share_of_cores, whole_memory
 from robostream.loader.options import choose_depth, warn_of_ignored
 from robostream.loader.outfit import open_kept
 from robostream.loader.streaming import StreamingLeRobotDataset
@@ -35,6 +36,7 @@ from robostream.plan import (
     Cut,
     advance,
     capture_state,
+    counts_batches,
     cursor_from_batches,
     dropped_frames,
     steps_left,
@@ -94,26 +96,29 @@ class StreamingDataLoader(DataLoader[Any]):
                 f"want a StreamingLeRobotDataset, got {type(dataset).__name__}; a map-style "
                 "dataset goes with torch's DataLoader and EpisodeAwareSampler"
             )
-        batch_size = config.whole_number(batch_size, "batch_size", least=1)
+        batch_size = arguments.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
         warn_of_ignored(multiprocessing_context=multiprocessing_context)
         del persistent_workers  # true or false, it says nothing new
+        drop_last = arguments.truth(drop_last, "drop_last")
+        timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
         # The layout tries the transform, so one that cannot be used is refused here.
         self._texts = dataset._layout.texts
-        self.pin_memory = pin_memory
+        self.pin_memory = arguments.truth(pin_memory, "pin_memory")
         self._device = choose_device(device)
         self._gpu = self._choose_gpu()
+        self._check_memory()
         if num_workers is None:
             num_workers = share_of_cores(local_ranks(dataset.world_size))
             if self._gpu:
                 num_workers = count_workers(num_workers, gpu_memory(self._gpu))
-        self.num_workers = config.whole_number(num_workers, "num_workers", least=0)
+        self.num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
         self._depth = self._choose_depth(prefetch_factor)
         self.prefetch_factor = self._depth
-        self._progress = progress
+        self._progress = arguments.truth(progress, "progress")
         self._bookmark = Bookmark()
         # A bookmark that was set on the stream and gone on from by now is not for a new loader.
         self._adopted = dataset._bookmark.version if dataset._bookmark.is_used else 0
@@ -189,7 +194,7 @@ class StreamingDataLoader(DataLoader[Any]):
         Also takes {"batches_consumed", "batch_size"}: the batches each rank of this world size has
         taken since epoch 0.
         """
-        if "batches_consumed" in state:
+        if counts_batches(state):
             cursor = cursor_from_batches(state, self._cut, self.stream.num_frames)
         else:
             cursor = self.stream._check_state(state)
@@ -199,7 +204,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin `epoch`, unless a loaded state stands in that epoch."""
         self._adopt()
-        self._bookmark.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._bookmark.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
 
     def stats(self) -> dict[str, float]:
         """Return a flat dict of counters and rates, ready for a logger."""
@@ -253,10 +258,12 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _choose_depth(self, prefetch_factor: int | None) -> int:
         """Return how many batches are built ahead. Opens videos if that depends on them."""
+        if prefetch_factor is not None:
+            prefetch_factor = arguments.whole_number(prefetch_factor, "prefetch_factor", least=1)
         if not self.num_workers:
             return 1
         if prefetch_factor is not None:
-            return config.whole_number(prefetch_factor, "prefetch_factor", least=1)
+            return prefetch_factor
         # In RAM a slot takes memory once it is written to, on a GPU those of two iterators do.
         nbytes = self._batch_bytes() * (2 if self._gpu else 1)
         return choose_depth(self._cut.batch_size, nbytes, self.num_workers)
@@ -264,7 +271,27 @@ class StreamingDataLoader(DataLoader[Any]):
     def _batch_bytes(self) -> int:
         """Return the bytes of a batch's arrays, as workers build it. Opens videos."""
         layout = self.stream._layout if self._device is None else self._in_parcels()
-        return self._cut.batch_size * layout.nbytes
+        return self._most_samples * layout.nbytes
+
+    @property
+    def _most_samples(self) -> int:
+        """The most samples a batch ever has: not more than there are for this rank in an epoch."""
+        return min(self._cut.batch_size, len(self.stream))
+
+    def _check_memory(self) -> None:
+        """Refuse a batch that is larger than the memory it is built in. Opens videos.
+
+        How much of the memory is free now says little: caches of files make room. What a GPU has no
+        room for, torch says.
+        """
+        memory, batch_bytes, samples = whole_memory(), self._batch_bytes(), self._most_samples
+        if self._gpu is None and batch_bytes > memory:
+            raise SelectionError(
+                f"batch_size={self._cut.batch_size}: a batch of {samples} samples takes "
+                f"{format_bytes(batch_bytes)}, and there are {format_bytes(memory)} "
+                f"of memory. Choose at most {memory * samples // batch_bytes}, fewer or smaller "
+                "pictures (camera_keys, resize), or return_uint8=True."
+            )
 
     def _choose_gpu(self) -> str | None:
         """Return the GPU that decodes, if one does; batches are then delivered there."""
@@ -288,7 +315,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def _start(self) -> Team:
         outfit = self.stream._fit_out(max(self.num_workers, 1), self._gpu)
         order = Order(
-            self._cut.batch_size,
+            self._most_samples,
             self.num_workers,
             self._depth,
             device=self._device,

@@ -15,11 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from robostream import config
+from robostream import arguments
+from robostream.byte_sizes import format_bytes
 from robostream.errors import SelectionError
 from robostream.stream import SharedShape
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def check_folder(folder: str | Path) -> None:
+    """Raise SelectionError if there is a file where the folder, or one above it, should be."""
+    path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
+    nearest = next((place for place in (path, *path.parents) if place.exists()), None)
+    if nearest is not None and not nearest.is_dir():
+        raise SelectionError(
+            f"frame_cache_dir must be a folder on a fast disk, there or to be made; got "
+            f"{str(folder)!r}, and {nearest} is a file"
+        )
 
 
 def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
@@ -32,9 +44,15 @@ def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     digest.update(shape.episodes.tobytes())
     digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{_since_when()}"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise SelectionError(
+            f"frame_cache_dir={str(folder)!r}: {error}. Choose another folder, or leave "
+            "frame_cache_dir out."
+        ) from error
     try:
         with _alone(fd):
             if os.fstat(fd).st_size != shape.nbytes:
@@ -56,7 +74,7 @@ def _reserve(fd: int, nbytes: int, path: Path) -> None:
         path.unlink(missing_ok=True)
         raise SelectionError(
             f"frame_cache_dir={str(path.parent)!r}: {error.strerror}; the decoded pictures of this "
-            f"selection take {config.format_bytes(nbytes)}. Choose another disk, fewer episodes or "
+            f"selection take {format_bytes(nbytes)}. Choose another disk, fewer episodes or "
             "cameras, or leave frame_cache_dir out."
         ) from error
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError
 
 logger = logging.getLogger(__name__)
@@ -72,10 +72,12 @@ def keep_frames(
     """
     first, after = _episode_bounds(starts, stops)
     used = _used_episodes(episodes, len(first))
-    first = first + config.whole_number(drop_first, "drop_n_first_frames", 0)
-    lengths = after - config.whole_number(drop_last, "drop_n_last_frames", 0) - first
+    first = first + arguments.whole_number(drop_first, "drop_n_first_frames", 0)
+    lengths = after - arguments.whole_number(drop_last, "drop_n_last_frames", 0) - first
     kept = _kept_episodes(used, lengths)
     first, lengths = first[kept], lengths[kept]
+    by_index = "rows by frame index (a dict)"
+    arguments.of_kind(relative, "absolute_to_relative_idx", Mapping | None, by_index)
     if relative is not None:
         _check_subset(kept, first, first + lengths - 1, relative)
     ends = np.cumsum(lengths)
@@ -85,7 +87,7 @@ def keep_frames(
 def _episode_bounds(starts: npt.ArrayLike, stops: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
     """Return each episode's first frame index and the one after its last."""
     first, after = (
-        np.array(config.whole_numbers(numbers, name), dtype=np.int64)
+        np.array(arguments.whole_numbers(numbers, name), dtype=np.int64)
         for numbers, name in ((starts, "dataset_from_indices"), (stops, "dataset_to_indices"))
     )
     if first.shape != after.shape:
@@ -105,7 +107,7 @@ def _used_episodes(episodes: npt.ArrayLike | None, num_episodes: int) -> _BoolAr
     """Return which episodes were asked for; all of them must exist."""
     if episodes is None:
         return np.ones(num_episodes, dtype=np.bool_)
-    wanted = config.whole_numbers(episodes, "episode_indices_to_use")
+    wanted = arguments.whole_numbers(episodes, "episode_indices_to_use")
     unknown = [episode for episode in wanted if not 0 <= episode < num_episodes]
     if unknown:
         raise SelectionError(

@@ -51,6 +51,12 @@ def usable_memory() -> int:
     return available
 
 
+def whole_memory() -> int:
+    """Return how many bytes of memory the machine, or this process's cgroup, has in all."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(physical, _read_number("memory.max") or physical)
+
+
 def open_files_share() -> int:
     """Return how many files a reader should hold open: a quarter of what the process may."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -103,7 +109,7 @@ def _available_memory() -> int:
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return whole_memory()
 
 
 def _read_number(name: str) -> int | None:

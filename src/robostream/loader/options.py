@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
-from robostream import config
+from robostream import arguments, config
 from robostream.errors import SelectionError
 from robostream.loader.gpu_decoding import check_decode_device
 from robostream.plan import default_lanes
@@ -37,7 +37,7 @@ def warn_of_ignored(**values: Any) -> None:
 
 def check_options(*, streaming: bool, video_decode_device: str) -> None:
     """Raise SelectionError for an option that robostream does not have."""
-    if not streaming:
+    if not arguments.truth(streaming, "streaming"):
         raise SelectionError(
             "streaming=False: StreamingLeRobotDataset always streams; use LeRobotDataset for "
             "random access"
@@ -45,12 +45,19 @@ def check_options(*, streaming: bool, video_decode_device: str) -> None:
     check_decode_device(video_decode_device)
 
 
+def refuse_items() -> NoReturn:
+    """Raise SelectionError for an item of a stream."""
+    raise SelectionError(
+        "a StreamingLeRobotDataset has no items by number: iterate over it, or over a "
+        "StreamingDataLoader of it. LeRobotDataset has dataset[3] and dataset[3:5]."
+    )
+
+
 def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
     """Return the number of lanes: the given one, else the plan's default."""
     if lanes is None:
         return default_lanes(num_episodes, world_size, shuffle=shuffle)
-    if lanes < 1:
-        raise SelectionError(f"lanes must be 1 or more, got {lanes}")
+    lanes = arguments.whole_number(lanes, "lanes", least=1)
     if lanes % world_size and shuffle:
         logger.warning(
             "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import (
     ArrayLayout,
     ImageTransforms,
@@ -19,10 +19,11 @@ from robostream.assemble import (
     SampleLayout,
     find_cameras,
 )
+from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.crew import create_memory
 from robostream.errors import SelectionError, StorageError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
-from robostream.loader.frame_file import open_frame_file
+from robostream.loader.frame_file import check_folder, open_frame_file
 from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
@@ -50,7 +51,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.frame_cache_bytes != "auto":
-            config.parse_bytes(self.frame_cache_bytes)
+            parse_bytes(self.frame_cache_bytes)
+        if self.max_files is not None:
+            arguments.whole_number(self.max_files, "video_decoder_cache_size", least=1)
+        if self.frame_cache_dir is not None:
+            check_folder(self.frame_cache_dir)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ def fit_out(
     )
     logger.info(
         "decoded pictures may take %s on this rank (%s), shared by %d workers",
-        config.format_bytes(frames.nbytes),
+        format_bytes(frames.nbytes),
         frames.reason,
         num_workers,
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError
 
 
@@ -46,8 +46,8 @@ def discover_rank(rank: int | None = None, world_size: int | None = None) -> Ran
         )
     if rank is not None and world_size is not None:
         return Rank(
-            config.whole_number(rank, "rank", 0),
-            config.whole_number(world_size, "world_size", 1),
+            arguments.whole_number(rank, "rank", 0),
+            arguments.whole_number(world_size, "world_size", 1),
             "the arguments",
         )
     return (

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError, StateError
 from robostream.loader.kept_frames import Int64Array, keep_frames
 from robostream.plan import Cursor, Cut, advance, permute
@@ -89,8 +89,9 @@ class EpisodeAwareSampler:
         seed: int = 0,
         absolute_to_relative_idx: Mapping[int, int] | None = None,
     ) -> None:
-        if shuffle not in (True, False, "uniform", "constant_memory"):
-            raise ValueError(
+        orders = (True, False, *get_args(Shuffle))
+        if not isinstance(shuffle, bool | np.bool_ | str) or shuffle not in orders:
+            raise SelectionError(
                 f"want shuffle True, False, 'uniform' or 'constant_memory', got {shuffle!r}"
             )
         self._kept = keep_frames(
@@ -103,7 +104,7 @@ class EpisodeAwareSampler:
         )
         self._pass = _Pass(epoch=0, position=0)
         self.shuffle = shuffle
-        self.seed = config.whole_number(seed, "seed", 0)
+        self.seed = arguments.whole_number(seed, "seed", 0)
 
     def __len__(self) -> int:
         """Return the kept frames of an epoch, whole even if it resumes in the middle."""
@@ -144,7 +145,7 @@ class EpisodeAwareSampler:
         epoch is refused until an iteration has begun: Accelerate's loaders call this with their own
         count of epochs, which starts at 0 in every process and would silently undo a resume.
         """
-        epoch = config.whole_number(epoch, "epoch", 0)
+        epoch = arguments.whole_number(epoch, "epoch", 0)
         current = self._pass
         if current.loaded and not current.begun and epoch != current.epoch:
             raise StateError(
@@ -210,25 +211,25 @@ def compute_sampler_state(
         start: Where the counting began; the start of epoch 0 if None. A run that resumed with
             another batch size or world size counts from its resume.
     """
-    frames = config.whole_number(num_frames, "num_frames", 1)
+    frames = arguments.whole_number(num_frames, "num_frames", 1)
     began = _checked(start or {"epoch": 0, "start_index": 0}, frames)
     cut = Cut(
         rank=0,
-        world_size=config.whole_number(num_processes, "num_processes", 1),
-        batch_size=config.whole_number(batch_size, "batch_size", 1),
+        world_size=arguments.whole_number(num_processes, "num_processes", 1),
+        batch_size=arguments.whole_number(batch_size, "batch_size", 1),
         drop_last=False,
     )
     cursor = Cursor(began["epoch"], began["start_index"])
-    cursor = advance(cut, frames, cursor, config.whole_number(step, "step", 0))
+    cursor = advance(cut, frames, cursor, arguments.whole_number(step, "step", 0))
     return {"epoch": cursor.epoch, "start_index": cursor.position}
 
 
 def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
     """Return a state that stands within `num_frames` frames, or raise StateError."""
-    if not {"epoch", "start_index"} <= set(state):
-        raise StateError(f"a sampler state has epoch and start_index, got {dict(state)!r}")
+    if not isinstance(state, Mapping) or not {"epoch", "start_index"} <= set(state):
+        raise StateError(f"a sampler state has epoch and start_index, got {state!r:.200}")
     try:
-        epoch, start = (config.whole_number(state[k], k, 0) for k in ("epoch", "start_index"))
+        epoch, start = (arguments.whole_number(state[k], k, 0) for k in ("epoch", "start_index"))
     except SelectionError as error:
         raise StateError(f"{error} in the sampler state {dict(state)!r}") from error
     if start > num_frames:

@@ -9,11 +9,11 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from robostream import config
+from robostream import arguments, config
 from robostream.assemble import (
     Address,
     Choice,
@@ -29,7 +29,7 @@ from robostream.loader.bookmark import Bookmark
 from robostream.loader.by_value import for_pickle
 from robostream.loader.direct import DirectReading
 from robostream.loader.gpu_decoding import refuse_gpu
-from robostream.loader.options import check_options, choose_lanes, warn_of_ignored
+from robostream.loader.options import check_options, choose_lanes, refuse_items, warn_of_ignored
 from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator
@@ -41,6 +41,7 @@ from robostream.plan import (
     capture_state,
     check_batches,
     check_state,
+    counts_batches,
     parse_state,
     rank_lanes,
 )
@@ -168,15 +169,14 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.repo_id = self.meta.repo_id
         self._delta_timestamps = delta_timestamps
         self._rank = discover_rank(rank, world_size)
-        self.seed = config.whole_number(seed, "seed", least=0)
-        self.shuffle = shuffle
-        self.episode_pool_size = episode_pool_size or config.EPISODE_POOL_SIZE
-        self.lanes = choose_lanes(lanes, self.num_episodes, self.world_size, shuffle=shuffle)
+        self.seed = arguments.whole_number(seed, "seed", least=0)
+        self.shuffle = arguments.truth(shuffle, "shuffle")
+        self.episode_pool_size = arguments.whole_number(episode_pool_size, "episode_pool_size", 1)
+        self.lanes = choose_lanes(lanes, self.num_episodes, self.world_size, shuffle=self.shuffle)
         self._lanes_are_given = lanes is not None
         self.video_decode_device = video_decode_device
         self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
-        self._direct = DirectReading()
-        self._bad_episodes = BadEpisodes(on_bad_episode)
+        self._direct, self._bad_episodes = DirectReading(), BadEpisodes(on_bad_episode)
 
     @property
     def root(self) -> Path | str:
@@ -284,7 +284,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
         If a state in that epoch was loaded and no iterator has gone on from it yet, it stays.
         """
-        self._direct.set_epoch(config.whole_number(epoch, "epoch", least=0))
+        self._direct.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
+
+    def __getitem__(self, item: object) -> NoReturn:
+        refuse_items()
 
     def __iter__(self) -> SampleIterator:
         return self._direct.begin(
@@ -311,11 +314,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         "batch_size"}, the batches each rank has taken from a plain DataLoader with as many workers.
         Loaders over this stream go on there too with their next iterator.
         """
-        if _IN_WORKER in state:
-            return
-        if "batches_consumed" in state:
+        if counts_batches(state):
             self._bookmark.stage(Cursor(0, 0), check_batches(state))
-        else:
+        elif _IN_WORKER not in state:
             self._bookmark.stage(self._check_state(state))
 
     def _check_state(self, state: Mapping[str, Any]) -> Cursor:

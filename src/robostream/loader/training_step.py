@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robostream import config
+from robostream import arguments
 from robostream.errors import SelectionError, StateError, WriteError
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.storage import write_bytes_atomic
@@ -67,12 +67,12 @@ def save_training_step(
             of frames per step, because `step` alone no longer tells that; give
             `compute_sampler_state(steps_since_resume, ..., start=state_at_the_resume)`.
     """
-    processes = config.whole_number(num_processes, "num_processes", 1)
+    processes = arguments.whole_number(num_processes, "num_processes", 1)
     fields: dict[str, Any] = {
-        "step": config.whole_number(step, "step", 0),
+        "step": arguments.whole_number(step, "step", 0),
         "dp_world_size": processes,
         "num_processes": processes,
-        "batch_size": config.whole_number(batch_size, "batch_size", 1),
+        "batch_size": arguments.whole_number(batch_size, "batch_size", 1),
         "grad_accum_steps": grad_accum_steps,
         "parallelism": None if parallelism is None else dict(parallelism),
         "sampler_state": sampler_state,
@@ -161,6 +161,6 @@ def _whole_number(fields: dict[str, Any], key: str, path: Path, *, least: int) -
     if fields.get(key) is None:
         return None
     try:
-        return config.whole_number(fields[key], key, least)
+        return arguments.whole_number(fields[key], key, least)
     except SelectionError as error:
         raise StateError(f"{path}: {error}. Resume from another checkpoint.") from error

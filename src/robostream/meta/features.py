@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from robostream import config
+from robostream import arguments, config
 from robostream.errors import MetadataError
 
 Features = dict[str, dict[str, Any]]
@@ -29,6 +29,8 @@ _OTHER_DTYPES = ("string", "language", *CAMERA_DTYPES)
 
 def validate_features(features: Mapping[str, Any], where: str) -> Features:
     """Return a checked copy of `features` with shapes as tuples, or raise MetadataError."""
+    if not isinstance(features, Mapping):
+        raise MetadataError(f"{where}: want features as objects by name, got {features!r:.200}")
     checked: Features = {}
     for name, entry in features.items():
         _check_name(name, where)
@@ -92,7 +94,9 @@ def resized(entry: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     return {**entry, "shape": shape, "names": names}
 
 
-def _check_name(name: str, where: str) -> None:
+def _check_name(name: object, where: str) -> None:
+    if not isinstance(name, str):
+        raise MetadataError(f"{where}: the name of a feature must be a text; got {name!r}")
     if "/" in name:
         raise MetadataError(
             f"{where}: feature name {name!r} contains '/', which separates nested names in the "
@@ -112,7 +116,7 @@ def _check_entry(name: str, entry: Any, where: str) -> None:
             f"'float32', or one of {', '.join(_OTHER_DTYPES)}"
         )
     if not isinstance(shape, list | tuple) or not all(
-        isinstance(size, int) and size > 0 for size in shape
+        arguments.is_whole(size) and size > 0 for size in shape
     ):
         raise MetadataError(
             f"{where}: feature {name!r} has shape {shape!r}; want a list of whole numbers above 0"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from robostream import config
+from robostream import arguments, config
 from robostream.errors import (
     DataFileError,
     MetadataError,
@@ -65,7 +65,7 @@ class LeRobotDatasetMetadata:
         storage_options: dict[str, Any] | None = None,
         cache: CacheSettings | None = None,
     ) -> None:
-        self.repo_id = redact(repo_id)
+        self.repo_id = redact(arguments.dataset_name(repo_id))
         self.revision = revision
         meta_location, self._location = self._locate(
             root or (repo_id if "://" in repo_id else None),

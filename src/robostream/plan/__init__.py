@@ -42,6 +42,7 @@ from robostream.plan.state import (
     capture_state,
     check_batches,
     check_state,
+    counts_batches,
     cursor_from_batches,
     parse_state,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "check_batches",
     "check_state",
     "chunk_positions",
+    "counts_batches",
     "cursor_from_batches",
     "default_lanes",
     "digest",

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+import numpy as np
+
 from robostream.errors import StateError
 from robostream.plan.cut import Cursor, Cut, advance
 from robostream.plan.epoch import EpochPlan
@@ -105,7 +107,14 @@ def parse_state(values: Mapping[str, Any]) -> PlanState:
             )
     if not all(type(episode) is int for episode in values["quarantined"]):
         raise StateError(f"the state's quarantined should be episode ids: {values['quarantined']}")
-    return PlanState(**values)
+    state = PlanState(**values)
+    if min(state.epoch, state.position) < 0 or min(state.lanes, state.pool_size) < 1:
+        raise StateError(
+            "want epoch and position of 0 or more, lanes and pool_size of 1 or more in a state, "
+            f"got epoch {state.epoch}, position {state.position}, lanes {state.lanes}, pool_size "
+            f"{state.pool_size}. The state was damaged; load an earlier one."
+        )
+    return state
 
 
 def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
@@ -124,7 +133,7 @@ def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
             "the state belongs to another order. It differs in " + "; ".join(differences) + ". "
             "Resume with the dataset and settings the state was saved with, or start afresh."
         )
-    if not (state.epoch >= 0 and 0 <= state.position <= plan.num_frames):
+    if state.position > plan.num_frames:
         raise StateError(
             f"the state says epoch {state.epoch}, position {state.position}, which is not in an "
             f"epoch of {plan.num_frames} frames"
@@ -150,12 +159,20 @@ def cursor_from_batches(values: Mapping[str, Any], cut: Cut, num_frames: int) ->
     return advance(saved, num_frames, Cursor(epoch=0, position=0), batches)
 
 
+def counts_batches(values: Mapping[str, Any]) -> bool:
+    """Return whether a state is {"batches_consumed", "batch_size"}; refuse what is none. Pure."""
+    if isinstance(values, Mapping):
+        return "batches_consumed" in values
+    raise StateError(f"want a state, the dict that state_dict() returns; got {values!r:.200}")
+
+
 def check_batches(values: Mapping[str, Any]) -> tuple[int, int]:
     """Return the numbers of {"batches_consumed", "batch_size"}, or raise StateError. Pure."""
     batches, batch_size = values.get("batches_consumed", -1), values.get("batch_size", 0)
-    whole = isinstance(batches, int) and isinstance(batch_size, int)
+    kinds = {type(batches), type(batch_size)}
+    whole = all(kind is int or issubclass(kind, np.integer) for kind in kinds)  # True is neither
     if not (whole and batches >= 0 and batch_size >= 1):
         raise StateError(
             f'want {{"batches_consumed": int >= 0, "batch_size": int >= 1}}, got {dict(values)}'
         )
-    return batches, batch_size
+    return int(batches), int(batch_size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.errors import StorageError
 from robostream.storage.cached_source import CachedSource, open_cache
 from robostream.storage.files.local_store import LocalStore

@@ -11,7 +11,7 @@ from typing import Any
 
 import av
 
-from robostream import config
+from robostream import arguments, config
 from robostream.decode import has_codec
 from robostream.meta import DepthCoding
 from robostream.write.ordinary_threads import ordinary_threads
@@ -57,11 +57,18 @@ class VideoEncoderConfig:
     extra_options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("codec", "pix_fmt"):
+            arguments.of_kind(getattr(self, name), name, str, "a name")
+        arguments.of_kind(self.preset, "preset", str | int | None, "a name or a whole number")
+        arguments.of_kind(self.extra_options, "extra_options", Mapping, "values by name (a dict)")
+        for name, least in (("g", 1), ("fast_decode", 0), ("threads", 0)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, arguments.whole_number(value, name, least))
+        if self.crf is not None:
+            object.__setattr__(self, "crf", arguments.number(self.crf, "crf", or_zero=True))
         object.__setattr__(self, "codec", _resolve(self.codec))
         if self.preset is None and self.codec == "libsvtav1":
             object.__setattr__(self, "preset", config.SVTAV1_PRESET)
-        if self.g is not None and self.g < 1:
-            raise ValueError(f"want g of 1 frame or more, got {self.g}")
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> VideoEncoderConfig:
@@ -104,6 +111,10 @@ class DepthEncoderConfig:
 
     video: VideoEncoderConfig = field(default_factory=_depth_video)
     coding: DepthCoding = field(default_factory=DepthCoding)
+
+    def __post_init__(self) -> None:
+        arguments.of_kind(self.video, "video", VideoEncoderConfig, "a VideoEncoderConfig")
+        arguments.of_kind(self.coding, "coding", DepthCoding, "a DepthCoding")
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthEncoderConfig:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from robostream import arguments
 from robostream.errors import WriteError
 from robostream.meta import (
     CAMERA_DTYPES,
@@ -34,6 +35,12 @@ class RecordingOptions:
     encoder: VideoEncoderConfig
     depth_encoder: DepthEncoderConfig
     queue_frames: int
+
+    def __post_init__(self) -> None:
+        arguments.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
+        colour, depth = VideoEncoderConfig, DepthEncoderConfig
+        arguments.of_kind(self.encoder, "encoder (rgb_encoder)", colour, "a VideoEncoderConfig")
+        arguments.of_kind(self.depth_encoder, "depth_encoder", depth, "a DepthEncoderConfig")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import av
 
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.errors import WriteError
 
 

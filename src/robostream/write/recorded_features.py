@@ -23,8 +23,7 @@ from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderCon
 
 def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Features:
     """Return the features of a new dataset, the default ones last, or raise MetadataError."""
-    whole = {**features, **copy.deepcopy(DEFAULT_FEATURES)}
-    checked = validate_features(whole, "features")
+    checked = validate_features(features, "create") | copy.deepcopy(DEFAULT_FEATURES)
     faults = [
         f"{name}: {fault}" for name, entry in checked.items() if (fault := _fault(name, entry))
     ]

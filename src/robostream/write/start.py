@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from robostream import config
+from robostream import arguments, config
 from robostream.errors import MetadataError, WriteError
 from robostream.meta import DatasetInfo, DepthCoding, LeRobotDatasetMetadata
 from robostream.storage import as_location, write_bytes_atomic
@@ -55,16 +56,17 @@ def create_writer(
         queue_frames: Images that may wait for one encoder before add_frame() waits.
     """
     root = _recording_folder(root)
+    use_videos = arguments.truth(use_videos, "use_videos")
     options = RecordingOptions(
         encoder or VideoEncoderConfig(), depth_encoder or DepthEncoderConfig(), queue_frames
     )
     info = DatasetInfo(
-        fps=fps,
+        fps=arguments.number(fps, "fps"),  # type: ignore[arg-type]  # readers take 29.97, too
         features=features_to_record(features, use_videos=use_videos),
-        robot_type=robot_type,
-        chunks_size=chunks_size,
-        data_files_size_in_mb=data_files_size_in_mb,
-        video_files_size_in_mb=video_files_size_in_mb,
+        robot_type=arguments.of_kind(robot_type, "robot_type", str | None, "a text"),
+        chunks_size=arguments.whole_number(chunks_size, "chunks_size", least=1),
+        data_files_size_in_mb=arguments.number(data_files_size_in_mb, "data_files_size_in_mb"),
+        video_files_size_in_mb=arguments.number(video_files_size_in_mb, "video_files_size_in_mb"),
         video_path=config.VIDEO_PATH if use_videos else None,
     )
     info.check("create")
@@ -127,7 +129,7 @@ def _lock(staging: StagingFolder, what: str, *, cure: str) -> Iterator[WriterLoc
 
 def _recording_folder(root: str | Path) -> Path:
     # Absolute from the start, so that a program may change its working folder while it records.
-    folder = as_location(root).local_root
+    folder = as_location(arguments.of_kind(root, "root", str | PathLike, "a path")).local_root
     if folder is None:
         raise WriteError(
             f"{root}: want a local folder to record into, found a URL. Record locally, then copy "
@@ -162,13 +164,14 @@ def _resumed_options(
             f"new videos cannot be encoded in the way that info.json describes: {error}. Pass the "
             "encoder to resume with."
         ) from error
+    options = RecordingOptions(encoder, depth_encoder, queue_frames)
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
             f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
             f"{depth_encoder.coding}; readers would decode wrong distances. Leave depth_encoder "
             "out to go on as before."
         )
-    return RecordingOptions(encoder, depth_encoder, queue_frames)
+    return options
 
 
 def _recorded_block(info: DatasetInfo, *, depth: bool) -> Mapping[str, Any]:

@@ -240,7 +240,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         ({"tasks": 1000}, "tasks, got 1000"),
         ({"seed": -1}, "a seed of 0 or more"),
         ({"codec": "divx"}, "divx"),
-        ({"gop": 0}, "g of 1 frame"),
+        ({"gop": 0}, "g must be >= 1"),
         ({"data_file_mb": 0}, "data_file_mb above 0"),
         ({"video_file_mb": -1}, "video_file_mb above 0"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from robostream import config
+from robostream.byte_sizes import parse_bytes
 from robostream.storage.cache.cached_file import CachedFile
 from robostream.storage.cache.folder import Folder, open_folder
 from robostream.storage.cache.keeper import Keeper
@@ -179,7 +180,7 @@ def cache_limit(folder: Path, limit: float | str | None) -> int:
     """
     limit = config.cache_limit_setting() if limit is None else limit
     if limit is not None:
-        return config.parse_bytes(limit)
+        return parse_bytes(limit)
     there = folder.absolute()
     while not there.exists():
         there = there.parent

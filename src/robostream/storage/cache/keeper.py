@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.storage.cache.block_file import BlockFile
 from robostream.storage.cache.folder import Folder
 from robostream.storage.cache.lease import Lease

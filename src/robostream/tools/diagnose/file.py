@@ -7,7 +7,7 @@ import re
 import struct
 from dataclasses import dataclass, replace
 
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.errors import MissingFileError, StorageError, VideoFileError
 from robostream.storage import ByteSource, Location, list_files, open_source
 

@@ -8,7 +8,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.tools.diagnose.dataset import DatasetCheck
 from robostream.tools.diagnose.episode import Diagnosis
 from robostream.tools.diagnose.file import FileCheck

@@ -17,7 +17,7 @@ from av.container import OutputContainer
 from av.video.frame import PictureType
 
 from robostream import config
-from robostream.config import format_bytes
+from robostream.byte_sizes import format_bytes
 from robostream.errors import WriteError
 from robostream.tools.recode.frames import To420, VideoFrames, gamut_tags
 from robostream.write import VideoEncoderConfig, ffmpeg_options, ordinary_threads, place_whole
