@@ -24,6 +24,7 @@ from robostream.assemble import (
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
 from robostream.meta import Features, LeRobotDatasetMetadata
+from robostream.storage import written_root
 from robostream.write import (
     DatasetWriter,
     DepthEncoderConfig,
@@ -40,7 +41,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
     read after `finalize`.
 
     Args:
-        repo_id: The dataset's name; with `root` given it is only a name.
+        repo_id: The dataset's name, path or URL; with `root` given it is only a name.
         root: The dataset's folder or fsspec URL.
         episodes: Episodes to read; None for all.
         episode_filter: Takes an episode's row, returns whether to read it.
@@ -139,7 +140,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
-        folder = root if root is not None else config.lerobot_home() / repo_id
+        folder = root or written_root(repo_id) or config.lerobot_home() / repo_id
         writer = create_writer(
             folder,
             fps=fps,
