@@ -129,6 +129,15 @@ def test_the_reference_command_line_reads_from_the_hub(hub: Hub, tmp_path: Path)
     assert any(name.endswith(".mp4") for name in hub.downloads("lab/cups"))
 
 
+def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
+    """Nobody who gives a folder reads that it was the Hub."""
+    flags = f"--repo_id local --root {ROOT} --batch_size 8 --num_workers 0 --num_batches 2"
+    done = benchmark(*flags.split(), "--floor_s", "0", "--out_dir", str(tmp_path))
+
+    assert done.stdout.startswith(f"{ROOT} (local): single, batches of 8"), done.stderr
+    assert [figures["source"] for figures in figures_in(tmp_path)] == ["local"]
+
+
 def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:
     """It reads its share, says which rank it was, and its file's name does, too."""
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}

@@ -32,9 +32,12 @@ def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     digest.update(shape.episodes.tobytes())
     digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{_since_when()}"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _refused(folder, shape.nbytes, error) from error
     try:
         with _alone(fd):
             if os.fstat(fd).st_size != shape.nbytes:
@@ -54,11 +57,15 @@ def _reserve(fd: int, nbytes: int, path: Path) -> None:
     except OSError as error:
         os.ftruncate(fd, 0)
         path.unlink(missing_ok=True)
-        raise SelectionError(
-            f"frame_cache_dir={str(path.parent)!r}: {error.strerror}; the decoded pictures of this "
-            f"selection take {config.format_bytes(nbytes)}. Choose another disk, fewer episodes or "
-            "cameras, or leave frame_cache_dir out."
-        ) from error
+        raise _refused(path.parent, nbytes, error) from error
+
+
+def _refused(folder: Path, nbytes: int, error: OSError) -> SelectionError:
+    return SelectionError(
+        f"frame_cache_dir={str(folder)!r}: {error.strerror}; the decoded pictures of this "
+        f"selection take {config.format_bytes(nbytes)}. Choose another disk, fewer episodes or "
+        "cameras, or leave frame_cache_dir out."
+    )
 
 
 @contextmanager
