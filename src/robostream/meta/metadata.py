@@ -21,7 +21,7 @@ from robostream.errors import (
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
-from robostream.meta.missing import explain_missing
+from robostream.meta.missing import explain_missing, explain_no_folder
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -311,7 +311,7 @@ class LeRobotDatasetMetadata:
         except MetadataError as error:
             if repo is not None:
                 raise
-            raise MetadataError(f"{error} {_explain_no_folder(repo_id)}") from error.__cause__
+            raise MetadataError(f"{error} {explain_no_folder(repo_id)}") from error.__cause__
         access = {} if token is None else {"token": token}
         url = f"hf://datasets/{repo_id}@{self.revision}"
         return as_location(folder), Location(url, access | (options or {}), cache)
@@ -391,11 +391,6 @@ def resize_cameras(meta: LeRobotDatasetMetadata, sizes: Mapping[str, tuple[int, 
     """
     features = meta.info.features
     meta._resized = features | {key: resized(features[key], sizes[key]) for key in sizes}
-
-
-def _explain_no_folder(name: str) -> str:
-    there = explain_missing(Path(name).absolute())
-    return f"Nor is it a local dataset, here or in {config.lerobot_home()}. {there}"
 
 
 def _is_old_mirror(folder: Path) -> bool:
