@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from robostream.bench.stream.settings import StreamSettings
+from robostream.bench.stream.settings import StreamSettings, as_figures
 from robostream.errors import SelectionError
 from tests.fixture_datasets import FIXTURES
 
@@ -136,6 +136,15 @@ def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
 
     assert done.stdout.startswith(f"{ROOT} (local): single, batches of 8"), done.stderr
     assert [figures["source"] for figures in figures_in(tmp_path)] == ["local"]
+
+
+def test_results_keep_no_secret_of_an_address() -> None:
+    """A password in the root is in no file and on no screen."""
+    root = "https://me:secret@host/cups"
+    figures = as_figures(StreamSettings("cups", root=root, data_files_root=root))
+
+    assert "secret" not in json.dumps(figures)
+    assert "host/cups" in figures["root"]
 
 
 def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,4 +91,4 @@ def written_root(dataset: str) -> str | None:
     one where a dataset lies in a folder here that is called so.
     """
     is_path = dataset.startswith((".", "/", "~")) or "://" in dataset
-    return dataset if is_path or (Path(dataset) / config.INFO_PATH).is_file() else None
+    return dataset if is_path or os.path.isfile(Path(dataset, config.INFO_PATH)) else None
