@@ -87,7 +87,14 @@ class Learner:
 
         A process that the saved run did not have draws other numbers than any of its processes.
         """
-        self.policy.load_state_dict(read_tensors(folder / _MODEL))
+        try:
+            self.policy.load_state_dict(read_tensors(folder / _MODEL))
+        except RuntimeError:
+            raise ValueError(
+                f"want the checkpoint of a policy like this run's, found another in {folder}; was "
+                "it written with --dummy, or with other sizes? Give the same flags, or choose "
+                "another --output_dir."
+            ) from None  # torch names every parameter
         saved = read_tensors(folder / _OPTIMIZER)
         self._optimizer.load_state_dict(saved["optimizer"])
         if saved["scaler"] is not None and self._processes.accelerator.scaler is not None:

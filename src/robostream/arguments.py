@@ -49,7 +49,7 @@ def truth(value: object, name: str) -> bool:
 
 def dataset_name(repo_id: object) -> str:
     """Return the text that was given as the name of a dataset."""
-    wanted = "a text such as 'owner/name' (a folder is given as root=)"
+    wanted = "a text: a name such as 'owner/name', a folder or a URL"
     return str(of_kind(repo_id, "repo_id", str, wanted))
 
 

@@ -25,6 +25,7 @@ from robostream.byte_sizes import parse_bytes
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
 from robostream.meta import Features, LeRobotDatasetMetadata
+from robostream.storage import written_root
 from robostream.write import (
     DatasetWriter,
     DepthEncoderConfig,
@@ -41,7 +42,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
     read after `finalize`.
 
     Args:
-        repo_id: The dataset's name; with `root` given it is only a name.
+        repo_id: The dataset's name, path or URL; with `root` given it is only a name.
         root: The dataset's folder or fsspec URL.
         episodes: Episodes to read; None for all.
         episode_filter: Takes an episode's row, returns whether to read it.
@@ -141,7 +142,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
         name = arguments.dataset_name(repo_id)
-        folder = root if root is not None else config.lerobot_home() / name
+        folder = root or written_root(name) or config.lerobot_home() / name
         writer = create_writer(
             folder,
             fps=fps,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from robostream.bench.stream.settings import StreamSettings
+from robostream.bench.stream.settings import StreamSettings, as_figures
 from robostream.errors import SelectionError
 from tests.fixture_datasets import FIXTURES
 
@@ -127,6 +127,24 @@ def test_the_reference_command_line_reads_from_the_hub(hub: Hub, tmp_path: Path)
     assert figures["frames_measured"] == 48
     assert figures["source"] == "hub"
     assert any(name.endswith(".mp4") for name in hub.downloads("lab/cups"))
+
+
+def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
+    """Nobody who gives a folder reads that it was the Hub."""
+    flags = f"--repo_id local --root {ROOT} --batch_size 8 --num_workers 0 --num_batches 2"
+    done = benchmark(*flags.split(), "--floor_s", "0", "--out_dir", str(tmp_path))
+
+    assert done.stdout.startswith(f"{ROOT} (local): single, batches of 8"), done.stderr
+    assert [figures["source"] for figures in figures_in(tmp_path)] == ["local"]
+
+
+def test_results_keep_no_secret_of_an_address() -> None:
+    """A password in the root is in no file and on no screen."""
+    root = "https://me:secret@host/cups"
+    figures = as_figures(StreamSettings("cups", root=root, data_files_root=root))
+
+    assert "secret" not in json.dumps(figures)
+    assert "host/cups" in figures["root"]
 
 
 def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:

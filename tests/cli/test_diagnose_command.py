@@ -89,7 +89,7 @@ def test_what_is_not_in_the_dataset_exits_with_2(
     assert f"there is no {options[0].removeprefix('--')} {options[1]}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("written", ["./nowhere", "~/nowhere", "empty"])
+@pytest.mark.parametrize("written", ["./nowhere", "~/nowhere", "./empty"])
 def test_a_path_that_leads_nowhere_is_told_as_info_tells_it(
     written: str,
     tmp_path: Path,

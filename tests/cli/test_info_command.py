@@ -78,7 +78,7 @@ def test_a_script_reads_the_same_as_the_library(
 def test_a_hub_name_wins_over_a_folder_when_asked(hub: Hub, tmp_path: Path) -> None:
     """--repo-id looks on the Hub though a folder here is called the same."""
     commit = hub.add_repo("lab/cups").commit(FIXTURES / "images", tags=["v3.0"])
-    (tmp_path / "lab/cups").mkdir(parents=True)
+    shutil.copytree(FIXTURES / "depth", tmp_path / "lab/cups")
     home = tmp_path / "home"
     environment = os.environ | {
         "HF_ENDPOINT": hub.url,

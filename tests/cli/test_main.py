@@ -4,22 +4,27 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from robostream import __version__
 from robostream.cli.main import COMMANDS, main
 from tests.fixture_datasets import FIXTURES
+from tests.servers.hub import Hub
 
 IMAGES = str(FIXTURES / "images")
 
 
-def robostream(*arguments: str) -> subprocess.CompletedProcess[str]:
+def robostream(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).with_name("robostream")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, **options
+    )
 
 
 def test_help_lists_every_command() -> None:
@@ -101,7 +106,14 @@ def test_what_is_no_dataset_is_told_apart(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("order", IMAGES, "--log", "no/such/folder/a.jsonl"), "No such file or directory"),
+        (("order", IMAGES, "--log", "no/such/a.jsonl"), "no/such/a.jsonl: No such file"),
+        (("order", IMAGES, "--log", "/dev/full"), "/dev/full: No space left on device"),
+        # Said before the dataset is looked for, and measured.
+        (
+            ("bench", "stream", "--repo_id", "./nope", "--out_dir", f"{__file__}/out"),
+            "results cannot be written to",
+        ),
+        (("bench", "meta", "--out", f"{__file__}/out"), "results cannot be written to"),
         (("bench", "loader", "--only", "nothing"), "want some of single, sarm"),
         (("diagnose", IMAGES, "--episode", "99"), "there is no episode 99"),
     ],
@@ -159,3 +171,35 @@ def test_the_demo_proves_its_promises_on_a_given_dataset() -> None:
     assert done.returncode == 0, done.stderr
     assert '"exactly once": true' in done.stdout
     assert '"resume exact": true' in done.stdout
+
+
+def test_an_interrupt_is_one_line_while_a_command_is_still_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while torch loads is no traceback, and the exit code is the shell's."""
+
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+
+    assert main(["info", IMAGES]) == 130
+    assert capsys.readouterr().err == "robostream: interrupted\n"
+
+
+@pytest.mark.parametrize("command", ["info", "plan", "diagnose"])
+def test_a_name_that_nothing_has_says_where_it_was_looked_for(
+    command: str, hub: Hub, tmp_path: Path
+) -> None:
+    """Neither on the Hub nor as a folder; and what lies in a folder of that name."""
+    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "images").symlink_to(FIXTURES / "images")
+    for name, said in (("nope", f"nothing at {tmp_path}/nope"), ("many", "are datasets below")):
+        done = robostream(command, name, cwd=tmp_path, env=environment)
+        printed = " ".join((done.stderr + done.stdout).split())  # a diagnosis is wrapped
+
+        assert done.returncode == 1
+        assert f"{name}: no such dataset on the Hub" in printed
+        assert "Nor is it a local dataset" in printed
+        assert said in printed

@@ -117,6 +117,15 @@ def test_checkpoints_of_the_other_kind_are_refused(tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.parametrize("dummy", [True, False])
+def test_a_run_that_learns_and_a_dummy_do_not_mix(tmp_path: Path, dummy: bool) -> None:
+    """Neither goes on from the other's checkpoint, in words and not in names of parameters."""
+    train(options(tmp_path, steps=1, dummy=dummy))
+
+    with pytest.raises(ValueError, match="was it written with --dummy, or with other sizes"):
+        train(options(tmp_path, steps=2, dummy=not dummy, resume_from="latest"))
+
+
 def test_examples_use_public_names_only() -> None:
     """Where an example needs more, the library lacks something."""
     public = {"robostream": robostream.__all__, "robostream.plan": robostream.plan.__all__}

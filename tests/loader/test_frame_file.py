@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from robostream import LeRobotDataset
+from robostream.errors import SelectionError
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import assert_equals_map_style, open_loader, open_stream
 from tests.loader.test_device import recode
@@ -33,6 +34,15 @@ def test_pictures_are_those_of_the_videos_there_are(tmp_path: Path) -> None:
     assert stream_through(other, folder) > 0
     recode(next((root / "videos").rglob("*.mp4")), "yuv420p")
     assert stream_through(root, folder) > 0
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """With the argument's name, whatever the disk has against it."""
+    (tmp_path / "file").touch()
+    loader = open_loader(open_stream(frame_cache_dir=tmp_path / "file" / "frames"), 8)
+
+    with pytest.raises(SelectionError, match=r"frame_cache_dir=.*Not a directory"):
+        next(iter(loader))
 
 
 def test_a_missing_video_is_said_as_without_a_folder(tmp_path: Path) -> None:

@@ -162,6 +162,16 @@ def test_a_batch_larger_than_the_dataset_with_drop_last_is_refused() -> None:
         open_loader(blind_stream(), 63, drop_last=True)
 
 
+def test_what_is_dropped_is_said_with_the_argument_that_does_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """So that who does not want it knows what to change."""
+    next(iter(open_loader(blind_stream(), 5, drop_last=True)))
+
+    assert "drop_last=True: the last 2 of 62 frames" in caplog.text
+    assert "with drop_last=False they are" in caplog.text
+
+
 def test_lengths() -> None:
     """len() counts batches of the loader and samples of the rank."""
     loader = loaders_of(4, 5)[1]

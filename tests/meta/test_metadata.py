@@ -296,6 +296,32 @@ def test_the_home_folder_may_be_written_as_such(
     assert load("~/images").root == load(Path("~/images")).root == tmp_path / "images"
 
 
+@pytest.mark.parametrize("repo_id", ["images", "./images", "~/images", "{}/images"])
+def test_a_folder_may_be_the_name(
+    repo_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without root, a path is one, and so is the name of a folder here that holds a dataset."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "lerobot"))
+    monkeypatch.chdir(tmp_path)
+    copy_of("images", tmp_path)
+    (tmp_path / "lerobot" / "images").mkdir(parents=True)
+
+    assert LeRobotDatasetMetadata(repo_id.format(tmp_path)).root == tmp_path / "images"
+
+
+def test_a_folder_that_is_no_dataset_is_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name is looked up though something else here is called the same."""
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "lerobot"))
+    monkeypatch.chdir(tmp_path)
+    copy_of("images", tmp_path / "lerobot")
+    (tmp_path / "images").mkdir()
+
+    assert LeRobotDatasetMetadata("images").root == tmp_path / "lerobot" / "images"
+
+
 def test_an_episode_table_with_a_gap(tmp_path: Path) -> None:
     """Rows must be episodes 0, 1, 2, ... since lookups are by place."""
     root = copy_of("images", tmp_path)

@@ -87,7 +87,7 @@ def test_an_interrupted_warming_goes_on_where_it_was(dataset: Path, tmp_path: Pa
             out, err = process.communicate()
         rest = warm(tmp_path, proxy.url)
 
-    assert process.returncode == 1, err
+    assert process.returncode == 130, err
     assert "interrupted" in err
     fetched = json.loads(out)["fetched_bytes"]
     assert 0 < fetched < size

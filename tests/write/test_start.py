@@ -46,6 +46,20 @@ def test_a_recorded_dataset_is_read_where_it_was_recorded(
     assert dataset[0]["observation.state"].tolist() == [0] * 6
 
 
+def test_a_path_for_a_name_is_recorded_where_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without root, ./a is the folder here, not one in HF_LEROBOT_HOME."""
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "lerobot"))
+    monkeypatch.chdir(tmp_path)
+    dataset = LeRobotDataset.create("./a", FPS, FEATURES, rgb_encoder=QUICK)
+    dataset.add_frame(frame(0))
+    dataset.save_episode()
+    dataset.finalize()
+
+    assert LeRobotDataset("./a").root == dataset.root == tmp_path / "a"
+
+
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A root such as ~/a lies in the user's home, for new recordings and resumed ones."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -156,6 +156,32 @@ def test_cleared_frames_leave_nothing(tmp_path: Path) -> None:
     check_dataset(tmp_path / "a", [3])
 
 
+def test_an_episode_is_thrown_away_quietly(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """SVT-AV1 has nothing to complain of when it is closed in the middle of a video."""
+    with quick_writer(tmp_path / "a", encoder=VideoEncoderConfig()) as writer:
+        for number in range(20):
+            writer.add_frame(frame(number))
+        writer.clear_episode_buffer()
+
+    assert capfd.readouterr().err == ""
+
+
+def test_an_abandoned_writer_leaves_its_episodes_to_a_resume(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gives the dataset back at once, and says nothing."""
+    writer = quick_writer(tmp_path / "a")
+    number = record(writer, [2])
+    writer.add_frame(frame(number))
+    writer.abandon()
+    resume_writer(tmp_path / "a").finalize()
+
+    check_dataset(tmp_path / "a", [2])
+    assert caplog.text == ""
+
+
 def test_an_empty_episode_cannot_be_saved(tmp_path: Path) -> None:
     """Saving without frames is an error that people catch as ValueError, and harms nothing."""
     with quick_writer(tmp_path / "a") as writer:

@@ -41,13 +41,14 @@ from typing import Any
 
 from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor
-from robostream.bench.results import write_json
+from robostream.bench.results import ensure_writable, write_json
 from robostream.bench.table import format_table
 
 __all__ = [
     "CASES",
     "PROGRAMS",
     "decode_floor",
+    "ensure_writable",
     "format_table",
     "load_case",
     "load_program",

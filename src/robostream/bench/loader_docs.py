@@ -57,10 +57,12 @@ def _known(path: Path) -> list[Figures]:
 
 
 def _row(case: Figures) -> list[Any]:
+    measured = f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs"
     return [
         case["case"],
         case["workers"],
-        f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs",
+        # Rows from before there was `--cold` do not say that they are.
+        f"{measured}, cold" if case.get("cold", True) else measured,
         case["floor_images_per_s"],
         case["images_per_s"],
         case["over_floor"],

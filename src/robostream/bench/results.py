@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,22 @@ Figures = dict[str, Any]
 def write_json(path: Path, figures: Any) -> None:
     """Write figures as JSON that a person can read, too; whole or not at all."""
     write_bytes_atomic(path, (json.dumps(figures, indent=2, sort_keys=False) + "\n").encode())
+
+
+def ensure_writable(folder: Path) -> None:
+    """Raise if results cannot be written to a folder, or it cannot be made; leaves nothing there.
+
+    For a measurement that takes long to ask at its begin.
+    """
+    whole = folder.absolute()
+    try:
+        there = next(path for path in (whole, *whole.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise RobostreamError(
+            f"results cannot be written to {folder}: {error.strerror}. Choose another folder."
+        ) from error
 
 
 def keep_run(folder: Path, name: str, figures: Figures) -> Path:

@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from robostream.bench import CASES, PROGRAMS, load_case, load_program, write_json
+from robostream.bench import CASES, PROGRAMS, ensure_writable, load_case, load_program, write_json
 from robostream.errors import SelectionError
 
 EXAMPLES = """\
@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     repo = getattr(args, "repo", None)
     if repo is not None and args.quick:
         raise SelectionError("--repo keeps figures of whole datasets; leave out --quick")
+    ensure_writable(args.out)
     for case in _all() if args.case == "all" else (args.case,):
         print(f"\n== {case}: {CASES[case]}", flush=True)
         options: dict[str, Any] = {}

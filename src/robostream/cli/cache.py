@@ -23,7 +23,6 @@ from robostream.storage import (
     Warming,
     cache_limit,
     is_cache,
-    written_root,
 )
 
 EXAMPLES = """\
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _warm(args: argparse.Namespace) -> int:
     place = choose_cache(args.cache_dir, args.cache_limit)
-    address = Address(args.dataset, written_root(args.dataset), args.revision, cache=place)
+    address = Address(args.dataset, revision=args.revision, cache=place)
     dataset = open_dataset(address, Choice())
     if not dataset.files.is_far:
         print(json.dumps(None) if args.json else f"{dataset.files.url}: on this disk already")

@@ -44,10 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what the dataset holds."""
-    if args.repo_id:
-        meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
-    else:
-        meta = load_meta(args.dataset, args.revision)
+    dataset = f"hf://datasets/{args.dataset}" if args.repo_id else args.dataset
+    meta = load_meta(dataset, args.revision)
     print(_as_json(meta, args.episodes) if args.json else _as_text(meta, args.episodes))
     return 0
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `robostream` command: argument parsing and exit codes, nothing else.
 
-Exit codes: 0 done, 1 the work failed or a check did not hold, 2 the command was called wrongly.
+Exit codes: 0 done, 1 the work failed or a check did not hold, 2 the command was called wrongly,
+130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -59,6 +60,14 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:  # of what a command imports, too
+        print("robostream: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(argv: Sequence[str]) -> int:
     args = build_parser(argv).parse_args(argv)
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s %(message)s"
@@ -73,9 +82,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a file that is to be written, say
         print(f"robostream {args.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"robostream {args.command}: interrupted", file=sys.stderr)
         return 1
 
 

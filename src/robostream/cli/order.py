@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tqdm import tqdm
@@ -23,7 +23,16 @@ from robostream.cli.plan_arguments import (
     make_plan,
     positive,
 )
-from robostream.plan import Cut, EpochPlan, StepReceipt, capture_state, step_receipts, steps_left
+from robostream.errors import WriteError
+from robostream.plan import (
+    Cut,
+    EpochPlan,
+    PlanState,
+    StepReceipt,
+    capture_state,
+    step_receipts,
+    steps_left,
+)
 from robostream.tools import Comparison, compare_order_logs, format_line, write_order_log
 
 EXAMPLES = """\
@@ -69,8 +78,7 @@ def run(args: argparse.Namespace) -> int:
         steps = args.epochs * steps_left(cut, plan.num_frames, 0)
         wanted = min(steps, args.steps or steps)
         shown = tqdm(itertools.islice(receipts, wanted), total=wanted, unit=" steps", disable=None)
-        with args.log.open("w") as file:
-            written = write_order_log(file, state, shown)
+        written = _write_log(args.log, state, shown)
         print(f"{written:,} steps written to {args.log}")
         return 0
     first = itertools.islice(receipts, args.steps or _SHOWN_STEPS)
@@ -86,6 +94,17 @@ def run(args: argparse.Namespace) -> int:
 def _receipts(plan: EpochPlan, cut: Cut, epochs: int) -> Iterator[StepReceipt]:
     for epoch in range(plan.epoch, plan.epoch + epochs):
         yield from step_receipts(plan.replace(epoch=epoch), cut, 0)
+
+
+def _write_log(path: Path, state: PlanState, receipts: Iterable[StepReceipt]) -> int:
+    try:
+        with path.open("w") as file:
+            return write_order_log(file, state, receipts)
+    except OSError as error:
+        raise WriteError(
+            f"the log cannot be written to {path}: {error.strerror}. Choose another place for it, "
+            "or free space."
+        ) from error
 
 
 def _compare(first: Path, second: Path, *, as_json: bool) -> int:

@@ -103,7 +103,7 @@ def _dataset_rows(plan: EpochPlan, sizes: DatasetSizes) -> Sequence[_Row]:
 def _step_rows(cut: Cut, steps: Steps) -> Sequence[_Row]:
     tail = f"{steps.repeated_frames:,} frames repeated to complete it"
     if cut.drop_last:
-        tail = f"{steps.dropped_frames:,} frames dropped"
+        tail = f"{steps.dropped_frames:,} frames dropped by --drop-last"
     return [
         ("global batch", f"{cut.step_size:,} ({cut.world_size} ranks x {cut.batch_size})"),
         ("steps per epoch", f"{steps.per_epoch:,}"),

@@ -8,7 +8,6 @@ import argparse
 from robostream import config
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, default_lanes
-from robostream.storage import written_root
 
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
 
@@ -53,7 +52,7 @@ def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:
     """Return the metadata of a DATASET argument."""
-    return LeRobotDatasetMetadata(dataset, root=written_root(dataset), revision=revision)
+    return LeRobotDatasetMetadata(dataset, revision=revision)
 
 
 def make_plan(args: argparse.Namespace, meta: LeRobotDatasetMetadata) -> EpochPlan:

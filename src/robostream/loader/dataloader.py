@@ -355,8 +355,8 @@ class StreamingDataLoader(DataLoader[Any]):
         dropped = dropped_frames(self._cut, self.stream.num_frames, start.position)
         if dropped and not self._said_dropped:
             logger.warning(
-                "drop_last: the last %d of %d frames of each epoch do not fill a global batch of "
-                "%d and are not delivered",
+                "drop_last=True: the last %d of %d frames of each epoch do not fill a global batch "
+                "of %d and are not delivered; with drop_last=False they are",
                 dropped,
                 self.stream.num_frames,
                 self._cut.step_size,

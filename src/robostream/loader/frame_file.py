@@ -49,10 +49,7 @@ def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise SelectionError(
-            f"frame_cache_dir={str(folder)!r}: {error}. Choose another folder, or leave "
-            "frame_cache_dir out."
-        ) from error
+        raise _refused(folder, shape.nbytes, error) from error
     try:
         with _alone(fd):
             if os.fstat(fd).st_size != shape.nbytes:
@@ -72,11 +69,16 @@ def _reserve(fd: int, nbytes: int, path: Path) -> None:
     except OSError as error:
         os.ftruncate(fd, 0)
         path.unlink(missing_ok=True)
-        raise SelectionError(
-            f"frame_cache_dir={str(path.parent)!r}: {error.strerror}; the decoded pictures of this "
-            f"selection take {format_bytes(nbytes)}. Choose another disk, fewer episodes or "
-            "cameras, or leave frame_cache_dir out."
-        ) from error
+        raise _refused(path.parent, nbytes, error) from error
+
+
+def _refused(folder: Path, nbytes: int, error: Exception) -> SelectionError:
+    reason = error.strerror if isinstance(error, OSError) else error
+    return SelectionError(
+        f"frame_cache_dir={str(folder)!r}: {reason}; the decoded pictures of this "
+        f"selection take {format_bytes(nbytes)}. Choose another disk, fewer episodes or "
+        "cameras, or leave frame_cache_dir out."
+    )
 
 
 @contextmanager

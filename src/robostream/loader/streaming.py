@@ -59,7 +59,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     (docs/loading.md says what each guarantees).
 
     Args:
-        repo_id: The dataset's name; with `root` given it is only a name.
+        repo_id: The dataset's name, path or URL; with `root` given it is only a name.
         root: The dataset's folder or fsspec URL.
         episodes: Episodes to read; None for all.
         image_transforms: Applied to each camera of a sample, depth excepted.

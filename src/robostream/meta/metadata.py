@@ -21,7 +21,7 @@ from robostream.errors import (
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
-from robostream.meta.missing import explain_missing
+from robostream.meta.missing import explain_missing, explain_no_folder
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -34,6 +34,7 @@ from robostream.storage import (
     parse_repo_url,
     redact,
     write_bytes_atomic,
+    written_root,
 )
 
 
@@ -41,8 +42,9 @@ class LeRobotDatasetMetadata:
     """What a LeRobot v3.0 dataset holds, read from meta/ alone.
 
     Args:
-        repo_id: The dataset's name. With `root` given it is only a name; without, it is looked up
-            in `HF_LEROBOT_HOME`, then on the Hub at `revision`. An fsspec URL works too.
+        repo_id: The dataset's name. With `root` given it is only a name; without, it is looked for
+            as a folder here and in `HF_LEROBOT_HOME`, then on the Hub at `revision`. A path or an
+            fsspec URL works too.
         root: The dataset's folder, or an fsspec URL of it (`s3://…`, `hf://buckets/…`, …).
         revision: Branch, tag or commit on the Hub; it is pinned to a commit, and `revision` then
             holds that commit.
@@ -68,7 +70,7 @@ class LeRobotDatasetMetadata:
         self.repo_id = redact(arguments.dataset_name(repo_id))
         self.revision = revision
         meta_location, self._location = self._locate(
-            root or (repo_id if "://" in repo_id else None),
+            root or written_root(repo_id),
             force=force_cache_sync,
             token=token,
             options=storage_options,
@@ -302,9 +304,14 @@ class LeRobotDatasetMetadata:
             location = as_location(root, options, cache)
             return location, location
         repo_id, revision = repo or (self.repo_id, None)
-        folder, self.revision = pin_and_download(
-            repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
-        )
+        try:
+            folder, self.revision = pin_and_download(
+                repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
+            )
+        except MetadataError as error:
+            if repo is not None:
+                raise
+            raise MetadataError(f"{error} {explain_no_folder(repo_id)}") from error.__cause__
         access = {} if token is None else {"token": token}
         url = f"hf://datasets/{repo_id}@{self.revision}"
         return as_location(folder), Location(url, access | (options or {}), cache)

@@ -31,6 +31,12 @@ def explain_missing(root: Path | str) -> str:
     return f"The folder {f'holds {_listed(names)}' if names else 'is empty'}. {wanted}"
 
 
+def explain_no_folder(name: str) -> str:
+    """Return that a name is no local dataset's either, and what lies in a folder of that name."""
+    there = explain_missing(Path(name).absolute())
+    return f"Nor is it a local dataset, here or in {config.lerobot_home()}. {there}"
+
+
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -58,7 +58,7 @@ class CameraThread:
             self._wait()
         except EncoderStalledError:
             return  # the thread hangs inside the encoder, and Python cannot stop a thread
-        self._thread.join()
+        self._thread.join(config.ENCODER_STALL_S)  # one that has failed may still hang there
 
     def abandon(self) -> None:
         """Let the thread end within a second or so, without a result; waits for nothing."""
@@ -109,10 +109,10 @@ class CameraThread:
                 self._busy_since = time.monotonic()
                 self._sink.add(image)
                 self._busy_since = None
-        if self._cancelled:
-            self._sink.abandon()
-            return None
         # To finish, some codecs encode dozens of images that they held back. So finishing may take
         # five times as long as one image before the encoder counts as stalled.
         self._busy_since = time.monotonic() + 4 * config.ENCODER_STALL_S
+        if self._cancelled:
+            self._sink.abandon()
+            return None
         return self._sink.finish()

@@ -112,8 +112,9 @@ class VideoEncoder:
     def abandon(self) -> None:
         """Close the file without finishing it."""
         # Closing also writes an index. On a full disk that fails, but nobody needs the file.
-        with contextlib.suppress(OSError, av.FFmpegError):
-            self._container.close()
+        with contextlib.suppress(OSError, av.FFmpegError), contextlib.closing(self._container):
+            if self._num_frames:
+                self._stream.encode(None)  # SVT-AV1 complains if it is closed before its end
 
     def _picture(self, image: npt.NDArray[Any]) -> av.VideoFrame:
         if self._spec.depth is not None:

@@ -103,7 +103,7 @@ def resume_writer(
             "folder of one, or create it."
         )
     staging = StagingFolder(root)
-    cure = "Free some space, then resume again."
+    cure = "Make sure that there is space and the folder may be written to, then resume again."
     with _lock(staging, "the lock", cure=cure) as lock:
         with writing("the saved episodes", root, cure=cure):
             finish_publishing(staging)

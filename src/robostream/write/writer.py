@@ -195,6 +195,16 @@ class DatasetWriter:
         self._if_dropped.detach()
         self._state = "closed"
 
+    def abandon(self) -> None:
+        """Close the writer without finalize(): saved episodes are left to a resume, or deleted."""
+        if self._state == "closed":
+            return
+        self._if_dropped.detach()
+        self._held.buffer.discard()
+        self._held.joiner.shutdown(cancel_futures=True)
+        self._held.lock.drop()
+        self._state = "closed"
+
     def _commit(self, recorded: RecordedEpisode) -> None:
         """Make the episode whose files lie in the open folder a saved one."""
         record, so_far = self._stage(recorded)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
 from robostream.tools.synth.episode import DEPTH_KEY, frames_of, image_key, script_of
+from tests.write.recording import file_size_limit
 
 REPO = Path(__file__).parents[3]
 SMALL = SynthSpec(
@@ -220,6 +222,24 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
         make_dataset(tmp_path / "file" / "below", SMALL)
 
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("limit_bytes", [2_000, 10_000])
+def test_a_full_disk_is_said_once_and_leaves_nothing(
+    limit_bytes: int,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While episodes are encoded or joined; without advice on going on with what is gone."""
+    wanted = f"cannot make a dataset in {tmp_path}/new: File too large. Nothing is left"
+    with file_size_limit(limit_bytes), pytest.raises(WriteError, match=wanted):
+        make_dataset(tmp_path / "new", replace(SMALL, episodes=8))
+    gc.collect()
+
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err == ""
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize(

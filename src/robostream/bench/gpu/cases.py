@@ -80,14 +80,11 @@ class Case:
 
 def upload_cases(workers: list[int]) -> Iterator[Case]:
     """Yield what compares RGB with 4:2:0 on the way to the GPU, by workers."""
-    for window in ((0.0,), _WINDOW_S):
-        for count in workers:
-            for way in (RGB, YUV):
-                yield Case(way, "av1", 2, _SMALL, window, count)
-    for resize in (None, _RESIZED):
+    for size, resize in ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED)):
         for window in ((0.0,), _WINDOW_S):
-            for way in (RGB, YUV):
-                yield Case(way, "av1", 2, _MIDDLE, window, workers[-1], resize)
+            for count in workers:
+                for way in (RGB, YUV):
+                    yield Case(way, "av1", 2, size, window, count, resize)
 
 
 def nvdec_cases(codec: str) -> Iterator[Case]:

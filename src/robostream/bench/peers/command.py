@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from robostream.bench.results import write_json
+from robostream.bench.results import ensure_writable, write_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from robostream.bench.peers.table import contest_text, refresh_docs
     from robostream.loader import share_of_cores
 
+    ensure_writable(args.out)
     began = time.perf_counter()
     workers = args.workers or share_of_cores(1)
     figures = hold_contest(

@@ -9,6 +9,7 @@ from pathlib import Path
 from robostream import config
 from robostream.bench.stream import settings as usual
 from robostream.bench.stream.settings import StreamSettings
+from robostream.storage import as_location, written_root
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def _add_reference_flags(parser: argparse.ArgumentParser) -> None:
     _add(group, "root", help="its folder or URL")
     _add(group, "data_files_root", help="where data/ and videos/ lie, if elsewhere")
     _add(group, "mode", choices=usual.MODES, default="single", help="(%(default)s)")
-    _add(group, "source", default="hub", help="a label for where the data lies (%(default)s)")
+    _add(group, "source", help="a label for where the data lies (local for a folder, else hub)")
     _add(group, "batch_size", type=_count, default=usual.BATCH_SIZE, help="(%(default)s)")
     _add(
         group,
@@ -76,7 +77,7 @@ def settings_of(args: argparse.Namespace) -> StreamSettings:
         data_files_root=args.data_files_root,
         revision=args.revision,
         mode=args.mode,
-        source=args.source,
+        source=_source(args) if args.source is None else args.source,
         batch_size=args.batch_size,
         num_workers=args.num_workers,
         prefetch_factor=args.prefetch_factor,
@@ -91,6 +92,11 @@ def settings_of(args: argparse.Namespace) -> StreamSettings:
         device=args.device,
         floor_s=args.floor_s,
     )
+
+
+def _source(args: argparse.Namespace) -> str:
+    place = args.data_files_root or args.root or written_root(args.repo_id)
+    return "hub" if place is None or as_location(place).is_far else "local"
 
 
 def _add(group: argparse._ArgumentGroup, name: str, **options: object) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import SelectionError
+from robostream.storage import redact
 
 MODES = ("single", "sarm")
 DECODE_DEVICES = ("cpu", "cuda")
@@ -104,11 +105,11 @@ _LABEL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 
 
 def as_figures(settings: StreamSettings) -> dict[str, Any]:
-    """Return the settings that are written beside the figures."""
+    """Return the settings that are written beside the figures, without what addresses hide."""
     return {
-        "repo_id": settings.repo_id,
-        "root": settings.root,
-        "data_files_root": settings.data_files_root,
+        "repo_id": redact(settings.repo_id),
+        "root": settings.root and redact(settings.root),
+        "data_files_root": settings.data_files_root and redact(settings.data_files_root),
         "source": settings.source,
         "mode": settings.mode,
         "batch_size": settings.batch_size,

@@ -9,8 +9,9 @@ from robostream.bench.results import Figures
 def as_text(figures: Figures) -> str:
     """Return what a person wants to know first. Pure."""
     lines = [
-        f"{figures['source']} {figures['mode']}, batches of {figures['batch_size']}, "
-        f"{figures['num_workers']} workers, pool {figures['episode_pool_size']}",
+        f"{figures['root'] or figures['repo_id']} ({figures['source']}): {figures['mode']}, "
+        f"batches of {figures['batch_size']}, {figures['num_workers']} workers, "
+        f"pool {figures['episode_pool_size']}",
         f"  {figures['samples_per_s']:,.0f} samples/s (frames/s of this node), "
         f"{figures['images_per_s']:,.0f} images/s{_over_floor(figures)}",
         f"  first batch after {figures['first_batch_latency_s']:.2f} s; waits of "

@@ -10,7 +10,7 @@ from pathlib import Path
 from robostream import config
 from robostream.bench.environment import machine
 from robostream.bench.report.command import write_report
-from robostream.bench.results import Figures, write_json
+from robostream.bench.results import Figures, ensure_writable, write_json
 from robostream.bench.suite.cases import CASES
 from robostream.bench.suite.readme import refresh, suite_text
 from robostream.bench.suite.rounds import case_figures, public, run_first_minute, run_rounds
@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure everything, keep it, and refresh a checkout if one is given."""
+    ensure_writable(args.out)
     figures = measure(args.out, args.rounds)
     write_json(args.out / "suite.json", figures)
     write_report(args.out / "suite", title="make bench")

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from robostream import config
 from robostream.storage.files.names import encodable, split_secrets
 
 _REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
@@ -85,7 +87,8 @@ def as_location(
 def written_root(dataset: str) -> str | None:
     """Return a dataset's root if a person wrote one, or None for a name to look up.
 
-    What is written as a path is one, also where it is mistyped and does not exist.
+    What is written as a path is one, also where it is mistyped and does not exist. A plain name is
+    one where a dataset lies in a folder here that is called so.
     """
-    is_path = dataset.startswith((".", "/", "~")) or "://" in dataset or Path(dataset).is_dir()
-    return dataset if is_path else None
+    is_path = dataset.startswith((".", "/", "~")) or "://" in dataset
+    return dataset if is_path or os.path.isfile(Path(dataset, config.INFO_PATH)) else None

@@ -138,32 +138,27 @@ def _http_error() -> type[Exception]:
 def _explained(repo_id: str, revision: str) -> Iterator[None]:
     from huggingface_hub import constants, errors
 
-    home = lerobot_home()
     try:
         yield
     except errors.RepositoryNotFoundError as error:
         raise MissingFileError(
             f"{repo_id}: no such dataset on the Hub ({constants.ENDPOINT}), or it "
-            f"is private and no token grants access, and no local copy in {home / repo_id}. Check "
-            "the name, pass root=... for a local dataset, or log in with: hf auth login"
+            "is private and no token grants access. Check the name, or log in with `hf auth "
+            "login`."
         ) from error
     except errors.RevisionNotFoundError as error:
         raise MissingFileError(
-            f"{repo_id}: the Hub has no revision {revision!r} of it; name a branch, tag or commit"
+            f"{repo_id}: the Hub has no revision {revision!r} of it; name a branch, tag or commit."
         ) from error
     except errors.LocalEntryNotFoundError as error:
         raise UnreachableError(
-            f"{repo_id}@{revision}: not in the cache {home / 'hub'}, and the Hub "
-            f"({constants.ENDPOINT}) cannot be reached. Check the network, unset "
-            "HF_HUB_OFFLINE, or pass root=... for a local dataset."
+            f"{repo_id}@{revision}: not in the cache {lerobot_home() / 'hub'}, and the Hub "
+            f"({constants.ENDPOINT}) cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
         ) from error
     except errors.HFValidationError as error:
-        raise StorageError(
-            f"{repo_id!r} is no Hub dataset name (owner/name), and there is no local copy in "
-            f"{home / repo_id}. Pass root=... for a local dataset."
-        ) from error
+        raise StorageError(f"{repo_id!r} is no Hub dataset name (owner/name).") from error
     except (_http_error(), OSError) as error:
         raise UnreachableError(
             f"{repo_id}@{revision}: the Hub ({constants.ENDPOINT}) did not answer "
-            f"as expected: {error}"
+            f"as expected: {error}."
         ) from error

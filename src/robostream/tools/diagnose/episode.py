@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from robostream.assemble import Address, Choice, OpenedDataset, RowReader, open_dataset
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
 from robostream.errors import DatasetError, MissingExtraError, SelectionError
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.storage import written_root
 from robostream.tools.diagnose.dataset import (
     DatasetCheck,
     check_dataset,
@@ -62,8 +61,6 @@ def diagnose_episode(
         SelectionError: There is no such episode or camera.
     """
     software, gpu = check_software(), check_gpu()
-    if address.root is None:
-        address = replace(address, root=written_root(address.repo_id))
     try:
         opened = open_dataset(address, Choice())
     except (DatasetError, MissingExtraError, OSError) as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import av
 from tqdm import tqdm
 
 from robostream.errors import WriteError
@@ -53,11 +54,13 @@ def make_dataset(dest: Path, spec: SynthSpec, *, jobs: int = 1) -> SynthReport:
             root = Path(workshop) / dest.name
             _record(root, spec, jobs)
             os.replace(root, dest)
-    except WriteError:
-        raise
-    except OSError as error:
+    except (OSError, av.FFmpegError) as error:
+        refusal = error.__cause__ if isinstance(error, WriteError) else error
+        if not isinstance(refusal, OSError | av.FFmpegError):
+            raise  # not the disk's
         raise WriteError(
-            f"cannot make a dataset in {dest}: {error}. Choose another destination or free space."
+            f"cannot make a dataset in {dest}: {refusal.strerror or refusal}. Nothing is left of "
+            "it there. Choose another destination or free space."
         ) from error
     return _report(dest, spec)
 
@@ -103,10 +106,14 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
     )
     job = EpisodeJob(spec, root.with_name("episodes"), writer.info, writer.options)
     bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
-    with bar, writer, closing(record_episodes(job, jobs)) as recorded:
-        for apart in recorded:
-            writer.save_apart(apart)
-            bar.update(apart.episode.num_frames)
+    try:
+        with bar, closing(record_episodes(job, jobs)) as recorded:
+            for apart in recorded:
+                writer.save_apart(apart)
+                bar.update(apart.episode.num_frames)
+        writer.finalize()
+    finally:
+        writer.abandon()  # a part of a dataset is of no use to anybody
 
 
 def _check_free(dest: Path) -> None:
