@@ -161,6 +161,18 @@ def test_a_state_of_another_order_is_refused(options: dict[str, Any], difference
         other.load_state_dict(state)
 
 
+def test_a_state_that_is_refused_leaves_the_order_as_it_was() -> None:
+    """Its lanes too, which are taken from a state that fits."""
+    state = blind_stream(seed=1, rank=0, world_size=5).state_dict()
+    stream = blind_stream()
+    expected = flat(open_loader(blind_stream(), 5))
+    with pytest.raises(StateError, match="seed"):
+        stream.load_state_dict(state)
+
+    assert (state["lanes"], stream.lanes) == (10, 12)
+    assert flat(open_loader(stream, 5)) == expected
+
+
 @pytest.mark.parametrize(
     "state",
     [

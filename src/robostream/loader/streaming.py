@@ -324,14 +324,14 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
         The episodes it has set aside are set aside here too.
         """
-        parsed = parse_state(state)
-        if not self._lanes_are_given and parsed.lanes != self.lanes:
+        parsed, lanes = parse_state(state), self.lanes
+        if not self._lanes_are_given and parsed.lanes != lanes:
             # The default follows the world size, which may have changed since the state was saved.
-            self.lanes = choose_lanes(
-                parsed.lanes, self.num_episodes, self.world_size, shuffle=self.shuffle
-            )
-            self._plan = None
-        check_state(parsed, self.plan(parsed.epoch), fingerprint=self.meta.fingerprint)
+            sizes = self.num_episodes, self.world_size
+            lanes = choose_lanes(parsed.lanes, *sizes, shuffle=self.shuffle)
+        plan = self.plan(parsed.epoch).replace(lanes=lanes)
+        check_state(parsed, plan, fingerprint=self.meta.fingerprint)
+        self.lanes, self._plan = lanes, plan
         self._bad_episodes.add(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
         return parsed.cursor
 

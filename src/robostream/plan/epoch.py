@@ -87,19 +87,24 @@ class EpochPlan:
         )
 
     def replace(
-        self, *, epoch: int | None = None, quarantined: Iterable[int] | None = None
+        self,
+        *,
+        epoch: int | None = None,
+        lanes: int | None = None,
+        quarantined: Iterable[int] | None = None,
     ) -> EpochPlan:
-        """Return the plan of another epoch, or with another quarantine. Pure."""
+        """Return the plan of another epoch, or with other lanes or another quarantine. Pure."""
         epoch = self.epoch if epoch is None else epoch
+        lanes = self.lanes if lanes is None else lanes
         quarantined = self.quarantined if quarantined is None else tuple(quarantined)
-        if (epoch, quarantined) == (self.epoch, self.quarantined):
+        if (epoch, lanes, quarantined) == (self.epoch, self.lanes, self.quarantined):
             return self
         return EpochPlan(
             self._lengths,
             episodes=self._ids,
             seed=self.seed,
             epoch=epoch,
-            lanes=self.lanes,
+            lanes=lanes,
             pool_size=self.pool_size,
             shuffle=self.shuffle,
             quarantined=quarantined,
