@@ -120,8 +120,8 @@ def test_loaders_refuse(name: str, value: Any, wanted: str) -> None:
 @pytest.mark.parametrize("kind", [StreamingLeRobotDataset, LeRobotDataset, LeRobotDatasetMetadata])
 @pytest.mark.parametrize("repo_id", [AV1, None, 3], ids=repr)
 def test_the_name_of_a_dataset_is_a_text(kind: type, repo_id: Any) -> None:
-    """Who gives a folder is told where it goes."""
-    with pytest.raises(SelectionError, match=r"repo_id must be a text.* root=.* got "):
+    """Who gives a Path is told that a text may be one."""
+    with pytest.raises(SelectionError, match=r"repo_id must be a text.* a folder .* got "):
         kind(repo_id)
 
 

@@ -38,8 +38,8 @@ def test_pictures_are_those_of_the_videos_there_are(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """With the argument's name, whatever the disk has against it."""
-    (tmp_path / "file").touch()
     loader = open_loader(open_stream(frame_cache_dir=tmp_path / "file" / "frames"), 8)
+    (tmp_path / "file").touch()
 
     with pytest.raises(SelectionError, match=r"frame_cache_dir=.*Not a directory"):
         next(iter(loader))

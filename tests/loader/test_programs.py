@@ -297,6 +297,43 @@ time.sleep(0.5)
     )
 
 
+def test_a_program_may_end_while_a_daemon_thread_starts_workers() -> None:
+    """The memory they are told of is closed by then; the thread prints no error."""
+    run("""
+import weakref
+from robostream.loader import team
+real, is_at_it = team.Crew, threading.Event()
+def late(*arguments):
+    is_at_it.set()
+    threading.main_thread().join()
+    time.sleep(1)
+    return real(*arguments)
+team.Crew = late
+# Of what is finalized at the end, the oldest comes last.
+weakref.finalize(is_at_it, time.sleep, 3)
+loader = open_loader(1)
+threading.Thread(target=lambda: next(iter(loader)), daemon=True).start()
+is_at_it.wait()
+""")
+
+
+def test_a_thread_that_outlives_the_main_thread_is_told_of_a_closed_loader() -> None:
+    """It is no daemon, so the program waits for it; it must not wait for the program."""
+    found = run("""
+def loop(loader):
+    threading.main_thread().join()
+    batches = iter(loader)
+    loader.close()
+    try:
+        next(batches)
+    except Exception as error:
+        print(type(error).__name__)
+threading.Thread(target=loop, args=(open_loader(1),)).start()
+""")
+
+    assert found == "WorkerError\n"
+
+
 def test_a_loop_in_a_thread_outlives_the_main_thread(device: str | None) -> None:
     """It delivers all of its epochs, though the script has come to its end."""
     found = run(

@@ -17,7 +17,7 @@ home.py           the same work done in the consumer's own process, without work
 """
 
 from robostream.crew.batch_memory import BatchFormat, ByteArray, format_batch
-from robostream.crew.crew import Crew
+from robostream.crew.crew import Crew, rest_if_over
 from robostream.crew.device_memory import DeviceBatches, open_device_batches
 from robostream.crew.home import HomeCrew
 from robostream.crew.messages import Failed, Hello, Recipe
@@ -39,4 +39,5 @@ __all__ = [
     "map_memory",
     "open_device_batches",
     "pack",
+    "rest_if_over",
 ]

@@ -67,6 +67,17 @@ class _Progress:
                 texts.setdefault(key, {}).update(values)
 
 
+def rest_if_over() -> None:
+    """Keep a daemon thread from going on when the main thread has ended.
+
+    The interpreter is ending then: it has ended workers and closed their memory, and will end this
+    thread too, so no error should be raised in it.
+    """
+    if threading.current_thread().daemon:
+        while not threading.main_thread().is_alive():
+            time.sleep(1)
+
+
 class Crew:
     """The worker processes of a loader, for the process that made it. Threads take turns.
 
@@ -261,11 +272,7 @@ class Crew:
             raise self._closed()
 
     def _closed(self) -> WorkerError:
-        if threading.current_thread() is not threading.main_thread():
-            while not threading.main_thread().is_alive():
-                # The interpreter is ending: it has ended the workers and will end this daemon
-                # thread too, so no error is raised in it.
-                time.sleep(1)
+        rest_if_over()
         return WorkerError(self._why_closed)
 
     def _death(self, worker: int) -> WorkerError:

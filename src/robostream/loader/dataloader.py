@@ -19,7 +19,7 @@ from tqdm import tqdm
 from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_parcels
 from robostream.byte_sizes import format_bytes
-from robostream.crew import create_memory, map_memory
+from robostream.crew import create_memory, map_memory, rest_if_over
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
 from robostream.loader.bookmark import Bookmark
@@ -253,7 +253,11 @@ class StreamingDataLoader(DataLoader[Any]):
         with self._starting:
             if self._team is None or not self._team.crew.is_usable:
                 self.close()
-                self._team = self._start()
+                try:
+                    self._team = self._start()
+                except BaseException:
+                    rest_if_over()
+                    raise
             return self._team
 
     def _choose_depth(self, prefetch_factor: int | None) -> int:
