@@ -256,6 +256,8 @@ KINDS: dict[str, Callable[[Path], Path]] = {
     "av1_g30": _plain("libsvtav1", _AV1 | {"g": "30"}),
     "av1_small": _plain("libsvtav1", _AV1, size=(80, 64)),
     "av1_unsized": _unsized,
+    # OpenCV's "mp4v", whose decoder looks at what follows a packet.
+    "mpeg4": _plain("mpeg4", {"g": "6"}),
     "h264_g2": _plain("libx264", {"g": "2"}),
     "h264_bframes": _plain("libx264", {"g": "12", "bf": "3"}),
     "h264_g250": _plain("libx264", {"g": "250", "bf": "3"}, count=260),

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.windows import Offsets
 from robostream.decode import FrameIndex, VideoFile, VideoFiles, packet_span
-from robostream.meta import LeRobotDatasetMetadata, check_span
+from robostream.errors import FrameTimestampError
+from robostream.meta import SLACK_FRAMES, LeRobotDatasetMetadata, check_span, files_of
 
 _SAME_FRAMES = 0.1
 
@@ -52,7 +53,45 @@ def picture_numbers(
         stop_s += 1 / meta.fps
     check_span(start_s, stop_s, length, meta.fps, f"{meta.root}/meta: {where}")
     times_s = start_s + np.arange(length) / meta.fps
-    return index.match(times_s, tolerance_s=tolerance_s, where=where)
+    numbers = index.match(times_s, tolerance_s=tolerance_s, where=where)
+    _check_file(meta, index, episode, key, tolerance_s)
+    return numbers
+
+
+def _check_file(
+    meta: LeRobotDatasetMetadata, index: FrameIndex, episode: int, key: str, tolerance_s: float
+) -> None:
+    """Raise unless the file has pictures from its first episode's begin to its last one's end.
+
+    One that was cut or remuxed since it was recorded has them at other times. An episode in its
+    middle then finds pictures at all of its times, but another frame's.
+    """
+    start_s, stop_s = (float(times_s[episode]) for times_s in _file_spans(meta, key))
+    first_s, last_s = index.times_s()[[0, -1]].tolist()
+    frames_missing = (stop_s - last_s) * meta.fps - 1
+    if first_s > start_s + tolerance_s or frames_missing > SLACK_FRAMES:
+        raise FrameTimestampError(
+            f"{key}, episode {episode}: the episodes in {index.file} take its pictures from "
+            f"{start_s:.6f} s to before {stop_s:.6f} s, says the episode table; the file has them "
+            f"from {first_s:.6f} s to {last_s:.6f} s. Some were lost or moved, and which cannot be "
+            "told. Copy the video and meta/ again."
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _file_spans(
+    meta: LeRobotDatasetMetadata, key: str
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return for each episode where the first one in its video file begins, and the last ends."""
+    table = meta.episodes
+    files, file_of = np.unique(files_of(table, key), return_inverse=True)
+    used = table["length"] > 0
+    first_s, last_s = np.full(len(files), np.inf), np.full(len(files), -np.inf)
+    np.minimum.at(first_s, file_of[used], table[f"videos/{key}/from_timestamp"][used])
+    np.maximum.at(last_s, file_of[used], table[f"videos/{key}/to_timestamp"][used])
+    if _ends_are_last_frames(meta, key):
+        last_s += 1 / meta.fps
+    return first_s[file_of], last_s[file_of]
 
 
 @functools.lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from robostream import arguments, config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
 from robostream.byte_sizes import parse_bytes
-from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras
+from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras, warn_of_overlaps
 from robostream.storage import CacheSettings, Door, Location, as_location
 
 
@@ -140,6 +140,8 @@ def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
         resize=choice.resize,
     )
     resize_cameras(meta, spec.resize)
+    for key in spec.videos:
+        warn_of_overlaps(meta.episodes, key, meta.fps, meta.repo_id)
     files = location_of(meta)
     if address.data_files_root is not None:
         files = as_location(address.data_files_root, address.storage_options, address.cache)

@@ -14,6 +14,8 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from robostream.decode import new_packet
+
 _BEGIN = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
 # 8 bits, RGB, and 0 for the ways to compress, to filter and to interlace.
 _RGB_8BIT = bytes([8, 2, 0, 0, 0])
@@ -28,7 +30,7 @@ def decode_plain_png(encoded: bytes) -> npt.NDArray[np.uint8] | None:
     if not _is_plain(encoded):
         return None
     # FFmpeg refuses a picture that lacks rows only if the file does not say that it ends.
-    packet = av.Packet(memoryview(encoded)[: -len(_END)])  # type: ignore[arg-type]  # any buffer
+    packet = new_packet(memoryview(encoded)[: -len(_END)])
     # A new decoder for each: one that has decoded a picture may take the next for a change of it.
     decoder = av.CodecContext.create("png", "r")
     decoder.thread_count = 1

@@ -16,7 +16,7 @@ statistics.py     the same as counters of one process, which can be added up ove
 from robostream.decode.codec.backend import Backend, FileRun
 from robostream.decode.codec.built_in import has_codec
 from robostream.decode.codec.nvdec_backend import open_nvdec
-from robostream.decode.codec.packets import packet_span
+from robostream.decode.codec.packets import new_packet, packet_span
 from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
@@ -88,6 +88,7 @@ __all__ = [
     "one_thread",
     "open_nvdec",
     "open_parcels",
+    "new_packet",
     "packet_span",
     "parcel_bytes",
     "plan_runs",

@@ -32,7 +32,7 @@ from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
-from robostream.meta.spans import check_span
+from robostream.meta.spans import SLACK_FRAMES, check_span, files_of, warn_of_overlaps
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
 
@@ -46,9 +46,11 @@ __all__ = [
     "Features",
     "LeRobotDatasetMetadata",
     "OpenParquet",
+    "SLACK_FRAMES",
     "Stats",
     "TaskTable",
     "check_span",
+    "files_of",
     "decode_depth",
     "decoded_bytes",
     "depth_unit",
@@ -67,4 +69,5 @@ __all__ = [
     "tasks_from_arrow",
     "tasks_to_arrow",
     "validate_features",
+    "warn_of_overlaps",
 ]

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an episode's seconds in a video file are as many as its frames take."""
+"""Where episodes lie in video files, as the episode table has it, in seconds."""
 
 from __future__ import annotations
 
+import logging
+
+import numpy as np
+import numpy.typing as npt
+
 from robostream.errors import MetadataError
+from robostream.meta.episodes import EpisodeTable
+
+logger = logging.getLogger(__name__)
 
 # A recorder measures the end of a span in the encoded file, whose last frame may last a bit more
 # or less than 1 / fps. A whole frame too many or too few is an error.
-_SLACK_FRAMES = 0.9
+SLACK_FRAMES = 0.9
 
 
 def check_span(
@@ -26,13 +34,44 @@ def check_span(
         where: The episode table's file, the episode and the camera, for the message.
     """
     frames = (to_timestamp - from_timestamp) * fps
-    if abs(frames - length) <= _SLACK_FRAMES:
+    if abs(frames - length) <= SLACK_FRAMES:
         return
     raise MetadataError(
         f"{where}: from_timestamp {from_timestamp:.6g} s to to_timestamp {to_timestamp:.6g} s is "
         f"{frames:.6g} frames at {fps:g} fps, want the {length} of the episode. "
         f"{_cure(to_timestamp - from_timestamp, length, fps)}"
     )
+
+
+def files_of(table: EpisodeTable, key: str) -> npt.NDArray[np.int64]:
+    """Return a number for each episode that is another for each video file of a camera. Pure."""
+    chunks = table[f"videos/{key}/chunk_index"].astype(np.int64)
+    numbers: npt.NDArray[np.int64] = chunks << 32 | table[f"videos/{key}/file_index"]
+    return numbers
+
+
+def warn_of_overlaps(table: EpisodeTable, key: str, fps: float, where: str) -> None:
+    """Say if episodes do not follow one another in a camera's files. They are read as they say."""
+    order = np.argsort(files := files_of(table, key), kind="stable")
+    order = order[table["length"][order] > 0]
+    before, after = order[:-1], order[1:]
+    stops_s, starts_s = table[f"videos/{key}/to_timestamp"], table[f"videos/{key}/from_timestamp"]
+    early = starts_s[after] < stops_s[before] - SLACK_FRAMES / fps
+    odd = np.flatnonzero(early & (files[before] == files[after]))
+    if odd.size:
+        first, second = int(before[odd[0]]), int(after[odd[0]])
+        logger.warning(
+            "%s: %s: episode %d begins at %.6g s of its video file, before episode %d ends at "
+            "%.6g s%s. If these episodes are not meant to share pictures, the episode table is "
+            "damaged: copy meta/ again.",
+            where,
+            key,
+            second,
+            starts_s[second],
+            first,
+            stops_s[first],
+            f", and {odd.size - 1} more such pairs" if odd.size > 1 else "",
+        )
 
 
 def _cure(seconds: float, length: int, fps: float) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import CodecConfig, build_index
-from robostream.decode.codec.packets import begins_afresh, read_packets
+from robostream.decode.codec.packets import begins_afresh, new_packet, read_packets
 from robostream.decode.codec.runs import Run
 from robostream.storage import LocalSource
 from tests.decode.conftest import Clip
@@ -57,3 +58,13 @@ AV1 = CodecConfig("libdav1d", b"", 96, 64)
 def test_a_key_packet_of_av1_begins_with_a_sequence_header(packet: str, expected: bool) -> None:
     """It may have a temporal delimiter before it; anything else is no start."""
     assert begins_afresh(memoryview(bytes.fromhex(packet)), AV1) is expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_000])
+def test_zeros_follow_a_packet(size: int) -> None:
+    """Decoders look there; what they find must not depend on what happens to come next."""
+    content = b"\xff" * (size + 100)
+    packet = new_packet(memoryview(content)[:size])
+
+    assert bytes(packet) == content[:size]
+    assert ctypes.string_at(packet.buffer_ptr + size, 64) == bytes(64)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import av
 import numpy as np
 
 from robostream.decode.codec.runs import Run, plan_runs
@@ -39,6 +42,16 @@ def read_packets(source: ByteSource, index: FrameIndex, run: Run) -> list[memory
             if n and read.start <= p and p + n <= read.stop:
                 packets[place] = content[p - read.start : p - read.start + n]
     return packets
+
+
+def new_packet(content: bytes | memoryview) -> av.Packet[Any]:
+    """Return a packet with zeros after its bytes, where decoders read on.
+
+    To make one of the bytes themselves would leave there what happens to come next.
+    """
+    packet: av.Packet[Any] = av.Packet(len(content))
+    packet.update(content)  # type: ignore[arg-type]  # any buffer will do
+    return packet
 
 
 def packet_span(index: FrameIndex, frames: Int64s) -> tuple[int, int]:

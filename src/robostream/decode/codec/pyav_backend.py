@@ -11,7 +11,12 @@ import av
 from av.codec.hwaccel import HWAccel
 
 from robostream.decode.codec.backend import Decoded, FileRun
-from robostream.decode.codec.packets import begins_afresh, carry_parameters, read_packets
+from robostream.decode.codec.packets import (
+    begins_afresh,
+    carry_parameters,
+    new_packet,
+    read_packets,
+)
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
 from robostream.decode.picture.decoded import DecodedPicture
@@ -152,8 +157,7 @@ def _prepare(file_run: FileRun) -> tuple[Packets, bool]:
 
 
 def _packet(content: memoryview, number: int) -> av.Packet[Any]:
-    # av.Packet copies the bytes and adds zeros, because decoders read past the end of a packet.
-    packet = av.Packet(content)  # type: ignore[arg-type]  # any buffer will do
+    packet = new_packet(content)
     # The decoder hands the number on as the time stamp of the frame.
     packet.pts = number
     return packet

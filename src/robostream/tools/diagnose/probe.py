@@ -7,7 +7,7 @@ import av
 import numpy as np
 from av.codec.hwaccel import HWAccel
 
-from robostream.decode import CodecConfig, FrameIndex
+from robostream.decode import CodecConfig, FrameIndex, new_packet
 from robostream.errors import StorageError, VideoFileError
 from robostream.storage import ByteSource
 from robostream.tools.diagnose.gpu import Gpu, GpuDecoding
@@ -35,7 +35,7 @@ def decode_one(
     for packet in range(int(index.starts[gop]), stop):
         at = int(index.byte_offsets[packet])
         content = source.read(at, at + int(index.sizes[packet]))
-        pictures = context.decode(av.Packet(content)) or pictures
+        pictures = context.decode(new_packet(content)) or pictures
     pictures = context.decode(None) or pictures
     return pictures[-1] if pictures else None
 
