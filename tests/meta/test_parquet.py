@@ -6,12 +6,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from robostream import LeRobotDataset
 from robostream.errors import DataFileError
+from robostream.meta import open_parquet
+from robostream.storage import LocalSource
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.write.recording import quick_writer, record
 
@@ -27,9 +32,10 @@ assert len(os.listdir("/proc/self/task")) == before, os.listdir("/proc/self/task
 """
 
 
-def test_metadata_and_rows_are_read_without_arrows_threads() -> None:
+@pytest.mark.parametrize("name", ["av1_multifile", "images"])
+def test_metadata_and_rows_are_read_without_arrows_threads(name: str) -> None:
     """One of them may let go of Python's memory when Python has ended: the program would abort."""
-    subprocess.run([sys.executable, "-c", COUNT_THREADS, FIXTURES / "av1_multifile"], check=True)
+    subprocess.run([sys.executable, "-c", COUNT_THREADS, FIXTURES / name], check=True)
 
 
 @pytest.mark.parametrize("at", [0.2, 0.5, 0.8])
@@ -55,3 +61,32 @@ def test_files_without_checksums_are_read(tmp_path: Path) -> None:
         pq.write_table(pq.read_table(path), path)
 
     assert LeRobotDataset("x", root=root).get_raw_item(0)["frame_index"] == 0
+
+
+class Counted(LocalSource):
+    """A file that knows what was read of it."""
+
+    reads: ClassVar[list[int]] = []
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return bytes, and remember how many."""
+        self.reads.append(stop - start)
+        return super().read(start, stop)
+
+
+def test_columns_that_are_read_together_come_without_the_others(tmp_path: Path) -> None:
+    """Near ones with one read; pictures that nobody asks for are not fetched."""
+    rng = np.random.default_rng(0)
+    pictures = [rng.bytes(50_000) for _ in range(8)]
+    numbers = {"state": [[1.0, 2.0]] * 8, "frame_index": list(range(8))}
+    table = pa.table({"a": [1] * 8, "picture": pictures, **numbers, "picture.more": pictures})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=4)
+    with open_parquet(Counted(tmp_path / "rows.parquet"), columns_together=True) as file:
+        Counted.reads.clear()
+        found = file.read_row_groups([0, 1], ["state", "frame_index"])
+        reads, span = list(Counted.reads), file.byte_span([0, 1])
+
+    assert found.equals(table.select(list(numbers)))
+    assert len(reads) == 2
+    assert sum(reads) < 2_000
+    assert span[1] - span[0] > sum(map(len, pictures)) * 2

@@ -143,7 +143,7 @@ class RowReader:
         size = self._door.open(relative).size()
         return RowBytes(
             relative,
-            groups=file.parquet.byte_span(begin, stop),
+            groups=file.parquet.byte_span(range(begin, stop)),
             footer=(max(size - _FOOTER_BYTES, 0), size),
             are_shared=self._are_shared(file, episode, range(begin, stop)),
         )
@@ -201,9 +201,12 @@ class RowReader:
     def _read_groups(self, file: OpenParquet, groups: tuple[str, int, int], where: str) -> pa.Table:
         if self._shared_group is not None and self._shared_group[0] == groups:
             return self._shared_group[1]
-        _check_sizes(file, range(*groups[1:]), where)
+        numbers = range(*groups[1:])
+        _check_sizes(file, numbers, where)
+        if self._location.is_far:
+            self._door.open(groups[0]).bring(*file.byte_span(numbers))
         with readable_parquet(where):
-            return file.read_row_groups(range(*groups[1:]), self._keys)
+            return file.read_row_groups(numbers, self._keys)
 
     def _open(self, relative: str, where: str) -> _DataFile:
         held = self._files.get(relative)
@@ -211,7 +214,7 @@ class RowReader:
             return held
         # Far away, the columns of a row group are read together: fewer requests.
         is_far = self._location.is_far
-        file = open_parquet(self._door.open(relative), groups_at_once=is_far)
+        file = open_parquet(self._door.open(relative), columns_together=is_far)
         _check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))

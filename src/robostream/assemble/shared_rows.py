@@ -22,6 +22,8 @@ from robostream.storage import ByteSource, Cache, CacheSettings, Door, Recent, W
 
 logger = logging.getLogger(__name__)
 
+_IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
+
 _MAPPED_FILES = 64  # per reader
 _VERSION = "rows 2"
 
@@ -44,7 +46,7 @@ class SharedRows:
 
     def __init__(self, dataset: OpenedDataset, door: Door, keys: Sequence[str]) -> None:
         self._door = door
-        self._settings = dataset.files.cache
+        self._settings, self._is_far = dataset.files.cache, dataset.files.is_far
         self._keys = list(keys)
         self._is_shared = self._settings is not None
         self._mapped: Recent[str, MappedRows] = Recent(_MAPPED_FILES)
@@ -68,11 +70,12 @@ class SharedRows:
 
     def _map(self, source: ByteSource) -> MappedRows | None:
         cache = None if self._settings is None else _open_cache(self._settings)
-        file = None if cache is None else _decoded(cache, source, self._keys)
+        file = None if cache is None else self._decoded(cache, source)
         if file is None:
             return None
         try:
-            return MappedRows(file, pa.ipc.open_file(pa.memory_map(str(file.path))).read_all())
+            mapped = pa.ipc.open_file(pa.memory_map(str(file.path)), options=_IN_THIS_THREAD)
+            return MappedRows(file, mapped.read_all())
         except pa.ArrowInvalid as error:
             logger.warning(
                 "%s: not the rows that were kept there (%s); `robostream cache clear` removes it",
@@ -81,28 +84,26 @@ class SharedRows:
             )
             return None
 
+    def _decoded(self, cache: Cache, source: ByteSource) -> WholeFile | None:
+        """Return the decoded columns of a Parquet file as they are kept for its present content."""
+        state = source.size(), source.version()
+        if not state[1]:
+            return None
 
-def _decoded(cache: Cache, source: ByteSource, keys: Sequence[str]) -> WholeFile | None:
-    """Return the decoded columns of a Parquet file as they are kept for its present content."""
-    state = source.size(), source.version()
-    if not state[1]:
-        return None
+        def write(sink: Any) -> None:
+            with open_parquet(source, columns_together=self._is_far) as file:
+                _write_ipc(file, self._keys, sink)
 
-    def write(sink: Any) -> None:
-        with open_parquet(source, groups_at_once=True) as file:
-            _write_ipc(file, keys, sink)
+        def make() -> tuple[int, Callable[[BinaryIO], None]]:
+            size = pa.MockOutputStream()
+            write(size)
+            return size.size(), write
 
-    def make() -> tuple[int, Callable[[BinaryIO], None]]:
-        size = pa.MockOutputStream()
-        write(size)
-        return size.size(), write
-
-    return cache.whole(source.name, repr((_VERSION, *state, list(keys))), make)
+        return cache.whole(source.name, repr((_VERSION, *state, self._keys)), make)
 
 
-def _write_ipc(file: OpenParquet, keys: Sequence[str], sink: Any) -> None:
+def _write_ipc(file: OpenParquet, columns: Sequence[str], sink: Any) -> None:
     """Write columns as an IPC file: a row group at a time, each in one piece."""
-    columns = list(keys)
     with pa.ipc.new_file(sink, file.read_row_groups([], columns).schema) as writer:
         for group in range(file.num_row_groups):
             writer.write_table(file.read_row_groups([group], columns).combine_chunks())

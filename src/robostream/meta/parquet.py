@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream.errors import DamagedFileError, DataFileError, StorageError
-from robostream.storage import ByteSource, SourceFile
+from robostream.storage import ByteRange, ByteSource, SourceFile
 
 _CURE = "Copy or download the file again, or restore it from a backup."
 
@@ -45,12 +45,12 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     Args:
         source: Its bytes.
         at_once: Whether all of them are read now.
-        groups_at_once: Whether those of row groups are, with the columns that nobody wants.
+        columns_together: Whether those of the columns of row groups are asked for together.
     """
 
-    def __init__(self, source: ByteSource, *, at_once: bool, groups_at_once: bool) -> None:
+    def __init__(self, source: ByteSource, *, at_once: bool, columns_together: bool) -> None:
         self._bytes = SourceFile(source)
-        self._groups_at_once = groups_at_once
+        self._columns_together = columns_together
         file = BytesIO(source.read(0, source.size())) if at_once else self._bytes
         super().__init__(file, pre_buffer=False, page_checksum_verification=True)
 
@@ -59,24 +59,34 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         return super().read(columns, use_threads=False)
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Return columns of neighbouring row groups."""
-        if not (self._groups_at_once and groups):
-            return super().read_row_groups(groups, columns, use_threads=False)
-        with self._bytes.held(*self.byte_span(groups[0], groups[-1] + 1)):
+        """Return columns of row groups."""
+        wanted = self._ranges(groups, columns) if self._columns_together else []
+        with self._bytes.held(wanted):
             return super().read_row_groups(groups, columns, use_threads=False)
 
-    def byte_span(self, begin: int, stop: int) -> tuple[int, int]:
-        """Return the bytes [start, stop) that hold the row groups [begin, stop)."""
-        groups = [self.metadata.row_group(group) for group in range(begin, stop)]
-        columns = [group.column(at) for group in groups for at in range(group.num_columns)]
-        starts = [c.dictionary_page_offset or c.data_page_offset for c in columns]
-        ends = [at + c.total_compressed_size for at, c in zip(starts, columns, strict=True)]
-        return min(starts), max(ends)
+    def byte_span(self, groups: Sequence[int]) -> tuple[int, int]:
+        """Return the bytes [start, stop) that hold row groups, with all of their columns."""
+        ranges = self._ranges(groups, None)
+        return min(r.start for r in ranges), max(r.stop for r in ranges)
+
+    def _ranges(self, groups: Sequence[int], columns: Sequence[str] | None) -> list[ByteRange]:
+        """Return where columns of row groups, or all, lie."""
+        # A list is stored as a column below its name. Another column whose name goes on after a
+        # point may come along.
+        names = ("",) if columns is None else tuple(f"{name}." for name in columns)
+        found = [self.metadata.row_group(group) for group in groups]
+        chunks = [group.column(at) for group in found for at in range(group.num_columns)]
+        return [
+            ByteRange(start, start + chunk.total_compressed_size)
+            for chunk in chunks
+            if f"{chunk.path_in_schema}.".startswith(names)
+            for start in [chunk.dictionary_page_offset or chunk.data_page_offset]
+        ]
 
 
 def open_parquet(
-    source: ByteSource, *, at_once: bool = False, groups_at_once: bool = False
+    source: ByteSource, *, at_once: bool = False, columns_together: bool = False
 ) -> OpenParquet:
     """Return the opened file, or raise DataFileError; `OpenParquet` says what the arguments are."""
     with readable_parquet(source.name):
-        return OpenParquet(source, at_once=at_once, groups_at_once=groups_at_once)
+        return OpenParquet(source, at_once=at_once, columns_together=columns_together)

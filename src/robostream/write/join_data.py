@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# As LeRobot's recorder does, and so that a reader can tell a page that was damaged.
+# As LeRobot's recorder does; and checksums, so that a reader can tell a page that was damaged.
 PARQUET_OPTIONS = {"compression": "snappy", "use_dictionary": True, "write_page_checksum": True}
 
 
 def read_rows(path: Path) -> pa.Table:
     """Return all rows of a file; a damaged page is an error of pyarrow's."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return file.read()
+        return file.read(use_threads=False)
 
 
 def write_rows(table: pa.Table, target: Path) -> int:

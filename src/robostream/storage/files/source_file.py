@@ -4,10 +4,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from robostream.storage.files.coalesce import ByteRange, coalesce
 from robostream.storage.files.store import ByteSource
+
+# Where a request takes its time, up to so many bytes that nobody wants cost less than another one.
+_MAX_GAP_BYTES = 64 * 1024
+_MAX_READ_BYTES = 64 * 1024 * 1024
 
 
 class SourceFile(io.RawIOBase):
@@ -18,16 +23,17 @@ class SourceFile(io.RawIOBase):
         self._source = source
         self._size = source.size()
         self._at = 0
-        self._held: tuple[int, bytes] = 0, b""
+        self._held: list[tuple[int, bytes]] = []
 
     @contextmanager
-    def held(self, start: int, stop: int) -> Iterator[None]:
-        """Read bytes at once, and during the block take from them what is asked for."""
-        self._held = start, self._source.read(start, stop)
+    def held(self, ranges: Iterable[ByteRange]) -> Iterator[None]:
+        """Read ranges now, near ones at once, and take from them what is asked for in the block."""
+        reads = coalesce(ranges, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES)
+        self._held = [(read.start, self._source.read(read.start, read.stop)) for read in reads]
         try:
             yield
         finally:
-            self._held = 0, b""
+            self._held = []
 
     def readable(self) -> bool:
         """Return True."""
@@ -52,10 +58,12 @@ class SourceFile(io.RawIOBase):
         stop = self._size if size < 0 else min(self._size, self._at + size)
         if stop <= self._at:
             return b""
-        begin, held = self._held
-        if begin <= self._at and stop <= begin + len(held):
-            content = held[self._at - begin : stop - begin]
-        else:
-            content = self._source.read(self._at, stop)
+        content = self._find(self._at, stop)
         self._at = stop
         return content
+
+    def _find(self, start: int, stop: int) -> bytes:
+        for begin, content in self._held:
+            if begin <= start and stop <= begin + len(content):
+                return content[start - begin : stop - begin]
+        return self._source.read(start, stop)
