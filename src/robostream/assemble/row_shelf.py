@@ -35,7 +35,8 @@ class RowShelf:
         door: What opens its files.
         keys: The columns to read.
         held: What holds the rows, for all shelves of a process.
-        checks_times: Whether the table's times must be those the pictures of videos are found by.
+        checks_times: Whether a frame's time must be frame_index / fps, by which the pictures of
+            videos and the frames of windows are found.
     """
 
     def __init__(
@@ -47,8 +48,7 @@ class RowShelf:
         *,
         checks_times: bool,
     ) -> None:
-        spec = dataset.spec
-        tolerance_s = spec.tolerance_s if checks_times and spec.videos else None
+        tolerance_s = dataset.spec.tolerance_s if checks_times else None
         self._reader = RowReader(dataset, door, keys, tolerance_s=tolerance_s)
         self._keys = tuple(keys)
         self._held = held
