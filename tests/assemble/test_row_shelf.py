@@ -24,13 +24,14 @@ from robostream.assemble import (
     open_dataset,
 )
 from robostream.errors import DataFileError
-from robostream.meta import OpenParquet
+from robostream.meta import OpenParquet, tasks_to_arrow
 from tests.fixture_datasets import FIXTURES, copy_of
 
 CAMERA = "observation.images.top"
 ROOMY = 1 << 30
 EPISODES = (0, 1, 2, 1, 0, 2, 0, 1, 2)
 DATA = "data/chunk-000/file-000.parquet"
+EPISODES_FILE = "meta/episodes/chunk-000/file-000.parquet"
 
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -135,6 +136,42 @@ def test_times_are_checked_without_videos_too(
 
     with pytest.raises(DataFileError, match=r"file-000\.parquet: episode 1: frame 3 has timestamp"):
         shelf.get(1)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "listed", "wanted"),
+    [
+        (["stack the cups", "open the drawer"], "tasks", []),
+        (
+            ["open the drawer", "stack the cups"],
+            "tasks",
+            [(0, "open the drawer", "stack the cups")],
+        ),
+        (["stack the cups", "open a drawer"], "tasks", [(1, "open a drawer", "open the drawer")]),
+        (["open the drawer", "stack the cups"], "another column", []),
+    ],
+)
+def test_tasks_of_another_dataset_are_said_once(
+    tasks: list[str],
+    listed: str,
+    wanted: list[tuple[int, str, str]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Texts may be edited by hand, so they are delivered; the first episode is named with both."""
+    root = copy_of("images", tmp_path)
+    pq.write_table(tasks_to_arrow(tasks), root / "meta/tasks.parquet")
+    episodes = pq.read_table(root / EPISODES_FILE)
+    pq.write_table(episodes.rename_columns({"tasks": listed}), root / EPISODES_FILE)
+    dataset = opened(root)
+    shelf = RowShelf(dataset, dataset.open_door(), [], hold_rows(ROOMY), checks_times=True)
+    for episode in EPISODES:
+        shelf.get(episode)
+
+    assert [record.getMessage().partition(" in meta/episodes")[0] for record in caplog.records] == [
+        f"{root}: the task of episode {episode} is {text!r} in meta/tasks.parquet, but {other!r}"
+        for episode, text, other in wanted
+    ]
 
 
 def test_shelves_share_a_budget() -> None:
