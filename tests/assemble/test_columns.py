@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
 from robostream.errors import DataFileError
+from robostream.write.language_rows import language_array, language_fields
 
 WHERE = "file.parquet: episode 4"
 
@@ -172,6 +173,58 @@ def test_numbers_are_no_texts_and_paths_no_pictures(cells: Any, dtype: str) -> N
 
     with pytest.raises(DataFileError, match=f"'note' holds values of type .*declares {dtype}"):
         object_column(pa.chunked_array([cells]), case, copy=True)
+
+
+def records(*calls: Any) -> list[list[dict[str, Any]]]:
+    """Return language cells of one record each, with these tool calls, after an empty one."""
+    return [[], *([{"role": "user", "tool_calls": call}] for call in calls)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (records(["{}"], ["{}", '{"name": ']), r", frame 2: .* no JSON, '{\"name\": ' \(Expecting"),
+        (records(["{}"], ["[" * 100_000]), ", frame 2: .* a tool call that is no JSON"),
+        (records("{}"), ": .* tool_calls of type string in place of lists"),
+        (records(1.5), ": .* tool_calls of type double"),
+        ([[{"role": "user"}], [{"role": "user"}, None]], ", frame 1: .* a null in place of a"),
+        ([[], [None]], ", frame 1: .* a null in place of a record"),
+        ([["hello"]], r": .* list<.*string> in place of lists of records"),
+        ([[0.5, 1.5]], r": .* list<.*double> in place of lists of records"),
+        ([0.5, 1.5], ": .* values of type double"),
+        (pa.array([["\xff".encode("latin-1")]]).view(pa.list_(pa.string())), ": .* UTF8"),
+    ],
+)
+def test_language_that_is_no_list_of_records(cells: Any, found: str) -> None:
+    """Whatever could not be parsed when a sample is made is refused when its episode is read."""
+    case = ColumnCase("note", "language", (1,), WHERE)
+    stored = cells if isinstance(cells, pa.Array) else pa.array(cells)
+
+    with pytest.raises(DataFileError, match=rf"^{WHERE}{found}.*declares language"):
+        object_column(pa.chunked_array([stored]), case, copy=True)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pa.array(records(None, ["{}", None], [])),
+        pa.array(records([{"name": "say"}])),
+        pa.array([[], None, [{"role": "user"}]]),
+        pa.array([[], []]),
+        pa.nulls(2),
+        language_array(
+            "language_persistent",
+            [[], [dict.fromkeys(language_fields("language_persistent")) | {"tool_calls": ["3"]}]],
+        ),
+    ],
+)
+@pytest.mark.parametrize("start", [0, 1])
+def test_language_that_is_one_stays_as_it_is(stored: pa.Array, start: int) -> None:
+    """Frames without records, records without calls, calls of any kind; slices of a table too."""
+    case = ColumnCase("note", "language", (1,), WHERE)
+    part = stored.slice(start)
+
+    assert object_column(pa.chunked_array([part]), case, copy=False).equals(part)
 
 
 def test_missing_texts_stay_missing() -> None:

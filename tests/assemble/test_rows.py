@@ -139,6 +139,19 @@ def test_rows_have_their_place_in_the_dataset(
         reader_of(root).read(1)
 
 
+@pytest.mark.parametrize("key", ["action", "timestamp", "observation.images.top"])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, key: str) -> None:
+    """Nobody knows which of them is meant."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / DATA)
+    rewrite(root, table.append_column(key, table[key]))
+
+    with pytest.raises(
+        DataFileError, match=rf"file-000\.parquet: there are several columns {key};"
+    ):
+        reader_of(root).read(0)
+
+
 def test_a_column_of_another_shape(tmp_path: Path) -> None:
     """A column that does not fit its declared shape is an error, not a reshaped guess."""
     root = copy_of("images", tmp_path)

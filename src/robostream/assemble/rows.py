@@ -242,12 +242,19 @@ def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
 def _check_columns(
     file: OpenParquet, keys: Sequence[str], meta: LeRobotDatasetMetadata, where: str
 ) -> None:
-    present = set(file.schema_arrow.names)
+    names = file.schema_arrow.names
+    present = set(names)
     missing = [key for key in keys if key not in present]
     if missing:
         raise DataFileError(
             f"{where}: the columns {', '.join(missing)} that info.json declares are missing; found "
             f"{', '.join(sorted(present))}. The file is from another version of the dataset."
+        )
+    doubled = [key for key in keys if names.count(key) > 1]
+    if doubled:
+        raise DataFileError(
+            f"{where}: there are several columns {', '.join(doubled)}; want one of each name. "
+            "Write the file again without the others."
         )
     undeclared = [key for key in LANGUAGE_KEYS if key in present and key not in meta.features]
     if undeclared:
