@@ -95,6 +95,10 @@ def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> p
     array = _in_one_piece(column)
     if case.dtype == "language":
         _check_language(array, case)
+    elif case.dtype == "string":
+        if array.null_count:
+            case.refuse("a null", array.is_null().index(True).as_py())
+        _check_texts(array, case)
     return array
 
 
