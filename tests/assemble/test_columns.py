@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
 from robostream.errors import DataFileError
+from robostream.write.language_rows import language_array, language_fields
 
 WHERE = "file.parquet: episode 4"
 
@@ -174,10 +175,70 @@ def test_numbers_are_no_texts_and_paths_no_pictures(cells: Any, dtype: str) -> N
         object_column(pa.chunked_array([cells]), case, copy=True)
 
 
-def test_missing_texts_stay_missing() -> None:
-    """A column of nulls is what a recorder writes where nothing was said."""
+def records(*calls: Any) -> list[list[dict[str, Any]]]:
+    """Return language cells of one record each, with these tool calls, after an empty one."""
+    return [[], *([{"role": "user", "tool_calls": call}] for call in calls)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (records(["{}"], ["{}", '{"name": ']), r", frame 2: .* no JSON, '{\"name\": ' \(Expecting"),
+        (records(["{}"], ["[" * 100_000]), ", frame 2: .* a tool call that is no JSON"),
+        (records("{}"), ": .* tool_calls of type string in place of lists"),
+        (records(1.5), ": .* tool_calls of type double"),
+        ([[{"role": "user"}], [{"role": "user"}, None]], ", frame 1: .* a null in place of a"),
+        ([[], [None]], ", frame 1: .* a null in place of a record"),
+        ([["hello"]], r": .* list<.*string> in place of lists of records"),
+        ([[0.5, 1.5]], r": .* list<.*double> in place of lists of records"),
+        ([0.5, 1.5], ": .* values of type double"),
+        (pa.array([["\xff".encode("latin-1")]]).view(pa.list_(pa.string())), ": .* UTF8"),
+    ],
+)
+def test_language_that_is_no_list_of_records(cells: Any, found: str) -> None:
+    """Whatever could not be parsed when a sample is made is refused when its episode is read."""
+    case = ColumnCase("note", "language", (1,), WHERE)
+    stored = cells if isinstance(cells, pa.Array) else pa.array(cells)
+
+    with pytest.raises(DataFileError, match=rf"^{WHERE}{found}.*declares language"):
+        object_column(pa.chunked_array([stored]), case, copy=True)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pa.array(records(None, ["{}", None], [])),
+        pa.array(records([{"name": "say"}])),
+        pa.array([[], None, [{"role": "user"}]]),
+        pa.array([[], []]),
+        pa.nulls(2),
+        language_array(
+            "language_persistent",
+            [[], [dict.fromkeys(language_fields("language_persistent")) | {"tool_calls": ["3"]}]],
+        ),
+    ],
+)
+@pytest.mark.parametrize("start", [0, 1])
+def test_language_that_is_one_stays_as_it_is(stored: pa.Array, start: int) -> None:
+    """Frames without records, records without calls, calls of any kind; slices of a table too."""
+    case = ColumnCase("note", "language", (1,), WHERE)
+    part = stored.slice(start)
+
+    assert object_column(pa.chunked_array([part]), case, copy=False).equals(part)
+
+
+@pytest.mark.parametrize(
+    ("stored", "found"),
+    [
+        (pa.array(["a", None, "c"]), ", frame 1: .* a null"),
+        (pa.array(["", "b", None], pa.large_string()), ", frame 2: .* a null"),
+        (pa.nulls(2), ", frame 0: .* a null"),
+        (pa.array([b"a", b"\xff"]).view(pa.string()), ": .* texts that cannot be read .*UTF8"),
+    ],
+)
+def test_a_missing_text_is_refused(stored: pa.Array, found: str) -> None:
+    """A null is no text, as it is no number; bytes that are no UTF-8 are none either."""
     case = ColumnCase("note", "string", (1,), WHERE)
 
-    nulls = object_column(pa.chunked_array([pa.nulls(2)]), case, copy=True)
-
-    assert nulls.to_pylist() == [None, None]
+    with pytest.raises(DataFileError, match=rf"^{WHERE}{found}.*declares string"):
+        object_column(pa.chunked_array([stored]), case, copy=True)

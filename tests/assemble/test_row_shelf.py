@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,13 +23,15 @@ from robostream.assemble import (
     hold_rows,
     open_dataset,
 )
-from robostream.meta import OpenParquet
+from robostream.errors import DataFileError
+from robostream.meta import OpenParquet, tasks_to_arrow
 from tests.fixture_datasets import FIXTURES, copy_of
 
 CAMERA = "observation.images.top"
 ROOMY = 1 << 30
 EPISODES = (0, 1, 2, 1, 0, 2, 0, 1, 2)
 DATA = "data/chunk-000/file-000.parquet"
+EPISODES_FILE = "meta/episodes/chunk-000/file-000.parquet"
 
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -114,6 +117,61 @@ def test_without_a_cache_rows_are_read_again(
 
     assert all(same_rows(shelf.get(episode), roomy.get(episode)) for episode in EPISODES)
     assert reads.total() > 3
+
+
+@pytest.mark.parametrize("wrong_s", [np.nan, np.inf, -1.0, 1.0])
+@pytest.mark.parametrize("cameras", [None, []])
+def test_times_are_checked_without_videos_too(
+    wrong_s: float, cameras: list[str] | None, tmp_path: Path
+) -> None:
+    """A window is cut by fps: with other times its frames would not be those asked for."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / DATA)
+    times = table["timestamp"].to_numpy().copy()
+    times[12] = wrong_s
+    place = table.column_names.index("timestamp")
+    pq.write_table(table.set_column(place, "timestamp", pa.array(times)), root / DATA)
+    dataset = open_dataset(Address("some/name", root), Choice(camera_keys=cameras))
+    shelf = RowShelf(dataset, dataset.open_door(), [], hold_rows(ROOMY), checks_times=True)
+
+    with pytest.raises(DataFileError, match=r"file-000\.parquet: episode 1: frame 3 has timestamp"):
+        shelf.get(1)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "listed", "wanted"),
+    [
+        (["stack the cups", "open the drawer"], "tasks", []),
+        (
+            ["open the drawer", "stack the cups"],
+            "tasks",
+            [(0, "open the drawer", "stack the cups")],
+        ),
+        (["stack the cups", "open a drawer"], "tasks", [(1, "open a drawer", "open the drawer")]),
+        (["open the drawer", "stack the cups"], "another column", []),
+    ],
+)
+def test_tasks_of_another_dataset_are_said_once(
+    tasks: list[str],
+    listed: str,
+    wanted: list[tuple[int, str, str]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Texts may be edited by hand, so they are delivered; the first episode is named with both."""
+    root = copy_of("images", tmp_path)
+    pq.write_table(tasks_to_arrow(tasks), root / "meta/tasks.parquet")
+    episodes = pq.read_table(root / EPISODES_FILE)
+    pq.write_table(episodes.rename_columns({"tasks": listed}), root / EPISODES_FILE)
+    dataset = opened(root)
+    shelf = RowShelf(dataset, dataset.open_door(), [], hold_rows(ROOMY), checks_times=True)
+    for episode in EPISODES:
+        shelf.get(episode)
+
+    assert [record.getMessage().partition(" in meta/episodes")[0] for record in caplog.records] == [
+        f"{root}: the task of episode {episode} is {text!r} in meta/tasks.parquet, but {other!r}"
+        for episode, text, other in wanted
+    ]
 
 
 def test_shelves_share_a_budget() -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,11 @@ def reader_of(root: Path) -> RowReader:
 
 def rewrite(root: Path, table: pa.Table, **options: int) -> None:
     pq.write_table(table, root / DATA, **options)
+
+
+def replace_column(root: Path, key: str, cells: Any) -> None:
+    table = pq.read_table(root / DATA)
+    rewrite(root, table.set_column(table.column_names.index(key), key, pa.array(cells)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,6 +117,38 @@ def test_a_file_of_another_version(tmp_path: Path) -> None:
         reader_of(root).read(0)
     rewrite(root, table.drop_columns(["action"]))
     with pytest.raises(DataFileError, match=r"the columns action that info\.json declares"):
+        reader_of(root).read(0)
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        ([7] * 27, "frame 0: index is 7; want .* = 9"),
+        ([*range(11), 12, 11, *range(13, 27)], "frame 2: index is 12; want .* = 11"),
+        (range(-9, 18), "frame 0: index is 0; want .* = 9"),
+    ],
+)
+def test_rows_have_their_place_in_the_dataset(
+    tmp_path: Path, index: Sequence[int], found: str
+) -> None:
+    """The column index counts the dataset's frames; the first row that does not is named."""
+    root = copy_of("images", tmp_path)
+    replace_column(root, "index", index)
+
+    with pytest.raises(DataFileError, match=rf"file-000\.parquet: episode 1, {found}\. .*copy"):
+        reader_of(root).read(1)
+
+
+@pytest.mark.parametrize("key", ["action", "timestamp", "observation.images.top"])
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, key: str) -> None:
+    """Nobody knows which of them is meant."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / DATA)
+    rewrite(root, table.append_column(key, table[key]))
+
+    with pytest.raises(
+        DataFileError, match=rf"file-000\.parquet: there are several columns {key};"
+    ):
         reader_of(root).read(0)
 
 

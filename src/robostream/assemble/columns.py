@@ -78,7 +78,7 @@ def numeric_column(column: pa.ChunkedArray, case: ColumnCase) -> Numbers:
 
 
 def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> pa.Array:
-    """Return a column of texts, language lists or encoded pictures.
+    """Return a column of texts, language lists or encoded pictures; the former two are checked.
 
     A slice keeps the whole table's memory alive; a copy holds its own bytes only.
     """
@@ -92,16 +92,68 @@ def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> p
         case.refuse(f"values of type {column.type}")
     if copy:
         column = column.take(pa.array(range(len(column)), pa.int64()))
-    return _in_one_piece(column)
+    array = _in_one_piece(column)
+    if case.dtype == "language":
+        _check_language(array, case)
+    elif case.dtype == "string":
+        if array.null_count:
+            case.refuse("a null", array.is_null().index(True).as_py())
+        _check_texts(array, case)
+    return array
 
 
 def language_value(value: Any) -> Any:
-    """Return a language cell with its tool calls parsed from JSON."""
+    """Return a checked language cell with its tool calls parsed from JSON."""
     for entry in value or []:
         calls = entry.get("tool_calls")
         if calls:
             entry["tool_calls"] = [json.loads(c) if isinstance(c, str) else c for c in calls]
     return value
+
+
+def _check_language(array: pa.Array, case: ColumnCase) -> None:
+    """Refuse what is no list of records, and tool calls that are no list of JSON texts or dicts."""
+    if pa.types.is_null(array.type):
+        return
+    _check_texts(array, case)
+    frames, records = pc.list_parent_indices(array), array.flatten()
+    if records.null_count:
+        case.refuse("a null in place of a record", frames[records.is_null().index(True)].as_py())
+    if not len(records):
+        return
+    if not pa.types.is_struct(records.type):
+        case.refuse(f"values of type {array.type} in place of lists of records")
+    if "tool_calls" in records.type.names:
+        _check_calls(records.field("tool_calls"), frames, case)
+
+
+def _check_calls(calls: pa.Array, frames: pa.Array, case: ColumnCase) -> None:
+    """Refuse tool calls that `language_value` cannot parse; `frames` has the frame of each row."""
+    if pa.types.is_null(calls.type):
+        return
+    if not _is_list(calls.type):
+        case.refuse(f"tool_calls of type {calls.type} in place of lists")
+    owners, texts = pc.list_parent_indices(calls), calls.flatten()
+    texts = texts.storage if isinstance(texts, pa.ExtensionArray) else texts
+    if not any(test(texts.type) for test in _OBJECTS["string"]):
+        return
+    # Persistent records are the same in many frames.
+    for text in texts.unique().drop_null().to_pylist():
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError) as error:
+            owner = owners[texts.index(text).as_py()].as_py()
+            case.refuse(
+                f"a tool call that is no JSON, {text[:99]!r} ({error})", frames[owner].as_py()
+            )
+
+
+def _check_texts(array: pa.Array, case: ColumnCase) -> None:
+    """Refuse texts that are no UTF-8: Arrow would fail on them only when they are looked at."""
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        case.refuse(f"texts that cannot be read ({error})")
 
 
 def _flatten(column: pa.ChunkedArray, case: ColumnCase) -> pa.Array:

@@ -8,12 +8,19 @@ are mapped from a file on disk (`shared_rows.py`), which the system keeps in mem
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TypeAlias
 
+import numpy as np
+
+from robostream import config
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import EpisodeRows, RowReader
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import Door, Recent
+
+logger = logging.getLogger(__name__)
 
 # By columns and episode.
 HeldRows: TypeAlias = Recent[tuple[tuple[str, ...], int], EpisodeRows]
@@ -35,7 +42,9 @@ class RowShelf:
         door: What opens its files.
         keys: The columns to read.
         held: What holds the rows, for all shelves of a process.
-        checks_times: Whether the table's times must be those the pictures of videos are found by.
+        checks_times: Whether a frame's time must be frame_index / fps, by which the pictures of
+            videos and the frames of windows are found. Such a shelf also says, once, if the tasks
+            of its rows are not those of the episode table.
     """
 
     def __init__(
@@ -47,9 +56,10 @@ class RowShelf:
         *,
         checks_times: bool,
     ) -> None:
-        spec = dataset.spec
-        tolerance_s = spec.tolerance_s if checks_times and spec.videos else None
+        tolerance_s = dataset.spec.tolerance_s if checks_times else None
         self._reader = RowReader(dataset, door, keys, tolerance_s=tolerance_s)
+        self._meta = dataset.meta
+        self._compares_tasks = checks_times
         self._keys = tuple(keys)
         self._held = held
         self._mapped: Recent[int, EpisodeRows] = Recent(_MAPPED_EPISODES)
@@ -61,6 +71,8 @@ class RowShelf:
 
     def _read(self, episode: int) -> EpisodeRows:
         rows = self._reader.read(episode, maps_pictures=self._held.has_evicted)
+        if self._compares_tasks:
+            self._compares_tasks = not _say_other_tasks(self._meta, rows)
         if rows.mapped is not None:
             return self._mapped.put(episode, rows)
         return self._held.put((self._keys, episode), rows)
@@ -70,3 +82,21 @@ class RowShelf:
         self._held.clear()
         self._mapped.clear()
         self._reader.close()
+
+
+def _say_other_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
+    """Return whether an episode's rows have tasks that the episode table does not list; say so."""
+    listed = meta.episodes[rows.episode].get("tasks")
+    if not isinstance(listed, list) or not listed:
+        return False
+    numbers = np.unique(rows.numbers["task_index"]).tolist()
+    texts = [meta.tasks[number] for number in numbers if 0 <= number < len(meta.tasks)]
+    others = [text for text in texts if text not in listed]
+    if others:
+        logger.warning(
+            "%s: the task of episode %d is %r in %s, but %r in meta/episodes; samples have the "
+            "first. Copy meta/ again, unless the texts were edited on purpose. Other episodes are "
+            "not named.",
+            *(meta.root, rows.episode, others[0], config.TASKS_PATH, ", ".join(map(str, listed))),
+        )
+    return bool(others)

@@ -129,7 +129,7 @@ class RowReader:
             else:
                 numbers[key] = numeric_column(table.column(key), case)
         rows = EpisodeRows(episode, table.num_rows, numbers, objects, mapped)
-        _check_rows(rows, where)
+        _check_rows(rows, int(self._meta.episodes["dataset_from_index"][episode]), where)
         if self._tolerance_s is not None:
             times, frames = numbers["timestamp"], numbers["frame_index"]
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
@@ -245,12 +245,19 @@ def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
 def _check_columns(
     file: OpenParquet, keys: Sequence[str], meta: LeRobotDatasetMetadata, where: str
 ) -> None:
-    present = set(file.schema_arrow.names)
+    names = file.schema_arrow.names
+    present = set(names)
     missing = [key for key in keys if key not in present]
     if missing:
         raise DataFileError(
             f"{where}: the columns {', '.join(missing)} that info.json declares are missing; found "
             f"{', '.join(sorted(present))}. The file is from another version of the dataset."
+        )
+    doubled = [key for key in keys if names.count(key) > 1]
+    if doubled:
+        raise DataFileError(
+            f"{where}: there are several columns {', '.join(doubled)}; want one of each name. "
+            "Write the file again without the others."
         )
     undeclared = [key for key in LANGUAGE_KEYS if key in present and key not in meta.features]
     if undeclared:
@@ -260,11 +267,20 @@ def _check_columns(
         )
 
 
-def _check_rows(rows: EpisodeRows, where: str) -> None:
+def _check_rows(rows: EpisodeRows, first_index: int, where: str) -> None:
     episodes, frames = rows.numbers["episode_index"], rows.numbers["frame_index"]
     if not (episodes == rows.episode).all() or not np.array_equal(frames, np.arange(rows.length)):
         raise DataFileError(
             f"{where}: the rows that meta/ gives to episode {rows.episode} hold episodes "
             f"{np.unique(episodes).tolist()} and frames {frames.min()} to {frames.max()}; want "
             f"frames 0 to {rows.length - 1} of it in order. The file and meta/ do not match."
+        )
+    index = rows.numbers["index"]
+    is_right = index == first_index + frames
+    if not is_right.all():
+        wrong = int(np.argmin(is_right))
+        raise DataFileError(
+            f"{where}: episode {rows.episode}, frame {wrong}: index is {index[wrong]}; want "
+            f"dataset_from_index + frame_index = {first_index + wrong}. The file and meta/ do not "
+            "match; copy both again."
         )
