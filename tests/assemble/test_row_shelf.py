@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,7 +22,6 @@ from robostream.assemble import (
     hold_rows,
     open_dataset,
 )
-from robostream.errors import DataFileError
 from robostream.meta import OpenParquet, tasks_to_arrow
 from tests.fixture_datasets import FIXTURES, copy_of
 
@@ -117,25 +115,6 @@ def test_without_a_cache_rows_are_read_again(
 
     assert all(same_rows(shelf.get(episode), roomy.get(episode)) for episode in EPISODES)
     assert reads.total() > 3
-
-
-@pytest.mark.parametrize("wrong_s", [np.nan, np.inf, -1.0, 1.0])
-@pytest.mark.parametrize("cameras", [None, []])
-def test_times_are_checked_without_videos_too(
-    wrong_s: float, cameras: list[str] | None, tmp_path: Path
-) -> None:
-    """A window is cut by fps: with other times its frames would not be those asked for."""
-    root = copy_of("images", tmp_path)
-    table = pq.read_table(root / DATA)
-    times = table["timestamp"].to_numpy().copy()
-    times[12] = wrong_s
-    place = table.column_names.index("timestamp")
-    pq.write_table(table.set_column(place, "timestamp", pa.array(times)), root / DATA)
-    dataset = open_dataset(Address("some/name", root), Choice(camera_keys=cameras))
-    shelf = RowShelf(dataset, dataset.open_door(), [], hold_rows(ROOMY), checks_times=True)
-
-    with pytest.raises(DataFileError, match=r"file-000\.parquet: episode 1: frame 3 has timestamp"):
-        shelf.get(1)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,20 @@ def test_rows_have_their_place_in_the_dataset(
         reader_of(root).read(1)
 
 
+@pytest.mark.parametrize("wrong_s", [np.nan, np.inf, -np.inf])
+def test_times_are_numbers(tmp_path: Path, wrong_s: float) -> None:
+    """Without videos they may be a clock's, but no picture's time is compared with them."""
+    root = copy_of("images", tmp_path)
+    times = pq.read_table(root / DATA)["timestamp"].to_numpy().copy() + 0.3
+    replace_column(root, "timestamp", times)
+    assert reader_of(root).read(1).numbers["timestamp"][3] == times[12]
+    times[12] = wrong_s
+    replace_column(root, "timestamp", times)
+
+    with pytest.raises(DataFileError, match=rf"episode 1, frame 3: timestamp is {wrong_s};"):
+        reader_of(root).read(1)
+
+
 @pytest.mark.parametrize("key", ["action", "timestamp", "observation.images.top"])
 def test_two_columns_of_one_name_are_refused(tmp_path: Path, key: str) -> None:
     """Nobody knows which of them is meant."""

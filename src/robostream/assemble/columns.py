@@ -96,8 +96,6 @@ def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> p
     if case.dtype == "language":
         _check_language(array, case)
     elif case.dtype == "string":
-        if array.null_count:
-            case.refuse("a null", array.is_null().index(True).as_py())
         _check_texts(array, case)
     return array
 

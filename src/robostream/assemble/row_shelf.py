@@ -42,9 +42,9 @@ class RowShelf:
         door: What opens its files.
         keys: The columns to read.
         held: What holds the rows, for all shelves of a process.
-        checks_times: Whether a frame's time must be frame_index / fps, by which the pictures of
-            videos and the frames of windows are found. Such a shelf also says, once, if the tasks
-            of its rows are not those of the episode table.
+        checks_times: Whether the table's times must be those the pictures of videos are found by.
+            Such a shelf also says, once, if the tasks of its rows are not those of the episode
+            table.
     """
 
     def __init__(
@@ -56,7 +56,8 @@ class RowShelf:
         *,
         checks_times: bool,
     ) -> None:
-        tolerance_s = dataset.spec.tolerance_s if checks_times else None
+        spec = dataset.spec
+        tolerance_s = spec.tolerance_s if checks_times and spec.videos else None
         self._reader = RowReader(dataset, door, keys, tolerance_s=tolerance_s)
         self._meta = dataset.meta
         self._compares_tasks = checks_times

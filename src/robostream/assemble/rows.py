@@ -275,7 +275,13 @@ def _check_rows(rows: EpisodeRows, first_index: int, where: str) -> None:
             f"{np.unique(episodes).tolist()} and frames {frames.min()} to {frames.max()}; want "
             f"frames 0 to {rows.length - 1} of it in order. The file and meta/ do not match."
         )
-    index = rows.numbers["index"]
+    index, times_s = rows.numbers["index"], rows.numbers["timestamp"]
+    if not np.isfinite(times_s).all():
+        wrong = int(np.argmin(np.isfinite(times_s)))
+        raise DataFileError(
+            f"{where}: episode {rows.episode}, frame {wrong}: timestamp is {times_s[wrong]}; want "
+            "seconds since the episode began. Copy the file again."
+        )
     is_right = index == first_index + frames
     if not is_right.all():
         wrong = int(np.argmin(is_right))
