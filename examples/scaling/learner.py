@@ -87,8 +87,9 @@ class Learner:
 
         A process that the saved run did not have draws other numbers than any of its processes.
         """
+        parameters = read_tensors(folder / _MODEL)
         try:
-            self.policy.load_state_dict(read_tensors(folder / _MODEL))
+            self.policy.load_state_dict(parameters)
         except RuntimeError:
             raise ValueError(
                 f"want the checkpoint of a policy like this run's, found another in {folder}; was "

@@ -73,7 +73,13 @@ def whole_numbers(values: object, name: str) -> list[int]:
 
 def numbers(values: object, name: str) -> list[float]:
     """Return the numbers of a list, an array or anything else to iterate over."""
-    return [float(value) for value in _listed(values, name, _is_number, "numbers, [-0.1, 0]")]
+    listed = _listed(values, name, _is_number, "numbers, [-0.1, 0]")
+    try:
+        return [float(value) for value in listed]
+    except OverflowError as error:
+        raise SelectionError(
+            f"want {name} as a list of numbers that fit 64 bits; {error}"
+        ) from None
 
 
 def names(values: object, name: str) -> list[str]:

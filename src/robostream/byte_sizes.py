@@ -8,6 +8,7 @@ import re
 from robostream.arguments import is_whole
 from robostream.errors import SelectionError
 
+_MOST_LETTERS = 32
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base**power
@@ -22,7 +23,7 @@ def parse_bytes(size: float | str) -> int:
     A float must be whole, such as 2e9; numpy's numbers are taken too.
     """
     if isinstance(size, str):
-        match = _SIZE.fullmatch(size)
+        match = _SIZE.fullmatch(size) if len(size) < _MOST_LETTERS else None
         if match is not None and match[2].lower() in _UNITS:
             return int(float(match[1]) * _UNITS[match[2].lower()])
     elif is_whole(size) or (isinstance(size, float) and size.is_integer()):

@@ -334,6 +334,33 @@ threading.Thread(target=loop, args=(open_loader(1),)).start()
     assert found == "WorkerError\n"
 
 
+def test_a_daemon_thread_is_told_while_others_go_on() -> None:
+    """The main thread has ended, but the program has not: a second thread gets its batch."""
+    found = run("""
+from robostream.loader import team
+real, told = team.Crew, threading.Event()
+def fails(*arguments):
+    team.Crew = real
+    raise OSError("no room")
+def feed():
+    threading.main_thread().join()
+    team.Crew = fails
+    try:
+        next(iter(loader))
+    except OSError as error:
+        print(error)
+        told.set()
+def train():
+    told.wait()
+    print(len(next(iter(loader))["index"]))
+loader = open_loader(1)
+threading.Thread(target=feed, daemon=True).start()
+threading.Thread(target=train).start()
+""")
+
+    assert found == "no room\n4\n"
+
+
 def test_a_loop_in_a_thread_outlives_the_main_thread(device: str | None) -> None:
     """It delivers all of its epochs, though the script has come to its end."""
     found = run(

@@ -175,7 +175,7 @@ def test_an_abandoned_writer_leaves_its_episodes_to_a_resume(
     writer = quick_writer(tmp_path / "a")
     number = record(writer, [2])
     writer.add_frame(frame(number))
-    writer.abandon()
+    writer.close_unfinished()
     resume_writer(tmp_path / "a").finalize()
 
     check_dataset(tmp_path / "a", [2])

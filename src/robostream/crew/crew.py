@@ -68,14 +68,13 @@ class _Progress:
 
 
 def rest_if_over() -> None:
-    """Keep a daemon thread from going on when the main thread has ended.
+    """Keep a daemon thread from going on when all others have ended, the main one too.
 
     The interpreter is ending then: it has ended workers and closed their memory, and will end this
     thread too, so no error should be raised in it.
     """
-    if threading.current_thread().daemon:
-        while not threading.main_thread().is_alive():
-            time.sleep(1)
+    while not any(thread.is_alive() and not thread.daemon for thread in threading.enumerate()):
+        time.sleep(1)
 
 
 class Crew:

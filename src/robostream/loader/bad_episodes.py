@@ -39,11 +39,13 @@ class BadEpisodes:
 
     def summary(self) -> str:
         """Return how many there are, and for each reason which; empty if there are none."""
+        if not self._reasons:
+            return ""
         episodes: dict[str, list[int]] = {}
         for episode, reason in self._reasons.items():
             episodes.setdefault(reason, []).append(episode)
         listed = (f"{', '.join(map(str, sorted(e)))}: {reason}" for reason, e in episodes.items())
-        return f"{len(self._reasons)} episodes were set aside: {'; '.join(listed)}" * bool(episodes)
+        return f"{len(self._reasons)} episodes were set aside: {'; '.join(listed)}"
 
     def add(self, reasons: Mapping[int, str]) -> None:
         """Add episodes that are known to be bad."""

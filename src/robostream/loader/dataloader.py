@@ -250,15 +250,15 @@ class StreamingDataLoader(DataLoader[Any]):
         Both together: an interrupt, or another thread, must not leave workers that write to one
         memory and a consumer that reads another.
         """
-        with self._starting:
-            if self._team is None or not self._team.crew.is_usable:
-                self.close()
-                try:
+        try:
+            with self._starting:
+                if self._team is None or not self._team.crew.is_usable:
+                    self.close()
                     self._team = self._start()
-                except BaseException:
-                    rest_if_over()
-                    raise
-            return self._team
+                return self._team
+        except BaseException:
+            rest_if_over()
+            raise
 
     def _choose_depth(self, prefetch_factor: int | None) -> int:
         """Return how many batches are built ahead. Opens videos if that depends on them."""
@@ -288,8 +288,10 @@ class StreamingDataLoader(DataLoader[Any]):
         How much of the memory is free now says little: caches of files make room. What a GPU has no
         room for, torch says.
         """
+        if self._gpu is not None:
+            return
         memory, batch_bytes, samples = whole_memory(), self._batch_bytes(), self._most_samples
-        if self._gpu is None and batch_bytes > memory:
+        if batch_bytes > memory:
             raise SelectionError(
                 f"batch_size={self._cut.batch_size}: a batch of {samples} samples takes "
                 f"{format_bytes(batch_bytes)}, and there are {format_bytes(memory)} "

@@ -25,12 +25,16 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 def check_folder(folder: str | Path) -> None:
     """Raise SelectionError if there is a file where the folder, or one above it, should be."""
-    path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
-    nearest = next((place for place in (path, *path.parents) if place.exists()), None)
-    if nearest is not None and not nearest.is_dir():
+    try:
+        path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
+        nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+        fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
+    except (RuntimeError, ValueError) as error:  # a home of nobody; a zero byte in the name
+        fault = str(error)
+    if fault:
         raise SelectionError(
-            f"frame_cache_dir must be a folder on a fast disk, there or to be made; got "
-            f"{str(folder)!r}, and {nearest} is a file"
+            "frame_cache_dir must be a folder on a fast disk, there or to be made; got "
+            f"{str(folder)!r}: {fault}"
         )
 
 

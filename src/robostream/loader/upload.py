@@ -131,8 +131,8 @@ class UploadThread:
         thread = threading.Thread(
             target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
         )
+        _list(thread, self._tasks)
         thread.start()
-        _THREADS[thread] = self._tasks
         weakref.finalize(self, self._tasks.put, None).atexit = False
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
@@ -150,9 +150,17 @@ _Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
 _Tasks = queue.SimpleQueue[_Task | None]
 # Threads that upload, of loaders that are gone as well, and what each is told by; None ends it.
 # Each is there until nothing of it runs any more: the last that it does is to let go of pages.
-_THREADS: weakref.WeakKeyDictionary[threading.Thread, _Tasks] = weakref.WeakKeyDictionary()
+_THREADS: dict[threading.Thread, _Tasks] = {}
 # Set when the program ends. What uses a loader even then uploads by itself.
 _IS_OVER = threading.Event()
+
+
+def _list(thread: threading.Thread, tasks: _Tasks) -> None:
+    """Put a thread that is to start on the list, and take those off that have ended."""
+    for other in list(_THREADS):
+        if other.ident is not None and not other.is_alive():
+            _THREADS.pop(other, None)
+    _THREADS[thread] = tasks
 
 
 def _work(upload: Upload, tasks: _Tasks) -> None:
@@ -173,11 +181,12 @@ def _do(upload: Upload, task: _Task) -> None:
 def _end_all() -> None:
     """End all threads: one that comes back from torch while Python ends would abort the program."""
     _IS_OVER.set()
-    running, until = list(_THREADS.items()), time.monotonic() + _LAST_UPLOAD_S
-    for _, tasks in running:
+    threads, until = _THREADS.copy(), time.monotonic() + _LAST_UPLOAD_S
+    for tasks in threads.values():
         tasks.put(None)
-    for thread, _ in running:
-        thread.join(max(0.0, until - time.monotonic()))
+    for thread in threads:
+        if thread.ident is not None:  # else it ends when it starts
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 # What is registered last comes first when the program ends: what the program itself registered,

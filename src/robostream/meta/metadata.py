@@ -43,8 +43,8 @@ class LeRobotDatasetMetadata:
 
     Args:
         repo_id: The dataset's name. With `root` given it is only a name; without, it is looked for
-            as a folder here and in `HF_LEROBOT_HOME`, then on the Hub at `revision`. A path or an
-            fsspec URL works too.
+            as a folder here (unless there is a `revision`) and in `HF_LEROBOT_HOME`, then on the
+            Hub. A path or an fsspec URL works too.
         root: The dataset's folder, or an fsspec URL of it (`s3://…`, `hf://buckets/…`, …).
         revision: Branch, tag or commit on the Hub; it is pinned to a commit, and `revision` then
             holds that commit.
@@ -70,7 +70,8 @@ class LeRobotDatasetMetadata:
         self.repo_id = redact(arguments.dataset_name(repo_id))
         self.revision = revision
         meta_location, self._location = self._locate(
-            root or written_root(repo_id),
+            # Who asks for a revision, or for a download, means the Hub.
+            root or written_root(repo_id, looks_here=revision is None and not force_cache_sync),
             force=force_cache_sync,
             token=token,
             options=storage_options,
@@ -309,7 +310,7 @@ class LeRobotDatasetMetadata:
                 repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
             )
         except MetadataError as error:
-            if repo is not None:
+            if repo is not None or self.revision is not None:
                 raise
             raise MetadataError(f"{error} {explain_no_folder(repo_id)}") from error.__cause__
         access = {} if token is None else {"token": token}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from robostream import config
 
+_WANTED = "Point root at the folder that holds meta/, data/ and videos/."
 _NAMED = 3
 # A folder of very many files is not looked through to its end for a message.
 _MOST_ENTRIES = 1000
@@ -16,19 +17,25 @@ _MOST_ENTRIES = 1000
 
 def explain_missing(root: Path | str) -> str:
     """Return what was found instead of a dataset, and what to do."""
-    wanted = "Point root at the folder that holds meta/, data/ and videos/."
     if not isinstance(root, Path):
-        return wanted
+        return _WANTED
+    try:
+        return _explain_place(root)
+    except OSError as error:
+        return f"{root} cannot be looked into: {error.strerror}. {_WANTED}"
+
+
+def _explain_place(root: Path) -> str:
     if not root.is_dir():
         there = "a file" if root.exists() else "nothing"
-        return f"There is {there} at {root}. {wanted}"
+        return f"There is {there} at {root}. {_WANTED}"
     if (root.parent / config.INFO_PATH).is_file():
         return f"The folder above it is a dataset: point root at {root.parent}."
     names = sorted(entry.name for entry in islice(os.scandir(root), _MOST_ENTRIES))
     below = [name for name in names if (root / name / config.INFO_PATH).is_file()]
     if below:
         return f"There are datasets below {root}: {_listed(below)}. Point root at one of them."
-    return f"The folder {f'holds {_listed(names)}' if names else 'is empty'}. {wanted}"
+    return f"The folder {f'holds {_listed(names)}' if names else 'is empty'}. {_WANTED}"
 
 
 def explain_no_folder(name: str) -> str:

@@ -195,15 +195,17 @@ class DatasetWriter:
         self._if_dropped.detach()
         self._state = "closed"
 
-    def abandon(self) -> None:
+    def close_unfinished(self) -> None:
         """Close the writer without finalize(): saved episodes are left to a resume, or deleted."""
         if self._state == "closed":
             return
-        self._if_dropped.detach()
-        self._held.buffer.discard()
-        self._held.joiner.shutdown(cancel_futures=True)
-        self._held.lock.drop()
         self._state = "closed"
+        try:
+            self._held.buffer.discard()
+            self._held.joiner.shutdown(cancel_futures=True)
+        finally:
+            self._held.lock.drop()
+            self._if_dropped.detach()
 
     def _commit(self, recorded: RecordedEpisode) -> None:
         """Make the episode whose files lie in the open folder a saved one."""

@@ -84,11 +84,12 @@ def as_location(
     return Location(text, options, cache)
 
 
-def written_root(dataset: str) -> str | None:
+def written_root(dataset: str, *, looks_here: bool = True) -> str | None:
     """Return a dataset's root if a person wrote one, or None for a name to look up.
 
     What is written as a path is one, also where it is mistyped and does not exist. A plain name is
-    one where a dataset lies in a folder here that is called so.
+    one where a dataset lies in a folder here that is called so, if that is looked for.
     """
     is_path = dataset.startswith((".", "/", "~")) or "://" in dataset
-    return dataset if is_path or os.path.isfile(Path(dataset, config.INFO_PATH)) else None
+    is_here = looks_here and os.path.isfile(Path(dataset, config.INFO_PATH))
+    return dataset if is_path or is_here else None

@@ -113,7 +113,7 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
                 bar.update(apart.episode.num_frames)
         writer.finalize()
     finally:
-        writer.abandon()  # a part of a dataset is of no use to anybody
+        writer.close_unfinished()  # a part of a dataset is of no use to anybody
 
 
 def _check_free(dest: Path) -> None:
