@@ -310,6 +310,21 @@ def test_a_folder_may_be_the_name(
     assert LeRobotDatasetMetadata(repo_id.format(tmp_path)).root == tmp_path / "images"
 
 
+@pytest.mark.parametrize("options", [{"revision": "main"}, {"force_cache_sync": True}])
+def test_who_asks_for_a_revision_does_not_mean_a_folder_here(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has none, so the name is looked up."""
+    monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path / "lerobot"))
+    monkeypatch.chdir(tmp_path)
+    copy_of("images", tmp_path)
+    copy_of("images", tmp_path / "lerobot")
+
+    found = LeRobotDatasetMetadata("images", **options)
+
+    assert found.root == tmp_path / "lerobot" / "images"
+
+
 def test_a_folder_that_is_no_dataset_is_no_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
