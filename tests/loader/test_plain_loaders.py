@@ -6,16 +6,17 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from robostream import StreamingLeRobotDataset
+from robostream import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.errors import SelectionError
 from tests.loader.streams import blind_stream, flat, indices, open_loader
 
 FRAMES = list(range(62))
@@ -25,6 +26,26 @@ CONTEXTS = ["fork", "forkserver"]
 def plain(stream: StreamingLeRobotDataset, workers: int, **options: Any) -> DataLoader[Any]:
     settings: dict[str, Any] = {"multiprocessing_context": "forkserver"} if workers else {}
     return DataLoader(stream, batch_size=5, num_workers=workers, **(settings | options))
+
+
+class Wrapped(IterableDataset[Any]):
+    """A dataset somebody made of a loader."""
+
+    def __init__(self, loader: StreamingDataLoader) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def test_a_loader_in_workers_of_another_is_refused() -> None:
+    """Each worker would deliver everything."""
+    wrapped = Wrapped(open_loader(blind_stream(), 4))
+    outer = DataLoader(wrapped, batch_size=None, num_workers=2, multiprocessing_context="fork")
+
+    assert len(list(DataLoader(wrapped, batch_size=None))) == 16
+    with pytest.raises(SelectionError, match="would deliver all of its batches"):
+        next(iter(outer))
 
 
 @pytest.mark.parametrize("workers", [0, 2, 3])

@@ -111,6 +111,6 @@ def test_lanes_that_cost_locality_are_warned_of(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         assert choose_lanes(48, 100, 5, shuffle=True) == 48
 
-    assert "lanes=240 can be shared evenly" in caplog.text
+    assert "A run begun with lanes=240 can share them evenly" in caplog.text
     with pytest.raises(SelectionError, match="lanes must be >= 1"):
         choose_lanes(0, 100, 1, shuffle=True)

@@ -202,6 +202,20 @@ def test_iterators_dropped_by_the_garbage_collector_disturb_no_other() -> None:
         assert found == indices(expected)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_threads_may_share_an_iterator(workers: int) -> None:
+    """They take turns, and together they get the epoch."""
+    batches = iter(open_loader(blind_stream(), 2, num_workers=workers))
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.extend(flat(batches))) for _ in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(found) == list(range(62))
+
+
 def test_a_loader_works_in_threads() -> None:
     """One thread after the other, and several at once, each with an iterator of its own."""
     loader = open_loader(blind_stream(), 4, num_workers=2)

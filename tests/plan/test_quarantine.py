@@ -54,6 +54,7 @@ def test_receipts_count_the_stand_ins(
     plan = plans[1]
     position = data.draw(st.integers(0, plan.num_frames))
 
+    plan.receipt(plan.num_frames)  # so that the next one is not counted from 0
     assert plan.receipt(position) == digest(*plan.slice(0, position))
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -62,7 +64,7 @@ class _Begun(NamedTuple):
 
 
 class BatchIterator(Iterator[Batch]):
-    """Delivers the batches of a tour in order. For one thread.
+    """Delivers the batches of a tour in order; threads that share it take turns.
 
     Args:
         tour: What is delivered.
@@ -108,12 +110,19 @@ class BatchIterator(Iterator[Batch]):
         self._assigned: deque[int] = deque()
         self._number: int | None = None
         self._is_closed = False
+        self._process, self._turn = os.getpid(), threading.RLock()
         self._begin()
 
     def __len__(self) -> int:
         return self._steps_left
 
     def __next__(self) -> Batch:
+        if os.getpid() != self._process:
+            return self._next()  # which says so; a fork may have copied a lock that is held
+        with self._turn:
+            return self._next()
+
+    def _next(self) -> Batch:
         if self._is_closed:
             raise StopIteration
         if not self._steps_left:

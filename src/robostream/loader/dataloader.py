@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 from tqdm import tqdm
 
 from robostream import arguments, config
@@ -147,6 +147,12 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         """Return an iterator over the epoch, from where the consumer stands."""
+        if get_worker_info() is not None:
+            raise SelectionError(
+                "a StreamingDataLoader was iterated over by a worker process of torch's "
+                "DataLoader, and each of them would deliver all of its batches. Iterate over it "
+                "in the training process: it has worker processes of its own."
+            )
         self._adopt()
         start, staged = self._bookmark.next_start(), self._bookmark.staged
         version = self._adopted

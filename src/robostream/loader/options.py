@@ -61,7 +61,8 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
     if lanes % world_size and shuffle:
         logger.warning(
             "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "
-            "decodes parts of about %d times as many episodes. lanes=%d can be shared evenly.",
+            "decodes parts of about %d times as many episodes. A run begun with lanes=%d can share "
+            "them evenly.",
             world_size,
             lanes,
             world_size // math.gcd(world_size, lanes),
