@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
@@ -92,7 +93,9 @@ class EpisodeTable(Sequence[dict[str, Any]]):
             total.update(wide.tobytes())
         for name in sorted(self._texts):
             total.update(name.encode() + b"\0")
-            total.update(_digest_of_lists(self._texts[name]))
+            of_column = hashlib.blake2b(digest_size=16)
+            _digest_into(of_column, self._texts[name])
+            total.update(of_column.digest())
         return total.hexdigest()
 
     def _column(self, name: str) -> Any:
@@ -202,13 +205,27 @@ def _checked(table: EpisodeTable, location: Location) -> EpisodeTable:
     return table
 
 
-def _digest_of_lists(column: pa.Array) -> bytes:
+def _digest_into(total: hashlib.blake2b, column: pa.Array) -> None:
     # The buffers of an Arrow array depend on how it was cut, so lengths and codes are digested.
-    total = hashlib.blake2b(digest_size=16)
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        total.update(column.value_lengths().fill_null(-1).to_numpy().astype("<i8").tobytes())
-        column = column.flatten()
-    codes = column.dictionary_encode()
-    total.update(codes.indices.fill_null(-1).to_numpy().astype("<i8").tobytes())
-    total.update(json.dumps(codes.dictionary.to_pylist()).encode())
-    return total.digest()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_map(column.type):
+        pairs = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        column = column.cast(pa.list_(pairs))
+    if pa.types.is_struct(column.type):
+        total.update(column.is_valid().to_numpy(zero_copy_only=False).tobytes())
+        for field in column.flatten():
+            _digest_into(total, field)
+    elif hasattr(column, "flatten"):
+        _digest_numbers(total, pc.list_value_length(column))
+        _digest_into(total, column.flatten())
+    else:
+        if pa.types.is_temporal(column.type):
+            column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+        codes = column.dictionary_encode()
+        _digest_numbers(total, codes.indices)
+        total.update(json.dumps(codes.dictionary.to_pylist(), default=str).encode())
+
+
+def _digest_numbers(total: hashlib.blake2b, numbers: pa.Array) -> None:
+    total.update(numbers.fill_null(-1).to_numpy().astype("<i8").tobytes())
