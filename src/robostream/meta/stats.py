@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.errors import MetadataError
 from robostream.meta.features import Features, is_depth
 
@@ -29,7 +30,7 @@ def parse_stats(text: str | bytes, where: str) -> Stats:
             feature: {name: np.atleast_1d(np.asarray(value)) for name, value in entry.items()}
             for feature, entry in data.items()
         }
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise MetadataError(
             f"{where}: not a JSON object of statistics ({error}). Restore the file, or delete it: "
             "statistics are optional."
@@ -49,9 +50,17 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
                 "%s: info.json names no depth_unit; its statistics are not converted", key
             )
         elif recorded != unit:
-            scaled[key] = _scale(stats[key], factors[recorded, unit])
+            scaled[key] = _scale(key, stats[key], factors[recorded, unit])
     return scaled
 
 
-def _scale(entry: Mapping[str, npt.NDArray[Any]], factor: float) -> dict[str, npt.NDArray[Any]]:
+def _scale(
+    key: str, entry: Mapping[str, npt.NDArray[Any]], factor: float
+) -> dict[str, npt.NDArray[Any]]:
+    for name, value in entry.items():
+        if name in _SCALED and value.dtype.kind not in "iuf":
+            raise MetadataError(
+                f"{config.STATS_PATH}: want numbers as {name!r} of the depth camera {key!r}, found "
+                f"{value.tolist()!r:.200}. Restore the file, or delete it: statistics are optional."
+            )
     return {name: value * factor if name in _SCALED else value for name, value in entry.items()}
