@@ -10,6 +10,7 @@ import pytest
 
 from robostream.errors import MetadataError
 from robostream.meta import DEFAULT_FEATURES, DatasetInfo, LeRobotDatasetMetadata
+from robostream.meta.stats import parse_stats, rescale_depth
 from tests.fixture_datasets import copy_of
 
 COLOUR = {"dtype": "video", "shape": [4, 4, 3]}
@@ -112,3 +113,11 @@ def test_depth_statistics_that_are_no_numbers(tmp_path: Path, value: str) -> Non
 
     with pytest.raises(MetadataError, match=r"stats\.json: want numbers as 'mean' of the depth"):
         meta.rescale_depth_stats("m")
+
+
+def test_only_cameras_measure_distance() -> None:
+    """What the `info` of another feature holds means nothing to its statistics."""
+    features = info_of({"state": {"dtype": "float32", "shape": [1], "info": "text"}}).features
+    stats = parse_stats('{"state": {"mean": [2.0]}}', "stats.json")
+
+    assert rescale_depth(stats, features, "m") == stats

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.errors import MetadataError
-from robostream.meta.features import Features, is_depth
+from robostream.meta.features import CAMERA_DTYPES, Features, is_depth, keys_of_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,8 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
     """Return statistics whose depth cameras are in `unit` ("m" or "mm"). Pure but for a warning."""
     factors = {("m", "mm"): 1000.0, ("mm", "m"): 0.001}
     scaled = dict(stats)
-    for key, entry in features.items():
+    for key in keys_of_dtype(features, CAMERA_DTYPES):
+        entry = features[key]
         if key not in stats or not is_depth(entry):
             continue
         recorded = (entry.get("info") or {}).get("depth_unit")
