@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from robostream import config
 CODE_MAX = 4095
 MM_PER_M = 1000.0
 _UINT16_MAX = 65535
+_MOST_M = 1_000_000
 
 Codes = npt.NDArray[np.uint16]
 Depth = npt.NDArray[np.uint16] | npt.NDArray[np.float32]
@@ -39,6 +41,13 @@ class DepthCoding:
     use_log: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("depth_min_m", "depth_max_m", "shift_m"):
+            value = getattr(self, name)
+            is_number = isinstance(value, Real) and not isinstance(value, bool)
+            if not is_number or not abs(value) <= _MOST_M:
+                raise ValueError(f"want at most {_MOST_M:,} metres as {name}, got {value!r:.200}")
+        if self.use_log not in (True, False):
+            raise ValueError(f"want true or false as use_log, got {self.use_log!r:.200}")
         if not self.depth_min_m < self.depth_max_m:
             raise ValueError(
                 f"want depth_min_m < depth_max_m, got {self.depth_min_m} and {self.depth_max_m}"

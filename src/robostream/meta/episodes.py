@@ -8,15 +8,17 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
-from robostream.meta.parquet import open_parquet, readable_parquet
+from robostream.meta.parquet import check_unique, open_parquet, readable_parquet
 from robostream.storage import Door, Location
 
 _FOLDER = "meta/episodes"
@@ -30,6 +32,8 @@ _REQUIRED = (
     "dataset_to_index",
 )
 _VIDEO_COLUMNS = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
+# File and chunk numbers fit 32 bits; a million episodes have two of them per camera.
+_SMALL = ("/chunk_index", "/file_index")
 _FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
 
 Column = npt.NDArray[Any]
@@ -92,7 +96,9 @@ class EpisodeTable(Sequence[dict[str, Any]]):
             total.update(wide.tobytes())
         for name in sorted(self._texts):
             total.update(name.encode() + b"\0")
-            total.update(_digest_of_lists(self._texts[name]))
+            of_column = hashlib.blake2b(digest_size=16)
+            _digest_into(of_column, self._texts[name])
+            total.update(of_column.digest())
         return total.hexdigest()
 
     def _column(self, name: str) -> Any:
@@ -120,12 +126,10 @@ def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
             f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
             "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
         )
-    names = pieces[0].column_names
-    table = pa.concat_tables([piece.select(names) for piece in pieces])
-    return _checked(_to_columns(table), door.location)
+    return _checked(_to_columns(_joined(pieces)), door.location)
 
 
-def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[pa.Table]:
+def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the files of the table where the store cannot list them, as a web server cannot.
 
     They are asked for by their usual names, chunk by chunk, until one is missing.
@@ -149,12 +153,30 @@ def _file_order(path: str) -> tuple[int, int, str]:
     return (int(match[1]), int(match[2]), "") if match else (-1, -1, path)
 
 
-def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> pa.Table:
+def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
+    """Return the named files as one table of the first one's columns, in types that hold all."""
+    where, first = pieces[0]
+    names = first.column_names
+    schema, tables = first.schema, [first]
+    try:
+        for where, piece in pieces[1:]:  # noqa: B007  # the error below names the file
+            tables.append(piece.select([name for name in names if name in piece.column_names]))
+            schema = pa.unify_schemas([schema, tables[-1].schema], promote_options="permissive")
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise MetadataError(
+            f"{where}: want columns of the types they have in the files before it, found others "
+            f"({error}). Write the file again in those types, or without such a column."
+        ) from error
+
+
+def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> tuple[str, pa.Table]:
     source = door.open(relative)
     where = source.name
     with open_parquet(source, at_once=door.location.is_far) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
+        check_unique(names, where)
         missing = [name for name in wanted if name not in names]
         if missing:
             raise MetadataError(
@@ -162,7 +184,41 @@ def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> pa.Table
                 "by a v3.0 recorder, or info.json names cameras that were never recorded."
             )
         with readable_parquet(where):
-            return file.read(columns=sorted(names))
+            table = file.read(columns=sorted(names))
+    for name in wanted:
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, _as_numbers(table.column(name), name, where))
+    return where, table
+
+
+def _as_numbers(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
+    """Return a column that must hold seconds, or else whole numbers."""
+    is_time = name.endswith("_timestamp")
+    if not _is_numeric(column.type):
+        fault = f"the type {column.type}"
+    elif column.null_count:
+        fault = f"{column.null_count} rows without a value"
+    elif is_time:
+        if pc.all(pc.is_finite(column), min_count=0).as_py():
+            return column
+        fault = "a value that is NaN or infinite"
+    else:
+        small = name.endswith(_SMALL)
+        try:  # unsigned first, which refuses what is below 0
+            whole = column.cast(pa.uint32() if small else pa.uint64())
+            whole = whole.cast(pa.int32() if small else pa.int64())
+        except pa.ArrowInvalid as error:
+            fault = str(error)
+        else:  # floats stay, lest the fingerprint change
+            return column if pa.types.is_floating(column.type) and not small else whole
+    raise MetadataError(
+        f"{where}: want {'seconds' if is_time else 'whole numbers from 0'} in the column {name}, "
+        f"found {fault}. Restore the file from a copy, or write the column again."
+    )
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _to_columns(table: pa.Table) -> EpisodeTable:
@@ -170,11 +226,11 @@ def _to_columns(table: pa.Table) -> EpisodeTable:
     texts: dict[str, pa.Array] = {}
     for name in table.column_names:
         column = table.column(name)
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            # File and chunk numbers fit 32 bits; a million episodes have two of them per camera.
-            small = name.endswith(("/chunk_index", "/file_index"))
-            values = column.to_numpy()
-            numbers[name] = values.astype(np.int32) if small else values
+        if _is_numeric(column.type):
+            if name.endswith(_SMALL) and not column.null_count:
+                with suppress(pa.ArrowInvalid):  # a column that nobody reads
+                    column = column.cast(pa.int32())
+            numbers[name] = column.to_numpy()
         else:
             texts[name] = column.combine_chunks()
     return EpisodeTable(numbers, texts)
@@ -191,24 +247,38 @@ def _checked(table: EpisodeTable, location: Location) -> EpisodeTable:
         )
     start, stop, length = table["dataset_from_index"], table["dataset_to_index"], table["length"]
     bad = (stop - start != length) | (length <= 0)
-    bad[1:] |= start[1:] != stop[:-1]
+    bad |= start != np.append(0, stop[:-1])
     if bad.any():
         wrong = int(np.argmax(bad))
         raise MetadataError(
             f"{where}: episode {wrong} has length {length[wrong]} and frames [{start[wrong]}, "
-            f"{stop[wrong]}); want the frames to follow those of the episode before and to match "
-            "the length. The table is damaged."
+            f"{stop[wrong]}); want the frames to match the length and to follow those of the "
+            "episode before; the first begins at 0. The table is damaged."
         )
     return table
 
 
-def _digest_of_lists(column: pa.Array) -> bytes:
+def _digest_into(total: hashlib.blake2b, column: pa.Array) -> None:
     # The buffers of an Arrow array depend on how it was cut, so lengths and codes are digested.
-    total = hashlib.blake2b(digest_size=16)
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        total.update(column.value_lengths().fill_null(-1).to_numpy().astype("<i8").tobytes())
-        column = column.flatten()
-    codes = column.dictionary_encode()
-    total.update(codes.indices.fill_null(-1).to_numpy().astype("<i8").tobytes())
-    total.update(json.dumps(codes.dictionary.to_pylist()).encode())
-    return total.digest()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_map(column.type):
+        pairs = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
+        column = column.cast(pa.list_(pairs))
+    if pa.types.is_struct(column.type):
+        total.update(column.is_valid().to_numpy(zero_copy_only=False).tobytes())
+        for field in column.flatten():
+            _digest_into(total, field)
+    elif hasattr(column, "flatten"):
+        _digest_numbers(total, pc.list_value_length(column))
+        _digest_into(total, column.flatten())
+    else:
+        if pa.types.is_temporal(column.type):
+            column = column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+        codes = column.dictionary_encode()
+        _digest_numbers(total, codes.indices)
+        total.update(json.dumps(codes.dictionary.to_pylist(), default=str).encode())
+
+
+def _digest_numbers(total: hashlib.blake2b, numbers: pa.Array) -> None:
+    total.update(numbers.fill_null(-1).to_numpy().astype("<i8").tobytes())

@@ -12,6 +12,7 @@ import numpy as np
 
 from robostream import arguments, config
 from robostream.errors import MetadataError
+from robostream.meta.depth import DepthCoding
 
 Features = dict[str, dict[str, Any]]
 
@@ -24,6 +25,7 @@ DEFAULT_FEATURES: Features = {
 }
 CAMERA_DTYPES = ("image", "video")
 LANGUAGE_KEYS = ("language_persistent", "language_events")
+_DEPTH_MARKS = ("is_depth_map", "video.is_depth_map")
 _OTHER_DTYPES = ("string", "language", *CAMERA_DTYPES)
 
 
@@ -35,10 +37,30 @@ def validate_features(features: Mapping[str, Any], where: str) -> Features:
     for name, entry in features.items():
         _check_name(name, where)
         _check_entry(name, entry, where)
+        if entry["dtype"] in CAMERA_DTYPES:
+            _check_camera(name, entry, where)
         checked[name] = copy.deepcopy(dict(entry))
         checked[name]["shape"] = tuple(int(size) for size in entry["shape"])
         checked[name].setdefault("names", None)
     return checked
+
+
+def check_default_features(features: Features, where: str) -> None:
+    """Raise MetadataError unless all DEFAULT_FEATURES are there, in dtypes that hold them."""
+    missing = [key for key in DEFAULT_FEATURES if key not in features]
+    if missing:
+        raise MetadataError(
+            f"{where}: the features {', '.join(missing)} are missing; every v3.0 dataset has "
+            f"{', '.join(DEFAULT_FEATURES)}"
+        )
+    for key, usual in DEFAULT_FEATURES.items():
+        dtype, kinds = features[key]["dtype"], "f" if key == "timestamp" else "iu"
+        found = np.dtype(dtype) if _is_numeric(dtype) else None
+        if found is None or found.kind not in kinds or found.itemsize < 4:
+            raise MetadataError(
+                f"{where}: feature {key!r} has dtype {dtype!r}; want {usual['dtype']!r}, or "
+                f"another {'float' if kinds == 'f' else 'integer'} of 32 bits or more"
+            )
 
 
 def keys_of_dtype(features: Mapping[str, Mapping[str, Any]], dtypes: Iterable[str]) -> list[str]:
@@ -51,11 +73,7 @@ def is_depth(entry: Mapping[str, Any]) -> bool:
     """Return whether a camera feature is marked as depth, in any of the places it was ever put."""
     info = entry.get("info") or {}
     legacy = entry.get("video_info") or {}
-    return bool(
-        info.get("is_depth_map")
-        or info.get("video.is_depth_map")
-        or legacy.get("video.is_depth_map")
-    )
+    return any(info.get(mark) for mark in _DEPTH_MARKS) or bool(legacy.get(_DEPTH_MARKS[1]))
 
 
 def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -126,15 +144,50 @@ def _check_entry(name: str, entry: Any, where: str) -> None:
             f"{where}: feature {name!r} has shape {shape!r}, which is {math.prod(shape):,} numbers "
             f"for each frame; want at most {config.MOST_FEATURE_NUMBERS:,}"
         )
-    if dtype in CAMERA_DTYPES and len(shape) != 3:
-        raise MetadataError(
-            f"{where}: camera {name!r} has shape {shape!r}; want three numbers, such as "
-            "[height, width, channels]"
-        )
     if len(shape) > 5:
         raise MetadataError(
             f"{where}: feature {name!r} has {len(shape)} axes; the format stores at most 5"
         )
+
+
+def _check_camera(name: str, entry: Mapping[str, Any], where: str) -> None:
+    if len(entry["shape"]) != 3:
+        raise MetadataError(
+            f"{where}: camera {name!r} has shape {entry['shape']!r}; want three numbers, such as "
+            "[height, width, channels]"
+        )
+    for block in ("info", "video_info"):
+        fields = entry.get(block) or {}
+        if not isinstance(fields, Mapping):
+            raise MetadataError(
+                f"{where}: camera {name!r}: want an object as {block!r}, got {fields!r:.200}. "
+                "Without one the camera is read as colour."
+            )
+        for mark in _DEPTH_MARKS:
+            if fields.get(mark) not in (None, True, False):
+                raise MetadataError(
+                    f"{where}: camera {name!r}: want true or false as {mark!r}, got "
+                    f"{fields[mark]!r:.200}"
+                )
+    if is_depth(entry):
+        _check_depth(name, entry, where)
+
+
+def _check_depth(name: str, entry: Mapping[str, Any], where: str) -> None:
+    info = entry.get("info") or {}
+    if info.get("depth_unit") not in (None, "m", "mm"):
+        raise MetadataError(
+            f'{where}: camera {name!r}: want "m" or "mm" as \'depth_unit\', got '
+            f"{info['depth_unit']!r:.200}"
+        )
+    if entry["dtype"] == "video":
+        try:
+            DepthCoding.from_info(info)
+        except ValueError as error:
+            raise MetadataError(
+                f"{where}: camera {name!r}: 'info' records no depth coding: {error}. Write there "
+                "what the video was encoded with."
+            ) from error
 
 
 def _is_numeric(dtype: Any) -> bool:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from robostream import config
-from robostream.errors import MetadataError, StorageError
+from robostream.errors import MetadataError, RobostreamError, StorageError
 from robostream.meta.features import (
     CAMERA_DTYPES,
-    DEFAULT_FEATURES,
     Features,
+    check_default_features,
     is_depth,
     keys_of_dtype,
     validate_features,
@@ -96,11 +96,18 @@ class DatasetInfo:
         _check_template("data_path", self.data_path, config.DATA_PATH, where)
         if self.video_path is not None:
             _check_template("video_path", self.video_path, config.VIDEO_PATH, where)
-        missing = [key for key in DEFAULT_FEATURES if key not in self.features]
-        if missing:
+            self._check_cameras_apart(where)
+        check_default_features(self.features, where)
+
+    def _check_cameras_apart(self, where: str) -> None:
+        assert self.video_path is not None
+        numbers = {"chunk_index": 0, "file_index": 0}
+        paths = {self.video_path.format(video_key=key, **numbers) for key in self.video_keys}
+        if len(paths) < len(self.video_keys):
             raise MetadataError(
-                f"{where}: the features {', '.join(missing)} are missing; every v3.0 dataset has "
-                f"{', '.join(DEFAULT_FEATURES)}"
+                f"{where}: video_path is {self.video_path!r}, which is the same file for the "
+                f"videos {', '.join(self.video_keys)}; want the field {{video_key}} in it. The "
+                f"usual value is {config.VIDEO_PATH!r}."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -172,8 +179,10 @@ def parse_info(text: str | bytes, where: str) -> DatasetInfo:
     """Return the record of info.json's text; `where` names the file in errors."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+        if not isinstance(data, dict):
+            raise MetadataError(f"{where}: want a JSON object, got {type(data).__name__}")
+        return DatasetInfo.from_dict(data, where)
+    except RobostreamError:
+        raise  # it is a ValueError, too
+    except (ValueError, RecursionError) as error:
         raise MetadataError(f"{where}: not valid JSON ({error}). Restore the file.") from error
-    if not isinstance(data, dict):
-        raise MetadataError(f"{where}: want a JSON object, got {type(data).__name__}")
-    return DatasetInfo.from_dict(data, where)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -10,7 +11,7 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robostream.errors import DamagedFileError, DataFileError, StorageError
+from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
 from robostream.storage import ByteRange, ByteSource, SourceFile
 
 _CURE = "Copy or download the file again, or restore it from a backup."
@@ -34,6 +35,16 @@ def readable_parquet(where: str) -> Iterator[None]:
             f"{where}: not a readable Parquet file ({reason}). It may be truncated, or written by "
             f"a recorder that was stopped before finalize(). {_CURE}"
         ) from error
+
+
+def check_unique(names: Sequence[str], where: str) -> None:
+    """Raise MetadataError if a file has two columns of one name."""
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise MetadataError(
+            f"{where}: want columns of different names, found more than one {', '.join(twice)}. "
+            "Write the file again without the ones that are not meant."
+        )
 
 
 class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types

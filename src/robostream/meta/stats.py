@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
 from robostream.errors import MetadataError
-from robostream.meta.features import Features, is_depth
+from robostream.meta.features import CAMERA_DTYPES, Features, is_depth, keys_of_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def parse_stats(text: str | bytes, where: str) -> Stats:
             feature: {name: np.atleast_1d(np.asarray(value)) for name, value in entry.items()}
             for feature, entry in data.items()
         }
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise MetadataError(
             f"{where}: not a JSON object of statistics ({error}). Restore the file, or delete it: "
             "statistics are optional."
@@ -40,7 +41,8 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
     """Return statistics whose depth cameras are in `unit` ("m" or "mm"). Pure but for a warning."""
     factors = {("m", "mm"): 1000.0, ("mm", "m"): 0.001}
     scaled = dict(stats)
-    for key, entry in features.items():
+    for key in keys_of_dtype(features, CAMERA_DTYPES):
+        entry = features[key]
         if key not in stats or not is_depth(entry):
             continue
         recorded = (entry.get("info") or {}).get("depth_unit")
@@ -49,9 +51,17 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
                 "%s: info.json names no depth_unit; its statistics are not converted", key
             )
         elif recorded != unit:
-            scaled[key] = _scale(stats[key], factors[recorded, unit])
+            scaled[key] = _scale(key, stats[key], factors[recorded, unit])
     return scaled
 
 
-def _scale(entry: Mapping[str, npt.NDArray[Any]], factor: float) -> dict[str, npt.NDArray[Any]]:
+def _scale(
+    key: str, entry: Mapping[str, npt.NDArray[Any]], factor: float
+) -> dict[str, npt.NDArray[Any]]:
+    for name, value in entry.items():
+        if name in _SCALED and value.dtype.kind not in "iuf":
+            raise MetadataError(
+                f"{config.STATS_PATH}: want numbers as {name!r} of the depth camera {key!r}, found "
+                f"{value.tolist()!r:.200}. Restore the file, or delete it: statistics are optional."
+            )
     return {name: value * factor if name in _SCALED else value for name, value in entry.items()}

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from robostream.errors import MetadataError
+from robostream.meta.parquet import check_unique
 
 
 class TaskTable:
@@ -43,19 +44,43 @@ class TaskTable:
 
 def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:
     """Return the tasks of a tasks.parquet, whichever name its text column has."""
-    names = [name for name in table.column_names if name != "task_index"]
-    if "task_index" not in table.column_names or not names:
+    check_unique(table.column_names, where)
+    text_column = _text_column(table.schema, where)
+    indices, texts = table.column("task_index"), table.column(text_column)
+    is_numeric = pa.types.is_integer(indices.type) or pa.types.is_floating(indices.type)
+    if not is_numeric or not np.array_equal(np.sort(indices), np.arange(len(indices))):
         raise MetadataError(
-            f"{where}: want the columns task_index and task, found {table.column_names}"
+            f"{where}: task_index must count from 0 to {len(indices) - 1}, found "
+            f"{indices.to_pylist()!s:.200} of type {indices.type}. Restore the file."
         )
-    text_column = "task" if "task" in names else names[0]
-    indices = table.column("task_index").to_numpy()
-    if not np.array_equal(np.sort(indices), np.arange(len(indices))):
+    if texts.null_count:
+        row = texts.to_pylist().index(None)
         raise MetadataError(
-            f"{where}: task_index must count from 0 to {len(indices) - 1}, found {indices.tolist()}"
+            f"{where}: want a text for each task, found none for task_index {indices[row]} in the "
+            f"column {text_column}. Write it there, or restore the file."
         )
-    texts = table.column(text_column).to_pylist()
-    return TaskTable([texts[row] for row in np.argsort(indices)])
+    return TaskTable(texts.take(np.argsort(indices)).to_pylist())
+
+
+def _text_column(schema: pa.Schema, where: str) -> str:
+    """Return the column of the texts: the one so named, pandas' index, or the only one there is."""
+    texts = [field.name for field in schema if _is_text(field.type)]
+    named = [name for name in ("task", "__index_level_0__") if name in schema.names]
+    found = named[:1] or texts
+    if "task_index" not in schema.names or len(found) != 1 or found[0] not in texts:
+        columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
+        raise MetadataError(
+            f"{where}: want the columns task_index (int64) and task (string), found {columns}. "
+            "Rename the column of the texts to task, or restore the file."
+        )
+    return found[0]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_string = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(fits(kind) for fits in is_string)
 
 
 def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:
