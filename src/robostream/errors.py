@@ -146,3 +146,9 @@ class MissingExtraError(RobostreamError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install {install}"
         )
+
+
+def tell_where(error: Exception, where: str) -> None:
+    """Add to an error's text what was being done. Its type, which users may catch, stays."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]} ({where})",)

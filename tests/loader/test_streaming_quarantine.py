@@ -86,6 +86,30 @@ def test_bad_episodes_are_replaced_and_reported(
     assert caplog.text.count("file-001.mp4") == 2
 
 
+def test_a_state_says_which_episodes_stay_aside(
+    broken: tuple[Path, list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though their files may be whole by now."""
+    root, bad = broken
+    first = loader_of(root, 0, 1, 4, 0, None)
+    list(first)
+    caplog.clear()
+    loader_of(root, 0, 1, 4, 0, None).load_state_dict(first.state_dict())
+
+    assert f"episodes {', '.join(map(str, bad))} stay set aside" in caplog.text
+
+
+def test_a_map_style_item_that_cannot_be_built_is_named(broken: tuple[Path, list[int]]) -> None:
+    """Behind a DataLoader nobody knows which one was asked for."""
+    root, bad = broken
+    item = min(frames_of(root, bad))
+
+    with pytest.raises(
+        DatasetError, match=rf"file-001.*\(while building item {item}: episode {bad[0]}, frame 0\)"
+    ):
+        LeRobotDataset("x", root=root)[item]
+
+
 @pytest.mark.parametrize("budget", [0, 10**8])
 def test_one_damaged_picture_sets_its_episode_aside_and_no_other(
     tmp_path: Path, budget: int

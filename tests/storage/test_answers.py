@@ -52,7 +52,7 @@ def test_a_range_at_the_end_may_be_shorter() -> None:
         answer(content=b"0123"),
         answer(content=b"012345"),
         answer(is_whole=False),
-        answer(200, is_whole=False),
+        answer(200, is_whole=False, accept_ranges="bytes"),
         *(answer(status) for status in (408, 425, 429, 500, 502, 503, 504)),
     ],
 )
@@ -81,6 +81,12 @@ def test_what_is_final(status: int, kind: type[Exception], words: str) -> None:
 def test_a_server_without_ranges_gives_whole_small_files() -> None:
     """A range is cut out of them."""
     assert read(answer(200, bytes(range(20)))) == Part(bytes(range(10, 15)), 20, "")
+
+
+def test_a_server_without_ranges_gives_no_large_files() -> None:
+    """It will not give one when it is asked again either."""
+    with pytest.raises(StorageError, match=r"a file: the server gives whole files only.*nginx"):
+        read(answer(200, is_whole=False))
 
 
 def test_a_bucket_elsewhere_is_told() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from robostream.crew import Failed
-from robostream.errors import DatasetError, SelectionError
+from robostream.errors import DatasetError, SelectionError, tell_where
 from robostream.plan import EpochPlan
 
 logger = logging.getLogger(__name__)
@@ -49,6 +49,12 @@ class BadEpisodes:
 
     def add(self, reasons: Mapping[int, str]) -> None:
         """Add episodes that are known to be bad."""
+        if new := sorted(set(reasons) - set(self._reasons)):
+            logger.warning(
+                "episodes %s stay set aside, as they were when the state was saved; a run that "
+                "begins without a state reads them again",
+                ", ".join(map(str, new)),
+            )
         self._reasons = dict(reasons) | self._reasons
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,9 +81,7 @@ class BadEpisodes:
             f"while building the sample of episode {failed.episode}, frame {failed.frame}, at "
             f"position {failed.position} of the epoch"
         )
-        # The error keeps its type, which users may catch; its text gets the sample added.
-        if len(error.args) == 1 and isinstance(error.args[0], str):
-            error.args = (f"{error.args[0]} ({sample})",)
+        tell_where(error, sample)
         raise error from WorkerTrace(f"{sample}\n{failed.trace}")
 
     def plan_of(self, plan: EpochPlan) -> EpochPlan:

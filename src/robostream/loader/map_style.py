@@ -37,7 +37,7 @@ from robostream.assemble import (
     window_targets,
 )
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
-from robostream.errors import SelectionError
+from robostream.errors import DatasetError, SelectionError, tell_where
 from robostream.storage import Recent
 
 _NOW = np.zeros(1, np.int64)
@@ -87,7 +87,11 @@ class MapReader:
         """Return the sample of an item. Thread-safe: one thread at a time."""
         with self._lock:
             episode, frame = self.selection.locate(number)
-            return self._item(episode, frame)
+            try:
+                return self._item(episode, frame)
+            except DatasetError as error:
+                tell_where(error, f"while building item {number}: episode {episode}, frame {frame}")
+                raise
 
     def _item(self, episode: int, frame: int) -> dict[str, Any]:
         layout, rows = self._layout, self._rows(episode)

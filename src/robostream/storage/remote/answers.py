@@ -126,6 +126,11 @@ def _unranged(answer: Answer, start: int, stop: int, name: str) -> Part:
         raise StorageError(f"{name}: the server packs files, so they have no ranges. Turn it off.")
     size = int(length) if length.isdigit() else len(answer.content)
     if not answer.is_whole and start > 0:
-        # Most servers that do this once do it because a part of them is broken.
+        if "bytes" not in answer.headers.get("accept-ranges", ""):
+            raise StorageError(
+                f"{name}: the server gives whole files only, and no ranges of their bytes. Serve "
+                "the dataset with one that does, such as nginx, or copy it here."
+            )
+        # A server that has ranges and does not give one may do so when it is asked again.
         raise Passing(f"wanted bytes {start} to {stop}, the server gave the whole file")
     return Part(answer.content[start:stop], size, version_of(answer))

@@ -64,8 +64,16 @@ def _make(job: EpisodeJob, number: int, processes: int) -> Generator[EpisodeApar
                 recorded = pending.popleft().result()
                 pending.extend(islice(ahead, 1))
                 yield recorded
-        finally:
-            pool.shutdown(cancel_futures=True)
+        except BaseException:
+            _kill(pool)
+            raise
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End a pool's processes now: to wait for the episodes they are at may take ten seconds."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(cancel_futures=True)
 
 
 def _copy(apart: EpisodeApart, folder: Path) -> EpisodeApart:
