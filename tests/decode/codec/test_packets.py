@@ -60,7 +60,7 @@ def test_a_key_packet_of_av1_begins_with_a_sequence_header(packet: str, expected
     assert begins_afresh(memoryview(bytes.fromhex(packet)), AV1) is expected
 
 
-@pytest.mark.parametrize("size", [0, 1, 5_000])
+@pytest.mark.parametrize("size", [1, 5_000])
 def test_zeros_follow_a_packet(size: int) -> None:
     """Decoders look there; what they find must not depend on what happens to come next."""
     content = b"\xff" * (size + 100)
