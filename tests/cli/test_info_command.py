@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from robostream import LeRobotDataset
 from robostream.cli.main import main
+from robostream.errors import MetadataError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.write import create_writer
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
@@ -105,6 +107,10 @@ def test_a_recording_in_progress_is_told(
     before = as_json(capsys, tmp_path / "new", "--episodes", 3)
     assert main(["info", str(tmp_path / "new")]) == 0
     text = capsys.readouterr().out
+    with pytest.raises(
+        MetadataError, match=r"no episodes\. Those that were saved wait for finaliz"
+    ):
+        LeRobotDataset("x", root=tmp_path / "new")
     writer.finalize()
     after = as_json(capsys, tmp_path / "new")
 

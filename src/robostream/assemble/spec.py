@@ -42,6 +42,11 @@ class SampleSpec:
         """All cameras a sample holds."""
         return self.videos + self.pictures
 
+    @property
+    def images_per_sample(self) -> int:
+        """The pictures of a sample."""
+        return sum(len(self.windows.get(key, (0,))) for key in self.cameras)
+
 
 def make_spec(
     meta: LeRobotDatasetMetadata,

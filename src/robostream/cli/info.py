@@ -8,11 +8,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robostream import config
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
 from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth, location_of
+from robostream.meta import (
+    LeRobotDatasetMetadata,
+    image_shape,
+    is_being_recorded,
+    is_depth,
+    location_of,
+)
 from robostream.tools import measure_dataset
 
 EXAMPLES = """\
@@ -60,7 +65,7 @@ def _as_json(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
         "cameras": {key: _camera(meta.features[key]) for key in meta.camera_keys},
         "features_with_statistics": list(meta.stats or {}),
         "files": _files(meta),
-        "unfinished_recording": _is_recording(meta),
+        "unfinished_recording": is_being_recorded(meta.root),
         "fingerprint": meta.fingerprint,
         "episodes": meta.episodes[:shown_episodes],
     }
@@ -120,7 +125,7 @@ def _file_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
         rows.append(("files", f"{files['parquet']:,} Parquet, {files['mp4']:,} MP4; {here}"))
     limits = f"{meta.data_files_size_in_mb} MB of rows, {meta.video_files_size_in_mb} MB of video"
     rows.append(("new file at", f"{limits}; {meta.chunks_size:,} files per chunk"))
-    if _is_recording(meta):
+    if is_being_recorded(meta.root):
         rows.append(("recording", "not finished; resume and finalize() it to see all episodes"))
     return rows
 
@@ -135,11 +140,6 @@ def _files(meta: LeRobotDatasetMetadata) -> dict[str, int | None] | None:
         "mp4": sizes.num_video_files,
         "size_bytes": sizes.data_bytes + sizes.video_bytes if sizes.measured else None,
     }
-
-
-def _is_recording(meta: LeRobotDatasetMetadata) -> bool:
-    local = location_of(meta).local_root
-    return local is not None and (local / config.STAGING_FOLDER).is_dir()
 
 
 def _feature_rows(meta: LeRobotDatasetMetadata) -> Sequence[tuple[str, str, str, str]]:

@@ -234,7 +234,7 @@ class StreamingDataLoader(DataLoader[Any]):
     def _begin_anew(self) -> None:
         self._starting = threading.Lock()
         self._counters = Counters(max(self.num_workers, 1))
-        self._tally = Tally(self._counters.summary)
+        self._tally = Tally(self._counters.summary, self.stream._dataset.spec.images_per_sample)
 
     def _adopt(self) -> None:
         """Take over a bookmark that was set on the stream since it was last looked at."""

@@ -27,11 +27,16 @@ class Tally:
     """Counts of the running epoch and of all epochs.
 
     Args:
-        decoder_stats: Returns the decoder's counters, summed over this rank's processes.
+        decoder_stats: Returns the decoder's counters, summed over this rank's processes. They
+            count what was built ahead, too.
+        images_per_sample: Pictures of a sample.
     """
 
-    def __init__(self, decoder_stats: Callable[[], dict[str, float]]) -> None:
+    def __init__(
+        self, decoder_stats: Callable[[], dict[str, float]], images_per_sample: int
+    ) -> None:
         self._decoder_stats = decoder_stats
+        self._images_per_sample = images_per_sample
         self.total_samples = 0
         self.total_batches = 0
         self.total_wait_s = 0.0
@@ -43,7 +48,6 @@ class Tally:
         self.wait_s = 0.0
         self.first_batch_s = 0.0
         self._began = self._last = time.perf_counter()
-        self._images_before = self._decoder_stats().get("images_delivered", 0.0)
 
     def begin(self) -> None:
         """Begin a new epoch: its counts start at 0."""
@@ -71,19 +75,17 @@ class Tally:
     def stats(self) -> dict[str, float]:
         """Return all counters and rates as one flat dict."""
         seconds = max(self._last - self._began, 1e-9)
-        decoder = self._decoder_stats()
-        images = decoder.get("images_delivered", 0.0) - self._images_before
         return {
             "samples": float(self.total_samples),
             "batches": float(self.total_batches),
             "epoch_samples": float(self.samples),
             "epoch_batches": float(self.batches),
             "samples_per_s": self.samples / seconds,
-            "images_per_s": images / seconds,
+            "images_per_s": self.samples * self._images_per_sample / seconds,
             "dataloading_s": self.total_wait_s,
             "epoch_dataloading_s": self.wait_s,
             "first_batch_s": self.first_batch_s,
-            **decoder,
+            **self._decoder_stats(),
         }
 
     def line(self) -> str:

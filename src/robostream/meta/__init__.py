@@ -30,6 +30,7 @@ from robostream.meta.features import (
 )
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
+from robostream.meta.missing import is_being_recorded
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
 from robostream.meta.spans import SLACK_FRAMES, check_span, files_of, warn_of_overlaps
@@ -56,6 +57,7 @@ __all__ = [
     "depth_unit",
     "encode_depth",
     "image_shape",
+    "is_being_recorded",
     "is_depth",
     "keys_of_dtype",
     "location_of",

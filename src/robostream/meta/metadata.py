@@ -21,7 +21,7 @@ from robostream.errors import (
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
-from robostream.meta.missing import explain_missing, explain_no_folder
+from robostream.meta.missing import explain_empty, explain_missing, explain_no_folder
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
@@ -250,8 +250,7 @@ class LeRobotDatasetMetadata:
         """Raise MetadataError unless there is an episode to read."""
         if self.total_episodes == 0:
             raise MetadataError(
-                f"{self.root}: the dataset has no episodes. Record some, then call "
-                "finalize(); LeRobotDataset.resume(...) continues an interrupted recording."
+                f"{self.root}: the dataset has no episodes. {explain_empty(self.root)}"
             )
 
     def rescale_depth_stats(self, unit: str) -> None:

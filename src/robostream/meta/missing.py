@@ -44,6 +44,21 @@ def explain_no_folder(name: str) -> str:
     return f"Nor is it a local dataset, here or in {config.lerobot_home()}. {there}"
 
 
+def explain_empty(root: Path | str) -> str:
+    """Return what to do about a dataset without episodes."""
+    if is_being_recorded(root):
+        return (
+            "Those that were saved wait for finalize(): call it, after LeRobotDataset.resume(...) "
+            "if the recorder has ended."
+        )
+    return "Record some, then call finalize()."
+
+
+def is_being_recorded(root: Path | str) -> bool:
+    """Return whether there may be saved episodes that are not in the dataset yet."""
+    return isinstance(root, Path) and (root / config.STAGING_FOLDER).is_dir()
+
+
 def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
