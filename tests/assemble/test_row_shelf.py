@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,6 +116,32 @@ def test_without_a_cache_rows_are_read_again(
 
     assert all(same_rows(shelf.get(episode), roomy.get(episode)) for episode in EPISODES)
     assert reads.total() > 3
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        (range(27), None),
+        ([7] * 27, "frame 0 of episode 0 has the index 7, want 0"),
+        ([*range(11), 12, 11, *range(13, 27)], "frame 2 of episode 1 has the index 12, want 11"),
+        (range(100, 127), "frame 0 of episode 0 has the index 100, want 0"),
+    ],
+)
+def test_rows_that_count_from_elsewhere_are_said_once(
+    index: Sequence[int], said: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is looked up by them, and datasets that were put together by hand have such."""
+    root = copy_of("images", tmp_path)
+    table = pq.read_table(root / DATA)
+    place = table.column_names.index("index")
+    pq.write_table(table.set_column(place, "index", pa.array(index)), root / DATA)
+    dataset = opened(root)
+    shelf = RowShelf(dataset, dataset.open_door(), [], hold_rows(ROOMY), checks_times=True)
+    for episode in EPISODES:
+        shelf.get(episode)
+
+    assert len(caplog.records) == (said is not None)
+    assert said is None or said in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,25 +117,6 @@ def test_a_file_of_another_version(tmp_path: Path) -> None:
     rewrite(root, table.drop_columns(["action"]))
     with pytest.raises(DataFileError, match=r"the columns action that info\.json declares"):
         reader_of(root).read(0)
-
-
-@pytest.mark.parametrize(
-    ("index", "found"),
-    [
-        ([7] * 27, "frame 0: index is 7; want .* = 9"),
-        ([*range(11), 12, 11, *range(13, 27)], "frame 2: index is 12; want .* = 11"),
-        (range(-9, 18), "frame 0: index is 0; want .* = 9"),
-    ],
-)
-def test_rows_have_their_place_in_the_dataset(
-    tmp_path: Path, index: Sequence[int], found: str
-) -> None:
-    """The column index counts the dataset's frames; the first row that does not is named."""
-    root = copy_of("images", tmp_path)
-    replace_column(root, "index", index)
-
-    with pytest.raises(DataFileError, match=rf"file-000\.parquet: episode 1, {found}\. .*copy"):
-        reader_of(root).read(1)
 
 
 @pytest.mark.parametrize("wrong_s", [np.nan, np.inf, -np.inf])

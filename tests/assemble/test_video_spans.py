@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from robostream import LeRobotDataset
-from robostream.errors import FrameTimestampError
+from robostream.errors import FrameTimestampError, MetadataError
 from tests.write.recording import FPS, TOP, number_in, quick_writer, record
 
 LENGTHS = [7, 9, 7, 8]
@@ -79,6 +79,15 @@ def test_a_video_whose_frames_were_moved(root: Path, damage: dict[str, Any], epi
 
     with pytest.raises(FrameTimestampError, match=r"file-000\.mp4"):
         shown(root, episode)
+
+
+def test_a_span_that_is_wrong_is_its_own_episodes_fault(root: Path) -> None:
+    """Not the video's, and not the other episodes'."""
+    change(root, to=lambda times_s: [*times_s[:-1], times_s[-1] + 0.2])
+
+    assert shown(root, 1) == list(range(7, 16))
+    with pytest.raises(MetadataError, match=r"episode 3.* 12 frames at 20 fps, want the 8"):
+        shown(root, 3)
 
 
 def test_a_table_whose_starts_are_all_late(root: Path) -> None:

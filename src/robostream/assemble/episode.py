@@ -69,7 +69,8 @@ def _check_file(
     start_s, stop_s = (float(times_s[episode]) for times_s in _file_spans(meta, key))
     first_s, last_s = index.times_s()[[0, -1]].tolist()
     frames_missing = (stop_s - last_s) * meta.fps - 1
-    if first_s > start_s + tolerance_s or frames_missing > SLACK_FRAMES:
+    slack = max(SLACK_FRAMES, tolerance_s * meta.fps)
+    if first_s > start_s + tolerance_s or frames_missing > slack:
         raise FrameTimestampError(
             f"{key}, episode {episode}: the episodes in {index.file} take its pictures from "
             f"{start_s:.6f} s to before {stop_s:.6f} s, says the episode table; the file has them "
@@ -83,14 +84,16 @@ def _file_spans(
     meta: LeRobotDatasetMetadata, key: str
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return for each episode where the first one in its video file begins, and the last ends."""
-    table = meta.episodes
+    table, short = meta.episodes, _frames_short(meta, key)
+    stops_s = table[f"videos/{key}/to_timestamp"]
+    if _ends_are_last_frames(meta, key):
+        short, stops_s = short - 1, stops_s + 1 / meta.fps
+    # A span that is not as long as its episode is that episode's fault, and no other's.
+    used = np.abs(short) <= SLACK_FRAMES
     files, file_of = np.unique(files_of(table, key), return_inverse=True)
-    used = table["length"] > 0
     first_s, last_s = np.full(len(files), np.inf), np.full(len(files), -np.inf)
     np.minimum.at(first_s, file_of[used], table[f"videos/{key}/from_timestamp"][used])
-    np.maximum.at(last_s, file_of[used], table[f"videos/{key}/to_timestamp"][used])
-    if _ends_are_last_frames(meta, key):
-        last_s += 1 / meta.fps
+    np.maximum.at(last_s, file_of[used], stops_s[used])
     return first_s[file_of], last_s[file_of]
 
 
@@ -101,7 +104,11 @@ def _ends_are_last_frames(meta: LeRobotDatasetMetadata, key: str) -> bool:
     LeRobot writes the time one frame past the last, and never reads it. Some converters write the
     last frame's time. That is accepted if all episodes have it.
     """
-    spans_s = meta.episodes[f"videos/{key}/to_timestamp"]
-    spans_s = spans_s - meta.episodes[f"videos/{key}/from_timestamp"]
-    short = meta.episodes["length"] - spans_s * meta.fps
-    return bool(np.all(np.abs(short - 1) < _SAME_FRAMES))
+    return bool(np.all(np.abs(_frames_short(meta, key) - 1) < _SAME_FRAMES))
+
+
+def _frames_short(meta: LeRobotDatasetMetadata, key: str) -> npt.NDArray[np.float64]:
+    """Return how many frames more each episode has than its span of a camera's file takes."""
+    starts_s, stops_s = (meta.episodes[f"videos/{key}/{end}_timestamp"] for end in ("from", "to"))
+    short: npt.NDArray[np.float64] = meta.episodes["length"] - (stops_s - starts_s) * meta.fps
+    return short

@@ -43,8 +43,8 @@ class RowShelf:
         keys: The columns to read.
         held: What holds the rows, for all shelves of a process.
         checks_times: Whether the table's times must be those the pictures of videos are found by.
-            Such a shelf also says, once, if the tasks of its rows are not those of the episode
-            table.
+            Such a shelf also says, once, if its rows have other tasks, or another place in the
+            dataset, than the episode table says.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RowShelf:
         tolerance_s = spec.tolerance_s if checks_times and spec.videos else None
         self._reader = RowReader(dataset, door, keys, tolerance_s=tolerance_s)
         self._meta = dataset.meta
-        self._compares_tasks = checks_times
+        self._compares = checks_times
         self._keys = tuple(keys)
         self._held = held
         self._mapped: Recent[int, EpisodeRows] = Recent(_MAPPED_EPISODES)
@@ -72,8 +72,9 @@ class RowShelf:
 
     def _read(self, episode: int) -> EpisodeRows:
         rows = self._reader.read(episode, maps_pictures=self._held.has_evicted)
-        if self._compares_tasks:
-            self._compares_tasks = not _say_other_tasks(self._meta, rows)
+        if self._compares:
+            said = _say_other_tasks(self._meta, rows) or _say_other_index(self._meta, rows)
+            self._compares = not said
         if rows.mapped is not None:
             return self._mapped.put(episode, rows)
         return self._held.put((self._keys, episode), rows)
@@ -101,3 +102,18 @@ def _say_other_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
             *(meta.root, rows.episode, others[0], config.TASKS_PATH, ", ".join(map(str, listed))),
         )
     return bool(others)
+
+
+def _say_other_index(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
+    """Return whether an episode's rows count from another place than the table has; say so."""
+    wanted = int(meta.episodes["dataset_from_index"][rows.episode]) + np.arange(rows.length)
+    index = rows.numbers["index"]
+    wrong = np.flatnonzero(index != wanted)
+    if wrong.size:
+        at = wrong[0]
+        logger.warning(
+            "%s: frame %d of episode %d has the index %d, want %d as meta/episodes counts; samples "
+            "have the first. Other frames are not named.",
+            *(meta.root, at, rows.episode, index[at], wanted[at]),
+        )
+    return bool(wrong.size)

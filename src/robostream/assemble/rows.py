@@ -129,7 +129,7 @@ class RowReader:
             else:
                 numbers[key] = numeric_column(table.column(key), case)
         rows = EpisodeRows(episode, table.num_rows, numbers, objects, mapped)
-        _check_rows(rows, int(self._meta.episodes["dataset_from_index"][episode]), where)
+        _check_rows(rows, where)
         if self._tolerance_s is not None:
             times, frames = numbers["timestamp"], numbers["frame_index"]
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
@@ -267,7 +267,7 @@ def _check_columns(
         )
 
 
-def _check_rows(rows: EpisodeRows, first_index: int, where: str) -> None:
+def _check_rows(rows: EpisodeRows, where: str) -> None:
     episodes, frames = rows.numbers["episode_index"], rows.numbers["frame_index"]
     if not (episodes == rows.episode).all() or not np.array_equal(frames, np.arange(rows.length)):
         raise DataFileError(
@@ -275,18 +275,10 @@ def _check_rows(rows: EpisodeRows, first_index: int, where: str) -> None:
             f"{np.unique(episodes).tolist()} and frames {frames.min()} to {frames.max()}; want "
             f"frames 0 to {rows.length - 1} of it in order. The file and meta/ do not match."
         )
-    index, times_s = rows.numbers["index"], rows.numbers["timestamp"]
+    times_s = rows.numbers["timestamp"]
     if not np.isfinite(times_s).all():
         wrong = int(np.argmin(np.isfinite(times_s)))
         raise DataFileError(
             f"{where}: episode {rows.episode}, frame {wrong}: timestamp is {times_s[wrong]}; want "
             "seconds since the episode began. Copy the file again."
-        )
-    is_right = index == first_index + frames
-    if not is_right.all():
-        wrong = int(np.argmin(is_right))
-        raise DataFileError(
-            f"{where}: episode {rows.episode}, frame {wrong}: index is {index[wrong]}; want "
-            f"dataset_from_index + frame_index = {first_index + wrong}. The file and meta/ do not "
-            "match; copy both again."
         )
