@@ -81,7 +81,8 @@ def test_an_interrupted_warming_goes_on_where_it_was(dataset: Path, tmp_path: Pa
         # After some files the server falls silent, so that nothing ends before the interrupt.
         proxy.play(Script((Fault("stall", path="videos/", skip=6, seconds=2),)))
         with start(tmp_path, proxy.url, "--json") as process:
-            _wait_for(proxy, 1)
+            # An interrupt while threads are being started may miss one of them in its count.
+            _wait_for(proxy, 100_000)
             process.send_signal(signal.SIGINT)
             proxy.play(Script())
             out, err = process.communicate()
