@@ -33,7 +33,7 @@ def number(value: object, name: str, *, or_zero: bool = False) -> float:
 
     What is whole comes back as an int.
     """
-    if _is_number(value) and (value > 0 or (or_zero and value == 0)):
+    if is_number(value) and (value > 0 or (or_zero and value == 0)):
         return int(value) if is_whole(value) else float(value)
     wanted = "a number of 0 or more" if or_zero else "a number above 0"
     raise SelectionError(f"{name} must be {wanted}; got {value!r}")
@@ -73,7 +73,7 @@ def whole_numbers(values: object, name: str) -> list[int]:
 
 def numbers(values: object, name: str) -> list[float]:
     """Return the numbers of a list, an array or anything else to iterate over."""
-    listed = _listed(values, name, _is_number, "numbers, [-0.1, 0]")
+    listed = _listed(values, name, is_number, "numbers, [-0.1, 0]")
     try:
         return [float(value) for value in listed]
     except OverflowError as error:
@@ -106,5 +106,6 @@ def is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> TypeGuard[float]:
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a real number, Python's or numpy's. True is none."""
     return isinstance(value, Real) and not isinstance(value, bool)

@@ -67,7 +67,7 @@ def _check_file(
     middle then finds pictures at all of its times, but another frame's.
     """
     start_s, stop_s = (float(times_s[episode]) for times_s in _file_spans(meta, key))
-    first_s, last_s = index.times_s()[[0, -1]].tolist()
+    first_s, last_s = index.ends_s()
     frames_missing = (stop_s - last_s) * meta.fps - 1
     slack = max(SLACK_FRAMES, tolerance_s * meta.fps)
     if first_s > start_s + tolerance_s or frames_missing > slack:

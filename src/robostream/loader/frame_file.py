@@ -25,8 +25,9 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 def check_folder(folder: str | Path) -> None:
     """Raise SelectionError if there is a file where the folder, or one above it, should be."""
+    arguments.path(folder, "frame_cache_dir")
     try:
-        path = Path(arguments.path(folder, "frame_cache_dir")).expanduser()
+        path = Path(folder).expanduser()
         nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
         fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
     except (RuntimeError, ValueError) as error:  # a home of nobody; a zero byte in the name

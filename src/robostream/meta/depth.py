@@ -7,13 +7,12 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
+from robostream import arguments, config
 
 CODE_MAX = 4095
 MM_PER_M = 1000.0
@@ -43,8 +42,7 @@ class DepthCoding:
     def __post_init__(self) -> None:
         for name in ("depth_min_m", "depth_max_m", "shift_m"):
             value = getattr(self, name)
-            is_number = isinstance(value, Real) and not isinstance(value, bool)
-            if not is_number or not abs(value) <= _MOST_M:
+            if not arguments.is_number(value) or not abs(value) <= _MOST_M:
                 raise ValueError(f"want at most {_MOST_M:,} metres as {name}, got {value!r:.200}")
         if self.use_log not in (True, False):
             raise ValueError(f"want true or false as use_log, got {self.use_log!r:.200}")

@@ -90,7 +90,15 @@ class FrameIndex:
 
     def times_s(self) -> npt.NDArray[np.float64]:
         """Return the presentation time of every frame in seconds, in 64 bits."""
-        ticks = self.pts.astype(np.float64)
+        return self._seconds(self.pts)
+
+    def ends_s(self) -> tuple[float, float]:
+        """Return the presentation times of the first frame and the last."""
+        first_s, last_s = self._seconds(self.pts[[0, -1]]).tolist()
+        return first_s, last_s
+
+    def _seconds(self, pts: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
+        ticks = pts.astype(np.float64)
         return ticks * self.time_base.numerator / self.time_base.denominator
 
     def match(self, times_s: npt.NDArray[np.float64], *, tolerance_s: float, where: str) -> Int64s:
@@ -132,10 +140,11 @@ class FrameIndex:
         pairs = list(zip(wanted[missed], found[missed], strict=True))
         listed = "; ".join(f"{w:.6f} s, nearest {f:.6f} s" for w, f in pairs[:_LISTED_MISSES])
         more = f"; and {len(pairs) - _LISTED_MISSES} more" if len(pairs) > _LISTED_MISSES else ""
+        first_s, last_s = self.ends_s()
         return (
             f"{where}: no frame within {tolerance_s} s of {len(pairs)} of {len(wanted)} wanted "
             f"times ({listed}{more}) in {self.file}, which has {self.num_frames} frames from "
-            f"{self.times_s()[0]:.6f} s to {self.times_s()[-1]:.6f} s. The video and the table do "
+            f"{first_s:.6f} s to {last_s:.6f} s. The video and the table do "
             "not belong together, or tolerance_s is too small for this video's clock."
         )
 

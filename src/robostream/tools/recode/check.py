@@ -38,11 +38,12 @@ def _check_times(was: VideoFrames, made: VideoFrames) -> None:
         and bool(np.all(want.pts.astype(np.int64) == found.pts.astype(np.int64)))
     )
     if not same:
+        (first_s, last_s), (found_first_s, found_last_s) = want.ends_s(), found.ends_s()
         raise _differ(
             made,
-            f"{want.num_frames} frames from {want.times_s()[0]:.6f} s to "
-            f"{want.times_s()[-1]:.6f} s, at the times of {was.path}",
-            f"{found.num_frames} from {found.times_s()[0]:.6f} s to {found.times_s()[-1]:.6f} s",
+            f"{want.num_frames} frames from {first_s:.6f} s to {last_s:.6f} s, at the times of "
+            f"{was.path}",
+            f"{found.num_frames} from {found_first_s:.6f} s to {found_last_s:.6f} s",
         )
 
 
