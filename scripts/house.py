@@ -2,7 +2,8 @@
 """Print what the source tree is like. Usage: `python scripts/house.py [FOLDER]`.
 
 For each stage its files and lines, and which other stages it imports; for all functions how long
-they are, without their docstrings.
+they are, without their docstrings; files with little code, class names that exist more than once,
+rows of the glossary, parameters of the stream, public names of the plan.
 
 FOLDER is another tree to look at, that of an earlier commit say; the two outputs then show what
 has changed:
@@ -17,10 +18,12 @@ import ast
 import statistics
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parents[1] / "src" / "robostream"
+SHORT_FILE_LINES = 40
 
 
 class Function(NamedTuple):
@@ -52,6 +55,15 @@ def main(root: Path) -> None:
     functions = sorted(f for path, tree in trees.items() for f in functions_of(path, tree, root))
     print(f"lines of a function  {describe([function.lines for function in functions])}")
     print(f"longest              {functions[-1].name}")
+    short = [path for path in files if code_lines(trees[path]) < SHORT_FILE_LINES]
+    print(f"\nfiles with fewer than {SHORT_FILE_LINES} lines of code  {len(short)}")
+    twice = repeated_classes(trees.values())
+    print(f"class names that exist more than once   {len(twice)}  {', '.join(twice)}")
+    print(f"rows of the glossary                    {glossary_rows(root)}")
+    print(f"parameters of StreamingLeRobotDataset   {stream_parameters(trees.values())}")
+    print(
+        f"public names of robostream.plan         {public_names(trees[root / 'plan/__init__.py'])}"
+    )
 
 
 def stage_of(path: Path, root: Path) -> str:
@@ -86,6 +98,59 @@ def functions_of(path: Path, tree: ast.Module, root: Path) -> list[Function]:
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
             found.append(Function(lines, f"{node.name} in {path.relative_to(root)}"))
     return found
+
+
+def code_lines(tree: ast.Module) -> int:
+    """Return how many lines of a file hold code: neither blank, nor comment, nor docstring."""
+    texts = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for line in range(node.lineno, (node.end_lineno or 0) + 1)
+    }
+    lines = {
+        line
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword | ast.alias)
+        for line in (node.lineno, node.end_lineno or node.lineno)
+    }
+    return len(lines - texts)
+
+
+def repeated_classes(trees: Iterable[ast.Module]) -> list[str]:
+    """Return the names that several classes have."""
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    names = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def glossary_rows(root: Path) -> int:
+    """Return how many words the glossary of docs/design.md explains."""
+    page = root.parents[1] / "docs" / "design.md"
+    if not page.exists():
+        return 0
+    _, _, glossary = page.read_text().partition("\n## Words\n")
+    rows = [line for line in glossary.splitlines() if line.startswith("| ")]
+    return len([row for row in rows if not row.startswith(("| **", "| word |"))])
+
+
+def stream_parameters(trees: Iterable[ast.Module]) -> int:
+    """Return how many parameters the public stream is made with."""
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name == "StreamingLeRobotDataset":
+                makers = [f for f in node.body if isinstance(f, ast.FunctionDef)]
+                own = next(f for f in makers if f.name == "__init__").args
+                return len(own.args) - 1 + len(own.kwonlyargs)
+    return 0
+
+
+def public_names(tree: ast.Module) -> int:
+    """Return how many names an `__all__` has."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            return len(node.value.elts)
+    return 0
 
 
 def describe(counts: list[int]) -> str:
