@@ -69,10 +69,12 @@ REMOTE_RETRIES = 8
 REMOTE_TIMEOUT_S = 30.0
 
 # What a dataset from strangers may ask for before memory is taken: a JSON file of meta/, one value
-# of a feature, the index of a video, the rows of one row group.
+# of a feature, the index of a video and its frames (4 days at 30 fps, 1 GB while they are indexed),
+# the rows of one row group.
 MOST_JSON_BYTES = 256 * 1024**2
 MOST_FEATURE_NUMBERS = 1 << 28
 MOST_VIDEO_INDEX_BYTES = 1024**3
+MOST_VIDEO_FRAMES = 10_000_000
 MOST_ROW_GROUP_BYTES = 16 * 1024**3
 
 # Requests a worker process has under way at once to fetch ahead of decoding.
@@ -169,12 +171,18 @@ def remote_retries() -> int:
     LeRobot's variable is read too; 0 turns it off.
     """
     for name in ("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "LEROBOT_REMOTE_IO_MAX_RETRIES"):
-        value = os.environ.get(name)
-        if value is not None:
-            if not value.strip().isdigit():
-                raise SelectionError(f"{name} must be a whole number of 0 or more, got {value!r}")
-            return int(value)
+        if name in os.environ:
+            return _number_variable(name, REMOTE_RETRIES)
     return REMOTE_RETRIES
+
+
+def _number_variable(name: str, default: int) -> int:
+    value = os.environ.get(name)
+    if value is None:
+        return default
+    if not value.strip().isdecimal():
+        raise SelectionError(f"{name} must be a whole number of 0 or more, got {value!r}")
+    return int(value)
 
 
 def hub_endpoint() -> str:
@@ -202,6 +210,11 @@ def s3_endpoint() -> str | None:
 def certificates() -> str | None:
     """Return the file of certificates to trust; None for the system's (and `SSL_CERT_FILE`)."""
     return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+
+
+def most_video_frames() -> int:
+    """Return how many frames one video file may have (`ROBOSTREAM_MOST_VIDEO_FRAMES`)."""
+    return _number_variable("ROBOSTREAM_MOST_VIDEO_FRAMES", MOST_VIDEO_FRAMES)
 
 
 def cache_limit_setting() -> str | None:

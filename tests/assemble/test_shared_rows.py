@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.assemble import Address, Choice, RowReader, choose_cache, open_dataset
+from robostream.assemble import Address, Choice, RowReader, choose_cache, open_dataset, shared_rows
 from robostream.meta import OpenParquet
 from tests.fixture_datasets import FIXTURES, copy_of
 
@@ -122,6 +122,53 @@ def test_without_a_cache_rows_are_read_as_ever(
     check_rows(reader_of(root))
 
     assert len(caplog.records) == 1
+
+
+def _flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x40
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["start", "values", "end", "cut", "empty", "foreign"])
+def test_damaged_rows_are_decoded_again(
+    root: Path, cache: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flipped bit, a cut or another file's rows cost one decoding and one warning, no value."""
+    action = reader_of(root).read(1).numbers["action"].tobytes()
+    (path,) = kept(cache)
+    content = path.read_bytes()
+    if damage in ("cut", "empty"):
+        os.truncate(path, len(content) - 4096 if damage == "cut" else 0)
+    elif damage == "foreign":
+        reader_of(root, "observation.images.top").read(1, maps_pictures=True)
+        (other,) = set(kept(cache)) - {path}
+        shutil.copy(other, path)
+    else:
+        at = {"start": 8, "values": content.index(action) + 3, "end": len(content) - 20}[damage]
+        _flip(path, at)
+    check_rows(reader_of(root))
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert path.read_bytes() == content
+    check_rows(reader_of(root))
+
+
+def test_rows_and_pictures_that_lie_in_several_blocks(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks need not end where episodes do; each is checked when it is first read."""
+    monkeypatch.setattr(shared_rows, "_BLOCK_BYTES", 20_000)
+    reader = reader_of(root, "observation.images.top")
+    wanted = [reader.read(episode) for episode in range(3)]
+    reader.read(0, maps_pictures=True)
+    for rows in wanted:
+        found = reader.read(rows.episode, maps_pictures=True)
+        for key, values in rows.numbers.items():
+            np.testing.assert_array_equal(found.numbers[key], values, key)
+        pictures = found.objects["observation.images.top"]
+        assert isinstance(pictures, pa.ChunkedArray)
+        assert pictures.to_pylist() == rows.objects["observation.images.top"].to_pylist()
 
 
 def _refuse(*_: object) -> None:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 
 from robostream import LeRobotDataset
 from robostream.errors import SelectionError
-from tests.fixture_datasets import copy_of
+from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import assert_equals_map_style, open_loader, open_stream
 from tests.loader.test_device import recode
 
@@ -34,6 +35,37 @@ def test_pictures_are_those_of_the_videos_there_are(tmp_path: Path) -> None:
     assert stream_through(other, folder) > 0
     recode(next((root / "videos").rglob("*.mp4")), "yuv420p")
     assert stream_through(root, folder) > 0
+
+
+def damage_file(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "bits":
+        for at in range(len(content) // 2, len(content), len(content) // 10):
+            content[at] ^= 0x80
+    elif how == "page":
+        middle = len(content) // 2 // 4096 * 4096
+        content[middle : middle + 4096] = bytes(4096)
+    elif how == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content = bytearray(random.Random(0).randbytes(len(content)))
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["bits", "page", "cut", "foreign"])
+def test_damaged_pictures_are_decoded_again(tmp_path: Path, how: str) -> None:
+    """Flipped bits, a lost page, a cut or other content cost decoding, and no pixel."""
+    root, folder = FIXTURES / "av1_multifile", tmp_path / "frames"
+    frames = stream_through(root, folder)
+    (path,) = folder.iterdir()
+    content = path.read_bytes()
+    damage_file(path, how)
+    decoded = stream_through(root, folder)
+
+    assert decoded > 0
+    assert decoded == frames or how != "foreign"
+    assert path.read_bytes() == content or how == "foreign"
+    assert stream_through(root, folder) == 0
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:

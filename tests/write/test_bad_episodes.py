@@ -149,6 +149,12 @@ def test_tasks_and_statistics_are_those_of_the_episodes_that_are_left(tmp_path: 
     assert found[3] == ["pour", "stir", "wait"]
 
 
+def edit_place(record: Path, chunk: str) -> None:
+    entry = json.loads(record.read_text())
+    entry["data"]["chunk"] = chunk
+    record.write_text(json.dumps(entry))
+
+
 def truncate(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
@@ -165,6 +171,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "record empty": (lambda f: (f / "episode.json").write_text(""), "episode.json is damaged"),
     "record of nothing": (lambda f: (f / "episode.json").write_text("[1]"), "is damaged"),
     "record lacks a field": (lambda f: (f / "episode.json").write_text("{}"), "is damaged"),
+    "record of another place": (
+        lambda f: edit_place(f / "episode.json", "../../../elsewhere"),
+        "want whole numbers of a chunk and a file",
+    ),
     "rows missing": (lambda f: (f / "rows.parquet").unlink(), "rows.parquet: the file is missing"),
     "rows short": (lambda f: truncate(f / "rows.parquet"), "rows.parquet: not a whole Parquet"),
     "rows overwritten": (lambda f: damage_pages(f / "rows.parquet"), "rows.parquet: not a whole"),

@@ -77,10 +77,13 @@ def numeric_column(column: pa.ChunkedArray, case: ColumnCase) -> Numbers:
     return np.ascontiguousarray(values).reshape(len(column), *inner)
 
 
-def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> pa.Array:
+def object_column(
+    column: pa.ChunkedArray, case: ColumnCase, *, copy: bool
+) -> pa.Array | pa.ChunkedArray:
     """Return a column of texts, language lists or encoded pictures; the former two are checked.
 
-    A slice keeps the whole table's memory alive; a copy holds its own bytes only.
+    A slice keeps the whole table's memory alive; a copy holds its own bytes only. Pictures that
+    are not to be copied stay in the chunks they are in.
     """
     if case.dtype == "image" and pa.types.is_struct(column.type):
         if "bytes" not in column.type.names:
@@ -92,6 +95,8 @@ def object_column(column: pa.ChunkedArray, case: ColumnCase, *, copy: bool) -> p
         case.refuse(f"values of type {column.type}")
     if copy:
         column = column.take(pa.array(range(len(column)), pa.int64()))
+    elif case.dtype == "image" and column.num_chunks > 1:
+        return column
     array = _in_one_piece(column)
     if case.dtype == "language":
         _check_language(array, case)

@@ -45,7 +45,7 @@ class EpisodeRows:
     episode: int
     length: int
     numbers: dict[str, npt.NDArray[Any]]
-    objects: dict[str, pa.Array]
+    objects: dict[str, pa.Array | pa.ChunkedArray]
     mapped: MappedRows | None = None
 
     @property
@@ -119,7 +119,7 @@ class RowReader:
         where = self._location.describe(relative)
         table, mapped = self._table(episode, relative, where, maps_pictures)
         numbers: dict[str, npt.NDArray[Any]] = {}
-        objects: dict[str, pa.Array] = {}
+        objects: dict[str, pa.Array | pa.ChunkedArray] = {}
         place = f"{where}: episode {episode}"
         for key in self._keys:
             dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
@@ -169,10 +169,10 @@ class RowReader:
         if is_shared:
             _check_sizes(file.parquet, range(len(file.ends)), where)
             with readable_parquet(where):
-                shared = self._shared.get(relative)
+                shared = self._shared.get(relative, int(self._first_rows[episode]), length)
             if shared is not None:
-                rows = shared.table.slice(int(self._first_rows[episode]), length)
-                return rows, shared if self._has_pictures else None
+                rows, mapped = shared
+                return rows, mapped if self._has_pictures else None
         table = self._read_groups(file.parquet, (relative, begin, stop), where)
         if table.num_rows > length:
             self._shared_group = ((relative, begin, stop), table)

@@ -3,16 +3,22 @@
 
 Most datasets on the Hub have one row group per data file, so that each episode would decode its
 file whole. The first process that needs such a file writes its columns into the cache as they lie
-in memory (Arrow IPC); all map that, and an episode is a slice. Encoded pictures are the bulk of a
-file and no smaller there, so they are shared only where memory is too small for them.
+in memory; all map that, and an episode is a slice. Encoded pictures are the bulk of a file and no
+smaller there, so they are shared only where memory is too small for them.
+
+A shared file is a sequence of blocks, each an Arrow IPC stream, then a `_BLOCK` record for each
+block, then `_FOOT`. A process compares the checksum of a block before it first reads the block.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, NamedTuple
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
 
+import numpy as np
 import pyarrow as pa
 
 from robostream.assemble.opened import OpenedDataset
@@ -25,14 +31,55 @@ logger = logging.getLogger(__name__)
 _IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 _MAPPED_FILES = 64  # per reader
-_VERSION = "rows 2"
+_VERSION = "rows 3"
+# The unit of checking, which takes 1 ms. An episode that crosses blocks has its numbers copied.
+_BLOCK_BYTES = 2 * 1024**2
+# Rows and bytes of the file up to the block's end, and the CRC-32 of its bytes.
+_BLOCK = np.dtype([("stop_row", "<i8"), ("stop_byte", "<i8"), ("checksum", "<u4")])
+_FOOT = struct.Struct("<II")  # number of blocks, CRC-32 of the file's key and the block records
 
 
-class MappedRows(NamedTuple):
-    """All rows of a data file, and the file they are mapped from, which stays as long as this."""
+class _DamagedRowsError(Exception):
+    """A shared file does not hold what was written to it: the file, and the reason."""
 
-    file: WholeFile
-    table: pa.Table
+
+class MappedRows:
+    """The decoded rows of a data file. The cache keeps their file as long as this object lives.
+
+    Args:
+        file: The file.
+        key: The key under which the cache keeps it.
+    """
+
+    def __init__(self, file: WholeFile, key: str) -> None:
+        self._file = file
+        content = memoryview(pa.memory_map(str(file.path)).read_buffer())
+        count, checksum = _FOOT.unpack(bytes(content[-_FOOT.size :]).ljust(_FOOT.size, b"\0"))
+        records = content[: -_FOOT.size][-count * _BLOCK.itemsize :] if count else content[:0]
+        if zlib.crc32(records, zlib.crc32(key.encode())) != checksum:
+            raise _DamagedRowsError(file, "its end does not match its checksum")
+        self._content = content
+        self._blocks = np.frombuffer(records, _BLOCK)
+        self._tables: dict[int, pa.Table] = {}  # of the blocks that were checked
+
+    def read(self, first: int, length: int) -> pa.Table:
+        """Return the rows [first, first + length), not copied; raise if they are damaged."""
+        stops = self._blocks["stop_row"]
+        begin = int(np.searchsorted(stops, first, side="right"))
+        stop = int(np.searchsorted(stops, first + length, side="left")) + 1
+        rows = pa.concat_tables(map(self._read_block, range(begin, stop)))
+        return rows.slice(first - (int(stops[begin - 1]) if begin else 0), length)
+
+    def _read_block(self, number: int) -> pa.Table:
+        if number not in self._tables:
+            start = int(self._blocks["stop_byte"][number - 1]) if number else 0
+            content = self._content[start : int(self._blocks["stop_byte"][number])]
+            if zlib.crc32(content) != self._blocks["checksum"][number]:
+                reason = f"the block at byte {start} does not match its checksum"
+                raise _DamagedRowsError(self._file, reason)
+            stream = pa.ipc.open_stream(content, options=_IN_THIS_THREAD)
+            self._tables[number] = stream.read_all()
+        return self._tables[number]
 
 
 class SharedRows:
@@ -51,62 +98,92 @@ class SharedRows:
         self._is_shared = self._settings is not None
         self._mapped: Recent[str, MappedRows] = Recent(_MAPPED_FILES)
 
-    def get(self, relative: str) -> MappedRows | None:
-        """Return all rows of a data file, decoded now if nobody has yet.
+    def get(self, relative: str, first: int, length: int) -> tuple[pa.Table, MappedRows] | None:
+        """Return rows [first, first + length) of a data file and the file they are mapped from.
 
-        None if they cannot be shared: a file without a version, a cache without room.
+        The file is decoded now if nobody has yet. None if it cannot be shared: a file without a
+        version, a cache without room.
         """
-        mapped = self._mapped.get(relative)
-        if mapped is None and self._is_shared:
-            mapped = self._map(self._door.open(relative))
-            self._is_shared = mapped is not None  # what cannot be shared would be decoded twice
-            if mapped is not None:
-                self._mapped.put(relative, mapped)
-        return mapped
+        for _ in range(2):
+            try:
+                mapped = self._mapped.get(relative) or self._map(relative)
+                return None if mapped is None else (mapped.read(first, length), mapped)
+            except _DamagedRowsError as error:
+                self._mapped.forget(relative)
+                self._discard(*error.args)
+        return None
 
     def close(self) -> None:
         """Let go of all files."""
         self._mapped.clear()
 
-    def _map(self, source: ByteSource) -> MappedRows | None:
-        cache = None if self._settings is None else _open_cache(self._settings)
-        file = None if cache is None else self._decoded(cache, source)
+    def _map(self, relative: str) -> MappedRows | None:
+        if not self._is_shared:
+            return None
+        source = self._door.open(relative)
+        key = repr((_VERSION, source.size(), source.version(), self._keys))
+        file = self._decoded(source, key)
         if file is None:
+            self._is_shared = False  # what cannot be shared would be decoded twice
             return None
-        try:
-            mapped = pa.ipc.open_file(pa.memory_map(str(file.path)), options=_IN_THIS_THREAD)
-            return MappedRows(file, mapped.read_all())
-        except pa.ArrowInvalid as error:
-            logger.warning(
-                "%s: not the rows that were kept there (%s); `robostream cache clear` removes it",
-                file.path,
-                error,
-            )
-            return None
+        return self._mapped.put(relative, MappedRows(file, key))
 
-    def _decoded(self, cache: Cache, source: ByteSource) -> WholeFile | None:
+    def _decoded(self, source: ByteSource, key: str) -> WholeFile | None:
         """Return the decoded columns of a Parquet file as they are kept for its present content."""
-        state = source.size(), source.version()
-        if not state[1]:
+        cache = None if self._settings is None else _open_cache(self._settings)
+        if cache is None or not source.version():
             return None
 
-        def write(sink: Any) -> None:
+        def blocks() -> Iterator[pa.Table]:
             with open_parquet(source, columns_together=self._is_far) as file:
-                _write_ipc(file, self._keys, sink)
+                yield from _blocks(file, self._keys)
 
         def make() -> tuple[int, Callable[[BinaryIO], None]]:
-            size = pa.MockOutputStream()
-            write(size)
-            return size.size(), write
+            return _measure(blocks()), lambda sink: _write(blocks(), key, sink)
 
-        return cache.whole(source.name, repr((_VERSION, *state, self._keys)), make)
+        return cache.whole(source.name, key, make)
+
+    def _discard(self, file: WholeFile, reason: str) -> None:
+        logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)
+        cache = None if self._settings is None else _open_cache(self._settings)
+        if cache is not None:
+            cache.discard(file)
 
 
-def _write_ipc(file: OpenParquet, columns: Sequence[str], sink: Any) -> None:
-    """Write columns as an IPC file: a row group at a time, each in one piece."""
-    with pa.ipc.new_file(sink, file.read_row_groups([], columns).schema) as writer:
-        for group in range(file.num_row_groups):
-            writer.write_table(file.read_row_groups([group], columns).combine_chunks())
+def _blocks(file: OpenParquet, columns: Sequence[str]) -> Iterator[pa.Table]:
+    for group in range(file.num_row_groups):
+        table = file.read_row_groups([group], columns).combine_chunks()
+        rows = max(1, table.num_rows * _BLOCK_BYTES // max(1, table.nbytes))
+        for first in range(0, table.num_rows, rows):
+            yield table.slice(first, rows)
+
+
+def _write_block(table: pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _measure(blocks: Iterator[pa.Table]) -> int:
+    """Return how many bytes `_write` will write."""
+    sink, nbytes = pa.MockOutputStream(), _FOOT.size
+    for block in blocks:
+        _write_block(block, sink)
+        nbytes += _BLOCK.itemsize
+    return int(sink.size()) + nbytes
+
+
+def _write(blocks: Iterator[pa.Table], key: str, sink: BinaryIO) -> None:
+    records: list[tuple[int, int, int]] = []
+    rows = nbytes = 0
+    for block in blocks:
+        buffer = pa.BufferOutputStream()
+        _write_block(block, buffer)
+        content = buffer.getvalue()
+        sink.write(content)
+        rows, nbytes = rows + block.num_rows, nbytes + content.size
+        records.append((rows, nbytes, zlib.crc32(content)))
+    listed = np.array(records, _BLOCK).tobytes()
+    sink.write(listed + _FOOT.pack(len(records), zlib.crc32(listed, zlib.crc32(key.encode()))))
 
 
 def _open_cache(settings: CacheSettings) -> Cache | None:

@@ -40,6 +40,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes that encode, a file each (%(default)s)",
     )
+    add(
+        "--link",
+        action="store_true",
+        help="hard-link files that stay the same instead of copying them: takes no space, but an "
+        "edit of the copy's file changes the original, too",
+    )
     add("--json", action="store_true", help="print what was made as JSON")
 
 
@@ -47,7 +53,10 @@ def run(args: argparse.Namespace) -> int:
     """Make the copy and say what it is."""
     try:
         spec = RecodeSpec(args.codec, args.gop, args.crf)
-        report = recode_dataset(args.root, args.copy, spec, jobs=args.jobs, cores=share_of_cores(1))
+        cores = share_of_cores(1)
+        report = recode_dataset(
+            args.root, args.copy, spec, jobs=args.jobs, cores=cores, link=args.link
+        )
     except RobostreamError:
         raise
     except ValueError as error:  # an option out of bounds, or one that the encoder refuses

@@ -36,7 +36,7 @@ class FrameBudget:
     reason: str
 
 
-def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape:
+def shared_shape(layout: SampleLayout, selection: FrameSelection, *, on_disk: bool) -> SharedShape:
     """Return where the pictures of a whole selection would lie. Pure."""
     videos, cameras = layout.spec.videos, layout.cameras
     return SharedShape(
@@ -47,6 +47,7 @@ def shared_shape(layout: SampleLayout, selection: FrameSelection) -> SharedShape
         slot_bytes=tuple(
             -(-camera.kept_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
         ),
+        has_checksums=on_disk,
     )
 
 

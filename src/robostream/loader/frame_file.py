@@ -20,6 +20,7 @@ from robostream.byte_sizes import format_bytes
 from robostream.errors import SelectionError
 from robostream.stream import SharedShape
 
+_FORMAT = "checksums"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -47,12 +48,12 @@ def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     """
     digest = hashlib.sha256(dataset.encode())
     digest.update(shape.episodes.tobytes())
-    digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes)).encode())
+    digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes, _FORMAT)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
     path = folder / f"{name}-{_since_when()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise _refused(folder, shape.nbytes, error) from error
     try:

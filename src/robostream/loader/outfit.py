@@ -89,7 +89,8 @@ def fit_out(
     Pictures that a GPU decodes are kept in its memory; then nothing is shared by workers.
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
-    shape = None if gpu else shared_shape(layout, layout.dataset.selection)
+    on_disk = limits.frame_cache_dir is not None and gpu is None
+    shape = None if gpu else shared_shape(layout, layout.dataset.selection, on_disk=on_disk)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
     frames = choose_frame_budget(
@@ -98,7 +99,7 @@ def fit_out(
         sum(needed),
         memory=free_gpu_memory(gpu) if gpu else usable_memory(),
         ranks=ranks,
-        on_disk=limits.frame_cache_dir is not None and gpu is None,
+        on_disk=on_disk,
     )
     logger.info(
         "decoded pictures may take %s on this rank (%s), shared by %d workers",

@@ -8,7 +8,7 @@ import json
 import logging
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,9 +93,10 @@ class DatasetInfo:
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
                 f"the usual value is {config.VIDEO_PATH!r}"
             )
-        _check_template("data_path", self.data_path, config.DATA_PATH, where)
+        _check_template("data_path", self.data_path, config.DATA_PATH, where, [{}])
         if self.video_path is not None:
-            _check_template("video_path", self.video_path, config.VIDEO_PATH, where)
+            names = [{"video_key": key} for key in ("top", *self.video_keys)]
+            _check_template("video_path", self.video_path, config.VIDEO_PATH, where, names)
             self._check_cameras_apart(where)
         check_default_features(self.features, where)
 
@@ -109,6 +110,16 @@ class DatasetInfo:
                 f"videos {', '.join(self.video_keys)}; want the field {{video_key}} in it. The "
                 f"usual value is {config.VIDEO_PATH!r}."
             )
+
+    def data_file(self, chunk: int, file: int) -> str:
+        """Return where a data file lies, relative to the root; raise if that is outside of it."""
+        return confined(self.data_path.format(chunk_index=chunk, file_index=file))
+
+    def video_file(self, camera: str, chunk: int, file: int) -> str:
+        """Return where a video lies, relative to the root; raise if that is outside of it."""
+        assert self.video_path is not None  # `check`: videos have a path
+        path = self.video_path.format(video_key=camera, chunk_index=chunk, file_index=file)
+        return confined(path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what info.json holds: shapes as lists, and no `tools` where there are none."""
@@ -145,13 +156,15 @@ class DatasetInfo:
         return [key for key in self.camera_keys if is_depth(self.features[key])]
 
 
-def _check_template(name: str, template: Any, usual: str, where: str) -> None:
-    """Raise MetadataError unless a path template can be filled in with what v3.0 knows."""
+def _check_template(
+    name: str, template: Any, usual: str, where: str, names: Sequence[Mapping[str, str]]
+) -> None:
+    """Raise MetadataError unless a path template gives a path below the root for all `names`."""
     numbers = {"chunk_index": 0, "file_index": 0}
     try:
         _check_fields(template)
-        made = template.format(**numbers, **({"video_key": "top"} if name == "video_path" else {}))
-        confined(made)
+        for fields in names:
+            confined(template.format(**numbers, **fields))
     except StorageError as error:
         raise MetadataError(f"{where}: {name} is {template[:200]!r}: {error}") from error
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:

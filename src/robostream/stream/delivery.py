@@ -267,6 +267,7 @@ class Delivery:
         try:
             for want in wants:
                 reel = want.reel
+                self._worker.shelf.check(reel, want.pictures)
                 for picture in want.pictures:
                     if reel.slots[picture] < 0:
                         partners = with_partners(reel, picture) if keeps else [picture]

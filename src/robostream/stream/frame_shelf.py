@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,6 +40,9 @@ class FrameShelf(Protocol):
 
     def publish(self, slot: int, layout: PictureLayout) -> None:
         """Note that the picture of a slot has been written."""
+
+    def check(self, reel: Reel, pictures: Iterable[int]) -> None:
+        """Forget those of a reel's kept pictures whose bytes are damaged."""
 
     def memory(self, slot: int) -> SlotMemory:
         """Return the memory of a slot."""
@@ -86,6 +90,9 @@ class PrivateShelf:
 
     def publish(self, slot: int, layout: PictureLayout) -> None:
         """Do nothing: no other process reads this memory."""
+
+    def check(self, reel: Reel, pictures: Iterable[int]) -> None:
+        """Do nothing: this memory lies on no disk."""
 
     def memory(self, slot: int) -> SlotMemory:
         """Return the memory of a slot."""

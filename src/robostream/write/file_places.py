@@ -15,6 +15,10 @@ class FilePlace:
     chunk: int
     file: int
 
+    def __post_init__(self) -> None:
+        if not all(isinstance(number, int) for number in (self.chunk, self.file)):
+            raise TypeError(f"want whole numbers of a chunk and a file, got {self}")
+
     def after(self, chunks_size: int) -> FilePlace:
         """Return the place of the next file; a chunk folder holds `chunks_size` files."""
         if self.file >= chunks_size - 1:

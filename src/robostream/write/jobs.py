@@ -40,11 +40,9 @@ class JoinJob:
 
     def relative_path(self, info: DatasetInfo) -> str:
         """Return where the file lies in the dataset."""
-        numbers = {"chunk_index": self.place.chunk, "file_index": self.place.file}
-        if self.stream == DATA:
-            return info.data_path.format(**numbers)
-        assert info.video_path is not None  # DatasetInfo.check: videos have a path
-        return info.video_path.format(video_key=self.stream, **numbers)
+        numbers = self.place.chunk, self.place.file
+        is_data = self.stream == DATA
+        return info.data_file(*numbers) if is_data else info.video_file(self.stream, *numbers)
 
 
 def all_jobs(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 import struct
+import tracemalloc
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -216,3 +218,81 @@ def test_an_index_that_is_too_large_is_refused(
 
     with pytest.raises(VideoFileError, match=r"the index of the video has .* want at most 100"):
         read_video_track(LocalSource(clip("h264_g2").path))
+
+
+def claiming(
+    clip: ClipMaker, tmp_path: Path, count: int, edits: bytes | None = None, **claims: bytes
+) -> LocalSource:
+    """Return a file that claims so many pictures of one byte, and is so long, most of it a hole.
+
+    Args:
+        clip: Makes the file that this is a copy of.
+        tmp_path: Where the copy lies.
+        count: How many pictures.
+        edits: The payload of the edit list, if there is to be one.
+        claims: The payloads of boxes of the sample table, in place of the right ones.
+    """
+    original = clip("h264_g2").path
+    right = {
+        "stsd": boxes.payload(original.read_bytes(), b"stsd"),
+        "stsz": struct.pack(">III", 0, 1, count),
+        "stts": struct.pack(">IIII", 0, 1, count, 1000),
+        "stsc": struct.pack(">IIIII", 0, 1, 1, count, 1),
+        "stco": struct.pack(">III", 0, 1, 48),
+    }
+    table = b"".join(boxes.box(name.encode(), text) for name, text in (right | claims).items())
+    changes = {b"stbl": table, b"edts": edits}
+    path = boxes.rewrite(original, tmp_path / "claims.mp4", changes)
+    os.truncate(path, max(count + 48, path.stat().st_size))
+    return LocalSource(path)
+
+
+@pytest.mark.parametrize("count", [50_000_000, 200_000_000])
+def test_pictures_that_a_few_bytes_claim_take_no_memory(
+    count: int, clip: ClipMaker, tmp_path: Path
+) -> None:
+    """A table of equal sizes has no entry per picture; the error names the variable to raise."""
+    source = claiming(clip, tmp_path, count)
+
+    with pytest.raises(VideoFileError, match=rf"{count:,} frames.*ROBOSTREAM_MOST_VIDEO_FRAMES"):
+        build_index(source)
+
+
+def test_the_number_of_frames_that_are_indexed_is_a_setting(
+    clip: ClipMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a plain table, and where FFmpeg reads the file."""
+    monkeypatch.setenv("ROBOSTREAM_MOST_VIDEO_FRAMES", "3000")
+    assert build_index(claiming(clip, tmp_path, 3000)).num_frames == 3000
+    monkeypatch.setenv("ROBOSTREAM_MOST_VIDEO_FRAMES", "5")
+    for kind in ("h264_g2", "fragmented"):
+        with pytest.raises(VideoFileError, match="want at most 5"):
+            build_index(LocalSource(clip(kind).path))
+
+
+HUGE = 2**32 - 1
+CLAIMS = {
+    "stts": struct.pack(">IIIIII", 0, 2, HUGE, 1, HUGE, 1),
+    "ctts": struct.pack(">IIIIII", 0, 2, HUGE, 1, HUGE, 1),
+    "stsc": struct.pack(">IIIII", 0, 1, 1, HUGE, 1),
+    "stss": struct.pack(">II", 0, HUGE),
+    "stco": struct.pack(">III", 0, HUGE, 48),
+    "co64": struct.pack(">IIQ", 0, 1, 2**64 - 2**20),
+    "edits": boxes.box(b"elst", struct.pack(">II", 0, HUGE) + bytes(12 * 20_000)),
+    "stsd": struct.pack(">II", 0, 20_000) + boxes.box(b"avc1", bytes(78)) * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_count_is_checked_before_memory_is_taken(
+    name: str, clip: ClipMaker, tmp_path: Path
+) -> None:
+    """Whatever a box claims to have, beyond what fits in it or in the file."""
+    source = claiming(clip, tmp_path, 1000, **{name: CLAIMS[name]})
+    tracemalloc.start()
+    try:
+        with pytest.raises(VideoFileError):
+            build_index(source)
+        assert tracemalloc.get_traced_memory()[1] < 32 * 1024**2
+    finally:
+        tracemalloc.stop()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import pyarrow.parquet as pq
 import pytest
 
 from robostream.errors import MetadataError, VideoFileError, WriteError
@@ -21,6 +22,7 @@ from tests.tools.recode.copies import assert_same_items, contents_of
 
 MULTIFILE = FIXTURES / "av1_multifile"
 TOP = "observation.images.top"
+EPISODES = "meta/episodes/chunk-000/file-000.parquet"
 FIRST = f"videos/{TOP}/chunk-000/file-000.mp4"
 NAMES = {"h264": "h264", "hevc": "hevc", "libsvtav1": "av1"}
 
@@ -109,22 +111,57 @@ def test_depth_stays_bit_for_bit(tmp_path: Path) -> None:
     assert_same_items(FIXTURES / "depth", tmp_path / "copy", at_least_db=38)
 
 
-def test_rows_are_linked_and_metadata_is_copied(tmp_path: Path) -> None:
-    """Rows take no space again; what tools edit in place is a file of its own; no hidden files."""
+@pytest.mark.parametrize("link", [False, True])
+def test_an_edit_of_the_copy_changes_no_original(link: bool, tmp_path: Path) -> None:
+    """All files are the copy's own, unless links are asked for; hidden files are left out."""
     root = copy_of("av1_multifile", tmp_path)
     (root / "README.md").write_text("about")
     (root / ".cache").mkdir()
     (root / ".cache" / "download").write_text("of the original")
-    report = recode(root, tmp_path / "copy")
-    rows, episodes = "data/chunk-000/file-000.parquet", "meta/episodes/chunk-000/file-000.parquet"
+    options = {"link": True} if link else {}
+    report = recode_dataset(root, tmp_path / "copy", RecodeSpec(), jobs=2, **options)
+    same = {
+        name
+        for name in ("data/chunk-000/file-000.parquet", EPISODES, "README.md")
+        if (tmp_path / "copy" / name).samefile(root / name)
+    }
 
     assert contents_of(tmp_path / "copy", "data") == contents_of(root, "data")
-    assert (tmp_path / "copy" / episodes).read_bytes() == (root / episodes).read_bytes()
-    assert not (tmp_path / "copy" / episodes).samefile(root / episodes)
-    assert not (tmp_path / "copy" / "README.md").samefile(root / "README.md")
+    assert (tmp_path / "copy" / EPISODES).read_bytes() == (root / EPISODES).read_bytes()
     assert not (tmp_path / "copy" / ".cache").exists()
-    if "linked" in report.same_files:  # not on a disk that can clone
-        assert (tmp_path / "copy" / rows).samefile(root / rows)
+    can_link = link and "cloned" not in report.same_files
+    assert same == ({"data/chunk-000/file-000.parquet"} if can_link else set())
+    assert ("linked" in report.same_files) == can_link
+
+
+def rename_camera(root: Path, name: str, video_path: str) -> None:
+    """Give the top camera another name, and its video files the paths that this makes."""
+
+    def change(info: dict[str, Any]) -> None:
+        info["features"] = {
+            name if key == TOP else key: entry
+            for key, entry in info["features"].items()
+            if "images" not in key or key == TOP
+        }
+        info["video_path"] = video_path
+
+    edit_info(root, change)
+    episodes = pq.read_table(root / EPISODES)
+    columns = [column.replace(f"/{TOP}/", f"/{name}/") for column in episodes.column_names]
+    pq.write_table(episodes.rename_columns(columns), root / EPISODES)
+
+
+def test_nothing_is_written_outside_of_the_copy(tmp_path: Path) -> None:
+    """A camera's name is part of a path, and comes from strangers."""
+    root = copy_of("av1_multifile", tmp_path / "here" / "deep")
+    rename_camera(root, "..", "{video_key}/{video_key}/{chunk_index}-{file_index}.mp4")
+    for path in (root / "videos" / TOP).rglob("*.mp4"):
+        shutil.move(path, tmp_path / "here" / f"0-{int(path.stem[-3:])}.mp4")
+    (tmp_path / "there").mkdir()
+
+    with pytest.raises(MetadataError, match=r"'\.\./\.\./0-0\.mp4' is no name of a file below"):
+        recode(root, tmp_path / "there" / "copy")
+    assert list((tmp_path / "there").iterdir()) == []
 
 
 def test_links_of_a_hub_snapshot_are_followed(tmp_path: Path) -> None:
@@ -154,7 +191,7 @@ def test_a_disk_that_cannot_link_gets_copies(
     source, target = tmp_path / "a", tmp_path / "folder" / "b"
     source.write_bytes(b"rows")
 
-    assert place.place_same(source, target) in ("cloned", "copied")
+    assert place.place_same(source, target, link=True) in ("cloned", "copied")
     assert target.read_bytes() == b"rows"
     assert not target.samefile(source)
 

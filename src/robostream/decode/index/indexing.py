@@ -16,8 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from av.container import InputContainer
 
+from robostream import config
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, Int64s, compact
-from robostream.decode.index.mp4 import SampleEntry, VideoTrack, read_video_track
+from robostream.decode.index.mp4 import (
+    SampleEntry,
+    VideoTrack,
+    check_frame_count,
+    read_video_track,
+)
 from robostream.errors import VideoFileError
 from robostream.storage import ByteSource, SourceFile
 
@@ -85,6 +91,7 @@ def _edit_shift(track: VideoTrack) -> int | None:
 def _from_demuxer(source: ByteSource) -> FrameIndex:
     rows: list[tuple[int, int, int, bool, bool, int]] = []
     configs: list[CodecConfig] = []
+    most = config.most_video_frames()
     try:
         with _open_container(source) as container:
             stream = _video_stream(container, source)
@@ -92,6 +99,8 @@ def _from_demuxer(source: ByteSource) -> FrameIndex:
             for packet in container.demux(stream):
                 if not packet.size:
                     continue
+                if len(rows) >= most:
+                    check_frame_count(len(rows) + 1, source)
                 changed = _new_extradata(packet)
                 if changed or not configs:
                     configs.append(_stream_config(stream, changed))

@@ -23,6 +23,8 @@ _LFS_POINTER = b"version https://git-lfs"
 _CODEC_BOXES = (b"avcC", b"hvcC", b"av1C")
 # A visual sample entry: 8 bytes of box header, 78 of fixed fields, then boxes.
 _ENTRY_HEADER_BYTES = 86
+# Boxes side by side, and entries of an edit list: a file has a few, a hostile one millions.
+_MOST_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +134,26 @@ def _box_header(content: bytes | memoryview, at: int, available: int) -> tuple[b
     return kind, header, max(size, header)
 
 
+def check_frame_count(count: int, source: ByteSource) -> None:
+    """Raise VideoFileError if a file has more frames than memory is taken for."""
+    if count > config.most_video_frames():
+        raise VideoFileError(
+            f"{source.name}: the video says it has {count:,} frames; want at most "
+            f"{config.most_video_frames():,}. Record shorter files, or set the environment "
+            "variable ROBOSTREAM_MOST_VIDEO_FRAMES to a larger number."
+        )
+
+
 def _children(content: memoryview, at: int = 0) -> Iterator[tuple[bytes, memoryview]]:
-    while at + 8 <= len(content):
+    for _ in range(_MOST_PARTS):
+        if at + 8 > len(content):
+            return
         kind, header, size = _box_header(content, at, len(content) - at)
         if at + size > len(content):
             raise ValueError(f"box {kind!r} is longer than the box around it")
         yield kind, content[at + header : at + size]
         at += size
+    raise ValueError(f"more than {_MOST_PARTS} boxes in a box")
 
 
 def _child(content: memoryview, *path: bytes) -> memoryview:
@@ -159,7 +174,10 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     track = videos[0]
     table = dict(_children(_child(track, b"mdia", b"minf", b"stbl")))
     is_fragmented = any(kind == b"mvex" for kind, _ in _children(moov))
-    if is_fragmented or b"stsz" not in table:
+    if b"stsz" not in table:
+        return None
+    check_frame_count(struct.unpack_from(">I", table[b"stsz"], 8)[0], source)
+    if is_fragmented:
         return None
     sizes = _sizes(table, source.size())
     byte_offsets, entry_of = _places(table, sizes)
@@ -172,6 +190,8 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
             f"{int((byte_offsets + sizes).max())}, the file ends at byte {source.size()}. It is "
             "truncated; download or copy it again."
         )
+    if int(byte_offsets.min(initial=0)) < 0 or int(sizes.sum()) > source.size():
+        raise ValueError("samples overlap, or lie outside of the file")
     return VideoTrack(
         byte_offsets=byte_offsets,
         sizes=sizes,
@@ -268,6 +288,8 @@ def _edits(track: memoryview) -> Iterator[Edit]:
         return
     form = ">Qqhh" if box[0] == 1 else ">Iihh"
     (count,) = struct.unpack_from(">I", box, 4)
+    if count > _MOST_PARTS:
+        raise ValueError(f"an edit list of {count} entries")
     for row in range(count):
         duration, media_time, whole, part = struct.unpack_from(
             form, box, 8 + row * struct.calcsize(form)

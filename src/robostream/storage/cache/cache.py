@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -122,6 +123,16 @@ class Cache:
         except OSError as error:
             self._keeper.give_up(error)
             return None
+
+    def discard(self, file: WholeFile) -> None:
+        """Remove a damaged file, unless another has taken its name; existing mappings stay."""
+
+        def remove(_: Room) -> None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(file.stat(), file.path.lstat()):
+                    file.path.unlink()
+
+        self._keeper.write(remove)
 
     @property
     def folder(self) -> Path:

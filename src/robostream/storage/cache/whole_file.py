@@ -29,7 +29,12 @@ class WholeFile:
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
+        self._fd = fd
         weakref.finalize(self, os.close, fd)
+
+    def stat(self) -> os.stat_result:
+        """Return the state of the file, also if it has lost its name."""
+        return os.fstat(self._fd)
 
 
 def find_whole(path: Path) -> WholeFile | None:

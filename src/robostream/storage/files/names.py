@@ -27,7 +27,7 @@ def confined(file: str) -> str:
         raise StorageError(
             f"{file[:200]!r} is no name of a file below the dataset's root; want one such as "
             "'data/chunk-000/file-000.parquet'. Check the path templates in meta/info.json: they "
-            "may come from somebody who wants other files to be read."
+            "may come from somebody who wants other files to be read or written."
         )
     return file
 

@@ -48,7 +48,13 @@ class RecodeReport:
 
 
 def recode_dataset(
-    root: str | Path, copy: str | Path, spec: RecodeSpec, *, jobs: int = 1, cores: int = 1
+    root: str | Path,
+    copy: str | Path,
+    spec: RecodeSpec,
+    *,
+    jobs: int = 1,
+    cores: int = 1,
+    link: bool = False,
 ) -> RecodeReport:
     """Make a copy of a local dataset with its colour videos encoded as `spec` says.
 
@@ -62,6 +68,7 @@ def recode_dataset(
         spec: How to encode.
         jobs: Processes that encode.
         cores: Cores they share.
+        link: Whether data files and depth videos become hard links where the disk cannot clone.
 
     Raises:
         DatasetError: The dataset, or one of its videos, cannot be read.
@@ -79,7 +86,7 @@ def recode_dataset(
             todo = _video_jobs(found, meta, source, made, spec, max(1, cores // jobs))
             kept = sum(job.target.exists() for job in todo)
             psnr_db = _encode(todo, jobs)
-            same = Counter(_place(source / name, made / name, name) for name in found.same)
+            same = Counter(_place(source, made, name, link=link) for name in found.same)
             _write_info(found, meta, source, made, spec)
     except OSError as error:
         if isinstance(error, WriteError):
@@ -157,13 +164,14 @@ def _encode(todo: list[VideoJob], processes: int) -> float:
         )
 
 
-def _place(source: Path, target: Path, name: str) -> str:
+def _place(source: Path, made: Path, name: str, *, link: bool) -> str:
     """Put a file that stays as it is into the copy; return how."""
+    target = made / name
     target.unlink(missing_ok=True)  # an interrupted run may have left a part of it
     if name.startswith(("data/", "videos/")):
-        return place_same(source, target)
+        return place_same(source / name, target, link=link)
     # These are small and may be edited in place; a hard link would change the original too.
-    place_copy(source, target)
+    place_copy(source / name, target)
     return "copied"
 
 

@@ -72,11 +72,7 @@ def _video_files(meta: LeRobotDatasetMetadata, camera: str) -> list[str]:
     """Return the files of a camera that the episode table names, in order."""
     columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
     places = np.unique(np.stack(columns, axis=1), axis=0)
-    assert meta.video_path is not None  # DatasetInfo.check: videos have a path
-    return [
-        meta.video_path.format(video_key=camera, chunk_index=chunk, file_index=file)
-        for chunk, file in places.tolist()
-    ]
+    return [meta.info.video_file(camera, chunk, file) for chunk, file in places.tolist()]
 
 
 def _look_at(root: Path, camera: str, file: str, sizes: dict[tuple[int, int], str]) -> Video:
