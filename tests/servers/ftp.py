@@ -59,6 +59,8 @@ class _Session(socketserver.StreamRequestHandler):
             self._say("421 Too many connections")
             return
         self._user, self._start = "", 0
+        # The end of ABOR comes out of band.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         self._say("220 Ready")
         for line in self.rfile:
             command, _, argument = line.decode().strip().partition(" ")
@@ -116,6 +118,9 @@ class _Session(socketserver.StreamRequestHandler):
     def _send(self, content: bytes) -> str:
         self._say("150 Here it comes")
         data, _ = self._listener.accept()
-        with self._listener, data:
-            data.sendall(content)
+        try:
+            with self._listener, data:
+                data.sendall(content)
+        except OSError:
+            return "426 The client has enough"
         return "226 Done"

@@ -148,12 +148,12 @@ def test_a_length_that_is_no_number_is_no_length(length: str) -> None:
 
 
 def test_a_wait_that_is_no_number_is_waited_out_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal with a senseless Retry-After is asked again after the usual delay."""
+    """A failure with a senseless Retry-After is asked again after the usual delay."""
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "2")
 
     def reply(handler: Handler) -> None:
         if len(server.requests) == 1:
-            handler.reply(429, Retry_After="nan")
+            handler.reply(500, Retry_After="nan")
         else:
             handler.reply(206, CONTENT, Content_Range="bytes 0-255/256")
 

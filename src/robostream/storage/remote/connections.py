@@ -80,7 +80,7 @@ class Connections:
         if address.scheme not in ("http", "https"):
             raise UnreachableError(f"{redact(url)}: want an address of http:// or https://.")
         try:
-            return self._ask(address, method, _checked(headers, url), most_bytes)
+            return self._ask(address, method, checked_headers(headers, redact(url)), most_bytes)
         except StorageError:
             raise
         except ssl.SSLCertVerificationError as error:
@@ -232,13 +232,13 @@ def origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, parts.hostname or "", parts.port or usual
 
 
-def _checked(headers: Mapping[str, str], url: str) -> dict[str, str]:
+def checked_headers(headers: Mapping[str, str], where: str) -> dict[str, str]:
     """Return headers that can be sent, or raise an error that does not show their values."""
     stripped = {name: value.strip() for name, value in headers.items()}
     for name, value in stripped.items():
         if not _HEADER_VALUE.fullmatch(value):
             raise UnreachableError(
-                f"{redact(url)}: the value of the header {name!r} has a line break or another "
+                f"{where}: the value of the header {name!r} has a line break or another "
                 "character that no header may have. Check the token, password or key it is made of."
             )
     return stripped

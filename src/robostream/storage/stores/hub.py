@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from robostream.config import hub_endpoint, lerobot_home
+from robostream.config import hub_endpoint, hub_token, lerobot_home
 from robostream.errors import MissingFileError, RobostreamError, StorageError, UnreachableError
 from robostream.storage.files.names import redact
 from robostream.storage.remote.answers import is_passing, refusal
-from robostream.storage.remote.connections import Answer, server_of
+from robostream.storage.remote.connections import Answer, checked_headers, server_of
 from robostream.storage.remote.retry import Passing
 from robostream.storage.remote.traffic import Traffic
 from robostream.storage.stores.server import asking
@@ -37,7 +37,9 @@ def list_refs(repo_id: str, token: str | None) -> list[str] | None:
 
         def ask() -> Any:
             with _passing():
-                return HfApi(token=_stripped(token)).list_repo_refs(repo_id, repo_type="dataset")
+                return HfApi(token=_checked(token, repo_id)).list_repo_refs(
+                    repo_id, repo_type="dataset"
+                )
 
         try:
             refs = _until_answered(ask, repo_id)
@@ -68,7 +70,7 @@ def download(
                 revision=revision,
                 allow_patterns=list(patterns),
                 cache_dir=lerobot_home() / "hub",
-                token=_stripped(token),
+                token=_checked(token, repo_id),
                 force_download=force,
             )
 
@@ -171,5 +173,8 @@ def _words(error: Exception) -> str:
     return type(error).__name__ if isinstance(error, ValueError) else redact(str(error))
 
 
-def _stripped(token: str | None) -> str | None:
-    return token.strip() if isinstance(token, str) else token
+def _checked(token: str | None, repo_id: str) -> str | None:
+    """Return a token that a header can hold, stripped; the library shows one that it refuses."""
+    used = token if isinstance(token, str) else hub_token() or ""
+    stripped = checked_headers({"Authorization": used}, repo_id)["Authorization"]
+    return stripped if isinstance(token, str) else token
