@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -67,15 +68,19 @@ PICTURES_PER_DECODER = 6
 # How often a request that failed is sent again, and how long a server may be silent.
 REMOTE_RETRIES = 8
 REMOTE_TIMEOUT_S = 30.0
+# An answer that comes more slowly than this, for so long, is asked for again.
+REMOTE_LEAST_BYTES_PER_S = 1024
+REMOTE_SLOW_S = 60.0
 
 # What a dataset from strangers may ask for before memory is taken: a JSON file of meta/, one value
 # of a feature, the index of a video and its frames (4 days at 30 fps, 1 GB while they are indexed),
-# the rows of one row group.
+# the rows of one row group, a file on a server.
 MOST_JSON_BYTES = 256 * 1024**2
 MOST_FEATURE_NUMBERS = 1 << 28
 MOST_VIDEO_INDEX_BYTES = 1024**3
 MOST_VIDEO_FRAMES = 10_000_000
 MOST_ROW_GROUP_BYTES = 16 * 1024**3
+MOST_REMOTE_FILE_BYTES = 1024**4
 
 # Requests a worker process has under way at once to fetch ahead of decoding.
 PREFETCH_REQUESTS = 4
@@ -185,9 +190,26 @@ def _number_variable(name: str, default: int) -> int:
     return int(value)
 
 
+def remote_slow_s() -> float:
+    """Return how long an answer may come at less than 1 KiB/s (`ROBOSTREAM_REMOTE_IO_SLOW_S`).
+
+    0 is for ever.
+    """
+    value = os.environ.get("ROBOSTREAM_REMOTE_IO_SLOW_S", REMOTE_SLOW_S)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise SelectionError(
+            f"ROBOSTREAM_REMOTE_IO_SLOW_S must be a number of seconds, 0 or more; got {value!r}"
+        )
+    return seconds
+
+
 def hub_endpoint() -> str:
     """Return the address of the Hugging Face Hub (`HF_ENDPOINT`)."""
-    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").strip().rstrip("/")
 
 
 def hub_token() -> str | None:
@@ -207,9 +229,15 @@ def s3_endpoint() -> str | None:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
 
 
-def certificates() -> str | None:
-    """Return the file of certificates to trust; None for the system's (and `SSL_CERT_FILE`)."""
-    return os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+def certificates() -> tuple[str, str | None]:
+    """Return the variable that names the file of certificates to trust, and the file.
+
+    Where none is set, it is `SSL_CERT_FILE` and None: Python reads that one itself.
+    """
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        if os.environ.get(name):
+            return name, os.environ[name]
+    return "SSL_CERT_FILE", None
 
 
 def most_video_frames() -> int:

@@ -110,7 +110,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             ),
         )
         videos = arguments.truth(download_videos, "download_videos") and bool(opened.spec.videos)
-        self.repo_id = repo_id
+        self.repo_id = opened.meta.repo_id
         self.meta = opened.meta
         self.delta_timestamps = delta_timestamps
         self.tolerance_s = tolerance_s

@@ -76,7 +76,7 @@ def test_a_fetch_of_the_wrong_length_is_not_kept(tmp_path: Path) -> None:
     """Too few or too many bytes are an error that names the file, without its secrets."""
     file = cache_in(tmp_path).open("https://me:secret@host/a?token=secret", "1", SIZE)
     for content in (b"", b"x" * (SIZE + 1)):
-        with pytest.raises(OSError, match=r"^https://host/a: wanted bytes 0 to") as error:
+        with pytest.raises(OSError, match=r"^https://host/a\?\.\.\.: wanted bytes 0 to") as error:
             file.read(0, SIZE, lambda start, stop, content=content: content)
         assert "secret" not in str(error.value)
 
@@ -160,7 +160,7 @@ def test_no_secret_reaches_the_disk(tmp_path: Path, remote: Remote) -> None:
     file = cache.open(name, "1", SIZE)
     remote.check(file, 0, SIZE)
 
-    assert [kept.name for kept in cache.info().files] == ["https://host:8080/data/file.mp4"]
+    assert [kept.name for kept in cache.info().files] == ["https://host:8080/data/file.mp4?..."]
     assert b"SECRET" not in pickle.dumps(file)
     for path in (tmp_path / "cache").rglob("*"):
         assert "SECRET" not in path.name

@@ -16,7 +16,7 @@ from robostream.byte_sizes import parse_bytes
 from robostream.storage.cache.cached_file import CachedFile
 from robostream.storage.cache.folder import Folder, open_folder
 from robostream.storage.cache.keeper import Keeper
-from robostream.storage.cache.layout import Layout, redacted
+from robostream.storage.cache.layout import Layout
 from robostream.storage.cache.locks import claimed
 from robostream.storage.cache.room import Room, block_files, locked_room
 from robostream.storage.cache.whole_file import (
@@ -26,6 +26,7 @@ from robostream.storage.cache.whole_file import (
     whole_files,
     write_whole,
 )
+from robostream.storage.files.names import redact
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class Cache:
         """
         layout = Layout(size, self._keeper.folder.block_bytes)
         path = self._keeper.folder.blocks / _key(name, version, str(size))
-        return CachedFile(self._keeper, path, layout, redacted(name))
+        return CachedFile(self._keeper, path, layout, redact(name))
 
     def whole(
         self, name: str, version: str, make: Callable[[], tuple[int, Callable[[BinaryIO], None]]]

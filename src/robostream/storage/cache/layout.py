@@ -12,7 +12,6 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -149,11 +148,3 @@ def parse_head(head: bytes) -> tuple[Layout, str] | None:
         return None
     shown = head[_HEAD.size : _HEAD.size + length].decode(errors="replace")
     return Layout(size_bytes, block_bytes), shown
-
-
-def redacted(name: str) -> str:
-    """Return an address without user, password, query and fragment, which may be secrets. Pure."""
-    if "://" not in name:
-        return name.partition("?")[0]
-    parts = urlsplit(name)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from robostream import config
-from robostream.storage.files.names import encodable, split_secrets
+from robostream.storage.files.names import encodable, redact, split_secrets, split_url
 
 _REPO_URL = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?/?")
 
@@ -37,7 +37,8 @@ class Location:
     Attributes:
         url: Its path or URL.
         options: What the store of a URL is opened with: keys and tokens among them, so they are
-            never printed.
+            never printed. White space around them, such as the line break after a token that was
+            read from a file, is removed.
         cache: Where bytes of a URL's files are kept; None for nowhere.
     """
 
@@ -47,6 +48,9 @@ class Location:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", self.url.rstrip("/") or "/")
+        given = self.options.items()
+        stripped = {k: v.strip() if isinstance(v, str) else v for k, v in given}
+        object.__setattr__(self, "options", stripped)
 
     @property
     def local_root(self) -> Path | None:
@@ -78,10 +82,27 @@ def as_location(
         text = text.removeprefix("file://")
     if "://" not in text:
         text = encodable(str(Path(text).expanduser().absolute()))
-    if text.startswith(("http://", "https://")):
-        # A password or a signature goes where it is never printed.
-        text, options["user"], options["query"] = split_secrets(text)
+    if "://" in text:
+        text, secrets = _part_secrets(text)
+        options |= secrets
     return Location(text, options, cache)
+
+
+def _part_secrets(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL that can be printed, and as options what must not be. Pure."""
+    kind = url.partition("://")[0]
+    if kind in ("http", "https"):
+        shown, user, query = split_secrets(url)
+        return shown, {"user": user, "query": query}
+    if kind in ("hf", "s3", "s3a"):
+        _, user, _ = split_secrets(url)
+        return (url.replace(f"{user}@", "", 1), {"user": user}) if user else (url, {})
+    # Each filesystem of fsspec reads its URLs in a way of its own, so it is given all of it.
+    shown, query = redact(url), url.partition("?")[2]
+    if shown == url:
+        return url, {}
+    split_url(url)
+    return shown, {"credential_url": url, "query": query}
 
 
 def written_root(dataset: str, *, looks_here: bool = True) -> str | None:

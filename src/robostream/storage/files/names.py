@@ -6,14 +6,16 @@ from __future__ import annotations
 import os
 import re
 import sys
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import SplitResult, urljoin, urlsplit, urlunsplit
 
 from robostream.errors import StorageError
 
 _LONGEST_NAME = 4096
 # What a query or a user's name and password look like inside a text: signatures are in there.
-_QUERY = re.compile(r"(?<=\w)\?[^\s'\"<>)\]]+")
-_USER = re.compile(r"(?<=://)[^/\s@]+@")
+_QUERY = re.compile(r"(?<=[\w/])\?[^\s'\"<>)\]]+")
+# A password may hold an unescaped "@", or a "/", "?" or "#", after which it reads as a port that is
+# no number: all up to the last "@" goes.
+_USER = re.compile(r"(?<=://)(?:[^\s/?#]*@|[^\s/?#:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)(?:\S*@)?")
 
 
 def confined(file: str) -> str:
@@ -46,12 +48,35 @@ def encodable(path: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Return a text with addresses that lack the user, the password and the query."""
-    return _USER.sub("", _QUERY.sub("?...", text))
+    """Return a text with addresses that lack the user, the password and the query.
+
+    Every message and every file that shows an address from elsewhere passes through here.
+    """
+    return _QUERY.sub("?...", _USER.sub("", text))
+
+
+def split_url(url: str) -> SplitResult:
+    """Return the parts of an address; raise a StorageError if they cannot be told apart."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # found out only when it is asked for
+    except ValueError:
+        raise StorageError(
+            f"{redact(url)}: this is no address. Want one such as https://host:443/folder, with a "
+            "port of at most 65535. Write '/', '?', '#' and '@' in a password as %2F, %3F, %23 and "
+            "%40."
+        ) from None
+    return parts
+
+
+def join_url(url: str, target: str) -> str:
+    """Return the address that a server names in its answer to another; raise if it is none."""
+    split_url(target)
+    return urljoin(url, target)
 
 
 def split_secrets(url: str) -> tuple[str, str, str]:
-    """Return an HTTP address without its secrets, then its user and password, and its query."""
-    parts = urlsplit(url)
+    """Return an address without its secrets, then its user and password, and its query."""
+    parts = split_url(url)
     user, _, host = parts.netloc.rpartition("@")
     return urlunsplit((parts.scheme, host, parts.path, "", "")), user, parts.query

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ from email.utils import parsedate_to_datetime
 
 from robostream.errors import AccessDeniedError, MissingFileError, StorageError
 from robostream.storage.files.names import redact
-from robostream.storage.remote.connections import Answer
+from robostream.storage.remote.connections import MESSAGE_HEADER, Answer, parse_size
 from robostream.storage.remote.retry import Passing
 
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
+# The reason a server gives, in an error: its tags go, and what is beyond so many letters.
+_TAG = re.compile(r"<(style|script|head)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_XML_REASON = re.compile(r"<(Code|Message)>([^<]*)</\1>")
+_LONGEST_REASON = 200
 _PASSING = frozenset((408, 425, 429))
 
 
@@ -48,7 +53,7 @@ def read_part(answer: Answer, start: int, stop: int, *, name: str, login: str) -
         return _ranged(answer, start, stop, name)
     if answer.status == 416:
         match = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
-        if match is not None and match[3].isdigit():
+        if match is not None and match[3] != "*":
             return Part(b"", int(match[3]), version_of(answer))
     if answer.status == 200:
         return _unranged(answer, start, stop, name)
@@ -63,18 +68,33 @@ def refusal(answer: Answer, *, name: str, login: str) -> Exception:
         is_refusal = status == 429 or (status == 503 and wait_s is not None)
         return Passing(f"HTTP {status}", is_refusal=is_refusal, wait_s=wait_s)
     if status in (404, 410):
-        what = answer.headers.get("x-error-message", "the server has no such file")
-        return MissingFileError(
-            f"{name}: {redact(what)} (HTTP {status}). Check the address and the root."
-        )
+        what = _bounded(answer.headers.get(MESSAGE_HEADER, "")) or "the server has no such file"
+        return MissingFileError(f"{name}: {what} (HTTP {status}). Check the address and the root.")
     if status in (401, 403):
-        return AccessDeniedError(f"{name}: the server does not let us in (HTTP {status}). {login}")
+        reason = _reason(answer)
+        said = f"HTTP {status}, {reason!r}" if reason else f"HTTP {status}"
+        return AccessDeniedError(f"{name}: the server does not let us in ({said}). {login}")
     region = answer.headers.get("x-amz-bucket-region")
     if status in (301, 400) and region:
         cure = f"storage_options={{'region': {region!r}}}"
         return StorageError(f"{name}: the bucket lies in the region {region}: pass {cure}.")
-    text = redact(answer.content[:200].decode("utf-8", "replace"))
-    return StorageError(f"{name}: the server answered HTTP {status}: {text}")
+    reason = _reason(answer)
+    said = f"HTTP {status}: {reason}" if reason else f"HTTP {status}."
+    return StorageError(f"{name}: the server answered {said}")
+
+
+def _reason(answer: Answer) -> str:
+    """Return why a server refuses, in its own words: short, and without secrets."""
+    said = answer.headers.get(MESSAGE_HEADER)
+    if not said:
+        text = answer.content.decode("utf-8", "replace")
+        said = ": ".join(m[2] for m in _XML_REASON.finditer(text)) or _TAG.sub(" ", text)
+    return _bounded(said)
+
+
+def _bounded(text: str) -> str:
+    plain = " ".join("".join(c if c.isprintable() else " " for c in redact(text)).split())
+    return plain if len(plain) <= _LONGEST_REASON else f"{plain[:_LONGEST_REASON]}..."
 
 
 def is_passing(status: int) -> bool:
@@ -87,7 +107,8 @@ def retry_after_s(value: str | None, now: float) -> float | None:
     if value is None:
         return None
     try:
-        return max(float(value), 0.0)
+        seconds = float(value)
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
     except ValueError:
         pass
     try:
@@ -104,11 +125,11 @@ def version_of(answer: Answer) -> str:
 
 def _ranged(answer: Answer, start: int, stop: int, name: str) -> Part:
     found = answer.headers.get("content-range", "")
-    match = _CONTENT_RANGE.fullmatch(found)
+    match, found = _CONTENT_RANGE.fullmatch(found), found[:_LONGEST_REASON]
     if match is None or match[1] is None:
         raise Passing(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
     first, last = int(match[1]), int(match[2])
-    size = int(match[3]) if match[3].isdigit() else None
+    size = parse_size(match[3])
     end = stop if size is None else min(stop, size)
     if (first, last + 1) != (start, end):
         raise Passing(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
@@ -121,10 +142,10 @@ def _ranged(answer: Answer, start: int, stop: int, name: str) -> Part:
 
 def _unranged(answer: Answer, start: int, stop: int, name: str) -> Part:
     """Return a range out of a whole file, from a server that does not give ranges."""
-    length = answer.headers.get("content-length", "")
+    length = parse_size(answer.headers.get("content-length", ""))
     if "content-encoding" in answer.headers:
         raise StorageError(f"{name}: the server packs files, so they have no ranges. Turn it off.")
-    size = int(length) if length.isdigit() else len(answer.content)
+    size = len(answer.content) if length is None and answer.is_whole else length
     if not answer.is_whole and start > 0:
         if "bytes" not in answer.headers.get("accept-ranges", ""):
             raise StorageError(

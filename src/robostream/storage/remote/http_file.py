@@ -5,12 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from urllib.parse import quote, urljoin, urlsplit
 
 from robostream.errors import UnreachableError
-from robostream.storage.files.names import redact
+from robostream.storage.files.names import join_url, redact
 from robostream.storage.remote.answers import Part, read_part, refusal, version_of
-from robostream.storage.remote.connections import Answer, Connections
+from robostream.storage.remote.connections import (
+    Answer,
+    Connections,
+    origin,
+    parse_size,
+    server_of,
+)
 
 _MOST_HOPS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -19,7 +24,6 @@ _EXPIRED = frozenset((400, 401, 403, 404, 410))
 
 # What servers say that know GET only.
 _NO_HEAD = frozenset((405, 501))
-_IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
 
 # What lets us in: the headers for a request (its method and address), which may sign it.
 Authorise = Callable[[str, str], Mapping[str, str]]
@@ -35,7 +39,8 @@ class HttpFile:
         connections: What asks.
         url: The address.
         name: The address without secrets, for messages.
-        authorise: What lets us in there; it is not told to servers that we are redirected to.
+        authorise: What lets us in there; it is sent to that scheme, host and port alone, wherever
+            we are redirected to.
         login: How a user would be let in, for messages.
     """
 
@@ -43,7 +48,7 @@ class HttpFile:
         self, connections: Connections, url: str, *, name: str, authorise: Authorise, login: str
     ) -> None:
         self.name = name
-        self.server = urlsplit(url).netloc
+        self.server = server_of(url)
         self._connections = connections
         self._url = url
         self._authorise = authorise
@@ -75,12 +80,12 @@ class HttpFile:
             self._url, self._headers("HEAD", self._url), most_bytes=0, method="HEAD"
         )
         headers = answer.headers
-        size = headers.get("x-linked-size") or headers.get("content-length", "")
+        size = parse_size(headers.get("x-linked-size") or headers.get("content-length", ""))
         is_linked = answer.status in _REDIRECTS and "x-linked-size" in headers
         if is_linked and "location" in headers:
             self._target = self._follow(self._url, answer), version_of(answer)
-        if (answer.status == 200 or is_linked) and size.isdigit():
-            return Part(b"", int(size), version_of(answer))
+        if (answer.status == 200 or is_linked) and size is not None:
+            return Part(b"", size, version_of(answer))
         if answer.status in _NO_HEAD or answer.status in _REDIRECTS or answer.status == 200:
             return replace(self.ask(0, 1), content=b"")
         raise refusal(answer, name=self.name, login=self._login)
@@ -90,12 +95,17 @@ class HttpFile:
         return self._connections.ask(url, headers, most_bytes=stop - start)
 
     def _headers(self, method: str, url: str) -> dict[str, str]:
-        is_ours = urlsplit(url).netloc == self.server
+        is_ours = origin(url) == origin(self._url)
         return {"Accept-Encoding": "identity", **(self._authorise(method, url) if is_ours else {})}
 
     def _follow(self, url: str, answer: Answer) -> str:
-        # Not all servers write spaces and other letters as they must be.
-        return urljoin(url, quote(answer.headers["location"], safe=_IN_ADDRESSES))
+        target = join_url(url, answer.headers["location"])
+        if origin(url)[0] == "https" != origin(target)[0]:
+            raise UnreachableError(
+                f"{self.name}: the server redirects from https to {redact(target)}, where anybody "
+                "on the way could read or change the file. Have the server redirect to https."
+            )
+        return target
 
     def _part(self, answer: Answer, start: int, stop: int, linked: str) -> Part:
         part = read_part(answer, start, stop, name=self.name, login=self._login)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from robostream import config
 from robostream.errors import ChangedFileError, MissingFileError, StorageError
 from robostream.storage.files.store import whole
 from robostream.storage.remote.answers import Part
@@ -92,6 +93,12 @@ class RemoteSource:
     def _note(self, part: Part) -> None:
         if part.size is None:
             raise StorageError(f"{self.name}: the server does not say how large the file is.")
+        if part.size > config.MOST_REMOTE_FILE_BYTES:
+            raise StorageError(
+                f"{self.name}: the server says that the file has {part.size:,} bytes; want at most "
+                f"{config.MOST_REMOTE_FILE_BYTES:,}. Check the file, or raise "
+                "robostream.config.MOST_REMOTE_FILE_BYTES."
+            )
         known = self._known
         if known is None:
             self._known = replace(part, content=b"")

@@ -23,6 +23,8 @@ _FIRST_DELAY_S = 0.5
 _LONGEST_DELAY_S = 10.0
 # A server that refuses is not broken: it is asked for this long, however often that is.
 _PATIENCE_S = 600.0
+# More connections in a row that were closed while idle are no coincidence.
+_MOST_STALE = 16
 # Drawn from the system, so that processes forked from one another do not draw the same.
 _random = random.SystemRandom()
 
@@ -77,14 +79,15 @@ class Asking:
             name: What is asked for, for messages.
         """
         began = time.monotonic()
-        failures = refusals = 0
+        failures = refusals = stale = 0
         while True:
             self.traffic.add(throttled_s=self.pace.wait(), requests=1)
             sent_at = time.time()
             try:
                 answer = ask()
             except Passing as passing:
-                if passing.is_stale:
+                stale += passing.is_stale
+                if passing.is_stale and stale <= _MOST_STALE:
                     self.traffic.add(retries=1)
                     continue
                 failures += not passing.is_refusal

@@ -33,7 +33,13 @@ class FsspecStore:
     def __init__(self, location: Location, traffic: Traffic) -> None:
         self._location = location
         self._traffic = traffic
-        self._fs, self._root = _open_filesystem(location)
+        name = location.url
+
+        def connect() -> tuple[Any, str]:
+            with _translated(name):
+                return _open_filesystem(location)
+
+        self._fs, self._root = asking(_server_of(name), traffic).until_answered(connect, name)
 
     def open(self, file: str) -> RemoteSource:
         """Return the bytes of a file. Asks nothing yet."""
@@ -97,7 +103,7 @@ class FsspecFile:
 
 
 def _server_of(name: str) -> str:
-    return name.split("/")[2]
+    return name.partition("://")[2].partition("/")[0]
 
 
 @contextmanager
@@ -106,9 +112,6 @@ def _translated(name: str) -> Iterator[None]:
 
     Their texts may hold signed addresses, so they are told without, and not chained.
     """
-    # Only a filesystem that is in use has loaded its library.
-    http = sys.modules.get("aiohttp")
-    foreign: tuple[type[Exception], ...] = (http.ClientError,) if http else ()
     try:
         yield
     except StorageError:
@@ -116,26 +119,41 @@ def _translated(name: str) -> Iterator[None]:
     except FileNotFoundError:
         raise MissingFileError(f"{name}: there is no such file. Check the address.") from None
     except PermissionError as error:
-        what = redact(str(error))
-        raise AccessDeniedError(f"{name}: {what}. Check the access keys.") from None
-    except (OSError, *foreign) as error:  # type: ignore[misc]
+        raise _denied(name, error) from None
+    except Exception as error:
+        # Only a filesystem that is in use has loaded its library.
+        http, ftp = sys.modules.get("aiohttp"), sys.modules.get("ftplib")
+        if ftp and isinstance(error, ftp.error_perm):
+            raise _denied(name, error) from None
+        foreign = (*((http.ClientError,) if http else ()), *(ftp.all_errors if ftp else ()))
+        if not isinstance(error, (OSError, *foreign)):
+            raise
         raise Passing(str(error) or type(error).__name__) from None
+
+
+def _denied(name: str, error: Exception) -> AccessDeniedError:
+    what = redact(str(error)).rstrip(".")
+    return AccessDeniedError(f"{name}: {what}. Check the user, the password and the access keys.")
 
 
 def _open_filesystem(location: Location) -> tuple[Any, str]:
     """Return the fsspec filesystem of a URL, and the folder's path in it."""
     from fsspec.core import url_to_fs  # others do without
 
+    options = dict(location.options)
+    url = options.pop("credential_url", location.url)
+    if url != location.url:
+        del options["query"]
     try:
-        fs, path = url_to_fs(location.url, **location.options)
+        fs, path = url_to_fs(url, **options)
     except ImportError as error:
         # fsspec tells what to install in words; the name is with the error that it met.
         package = error.name or getattr(error.__cause__, "name", None) or str(error)
-        raise MissingExtraError(package, None, location.url) from error
+        raise MissingExtraError(package, None, location.url) from None
     except ValueError as error:
         raise StorageError(
             f"{location.url}: {redact(str(error))}. Want a local folder, "
             "hf://datasets/owner/name[@revision], hf://buckets/owner/name, s3://bucket/path, "
             "https://..., or another fsspec URL."
-        ) from error
+        ) from None
     return fs, path

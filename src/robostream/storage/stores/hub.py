@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from robostream.config import hub_endpoint, lerobot_home
-from robostream.errors import MissingFileError, StorageError, UnreachableError
+from robostream.config import hub_endpoint, hub_token, lerobot_home
+from robostream.errors import MissingFileError, RobostreamError, StorageError, UnreachableError
 from robostream.storage.files.names import redact
 from robostream.storage.remote.answers import is_passing, refusal
-from robostream.storage.remote.connections import Answer
+from robostream.storage.remote.connections import Answer, checked_headers, server_of
 from robostream.storage.remote.retry import Passing
 from robostream.storage.remote.traffic import Traffic
 from robostream.storage.stores.server import asking
@@ -38,7 +37,9 @@ def list_refs(repo_id: str, token: str | None) -> list[str] | None:
 
         def ask() -> Any:
             with _passing():
-                return HfApi(token=token).list_repo_refs(repo_id, repo_type="dataset")
+                return HfApi(token=_checked(token, repo_id)).list_repo_refs(
+                    repo_id, repo_type="dataset"
+                )
 
         try:
             refs = _until_answered(ask, repo_id)
@@ -46,9 +47,8 @@ def list_refs(repo_id: str, token: str | None) -> list[str] | None:
             raise
         except (_http_error(), OSError) as error:
             # The download then looks in the cache, or says what is wrong.
-            logger.warning(
-                "%s: the Hub (%s) is out of reach: %s", repo_id, constants.ENDPOINT, error
-            )
+            hub, why = redact(constants.ENDPOINT), _words(error)
+            logger.warning("%s: the Hub (%s) is out of reach: %s", repo_id, hub, why)
             return None
     return [ref.name for ref in [*refs.branches, *refs.tags]]
 
@@ -70,7 +70,7 @@ def download(
                 revision=revision,
                 allow_patterns=list(patterns),
                 cache_dir=lerobot_home() / "hub",
-                token=token,
+                token=_checked(token, repo_id),
                 force_download=force,
             )
 
@@ -94,7 +94,7 @@ def _until_answered(ask: Callable[[], T], name: str) -> T:
     library = logging.getLogger(_http_error().__module__.split(".")[0])
     if not any(isinstance(known, _Redacting) for known in library.filters):
         library.addFilter(_Redacting())
-    return asking(urlsplit(hub_endpoint()).netloc, Traffic()).until_answered(ask, name)
+    return asking(server_of(hub_endpoint()), Traffic()).until_answered(ask, name)
 
 
 @contextmanager
@@ -136,29 +136,45 @@ def _http_error() -> type[Exception]:
 
 @contextmanager
 def _explained(repo_id: str, revision: str) -> Iterator[None]:
+    """Raise what the library's errors mean; not chained to them, as they may hold secrets."""
     from huggingface_hub import constants, errors
 
+    hub = redact(constants.ENDPOINT)
     try:
         yield
-    except errors.RepositoryNotFoundError as error:
+    except RobostreamError:
+        raise
+    except errors.RepositoryNotFoundError:
         raise MissingFileError(
-            f"{repo_id}: no such dataset on the Hub ({constants.ENDPOINT}), or it "
-            "is private and no token grants access. Check the name, or log in with `hf auth "
-            "login`."
-        ) from error
-    except errors.RevisionNotFoundError as error:
+            f"{repo_id}: no such dataset on the Hub ({hub}), or it is private and no token grants "
+            "access. Check the name, or log in with `hf auth login`."
+        ) from None
+    except errors.RevisionNotFoundError:
         raise MissingFileError(
             f"{repo_id}: the Hub has no revision {revision!r} of it; name a branch, tag or commit."
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
+        ) from None
+    except errors.LocalEntryNotFoundError:
         raise UnreachableError(
-            f"{repo_id}@{revision}: not in the cache {lerobot_home() / 'hub'}, and the Hub "
-            f"({constants.ENDPOINT}) cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
-        ) from error
-    except errors.HFValidationError as error:
-        raise StorageError(f"{repo_id!r} is no Hub dataset name (owner/name).") from error
-    except (_http_error(), OSError) as error:
+            f"{repo_id}@{revision}: not in the cache {lerobot_home() / 'hub'}, and the Hub ({hub}) "
+            "cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
+        ) from None
+    except errors.HFValidationError:
+        raise StorageError(f"{redact(repo_id)!r} is no Hub dataset name (owner/name).") from None
+    except (_http_error(), OSError, ValueError) as error:
+        said = _words(error)
         raise UnreachableError(
-            f"{repo_id}@{revision}: the Hub ({constants.ENDPOINT}) did not answer "
-            f"as expected: {error}."
-        ) from error
+            f"{repo_id}@{revision}: the Hub ({hub}) did not answer as expected: {said}."
+        ) from None
+
+
+def _words(error: Exception) -> str:
+    """Return what an error of the library says that is no secret."""
+    # A ValueError shows the endpoint, the token or the header that is not as it should be.
+    return type(error).__name__ if isinstance(error, ValueError) else redact(str(error))
+
+
+def _checked(token: str | None, repo_id: str) -> str | None:
+    """Return a token that a header can hold, stripped; the library shows one that it refuses."""
+    used = token if isinstance(token, str) else hub_token() or ""
+    stripped = checked_headers({"Authorization": used}, repo_id)["Authorization"]
+    return stripped if isinstance(token, str) else token

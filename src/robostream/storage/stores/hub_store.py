@@ -6,11 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, unquote, urljoin
+from urllib.parse import quote, unquote
 
 from robostream import config
 from robostream.errors import MissingFileError, StorageError
 from robostream.storage.files.location import Location
+from robostream.storage.files.names import join_url, redact
+from robostream.storage.remote.connections import origin
 from robostream.storage.remote.remote_source import RemoteSource
 from robostream.storage.remote.traffic import Traffic
 from robostream.storage.stores.server import Server, read_json, refuse_unknown
@@ -50,7 +52,12 @@ class HubStore:
                 for entry in _entries(read_json(answer, name), name):
                     sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
                 match = _NEXT.search(answer.headers.get("link", ""))
-                url = urljoin(url, match[1]) if match else None
+                url = join_url(url, match[1]) if match else None
+                if url is not None and origin(url) != origin(self._tree):
+                    raise StorageError(
+                        f"{name}: the Hub's listing goes on at {redact(url)}, which is another "
+                        "server: the token is not sent there. Check HF_ENDPOINT."
+                    )
         except MissingFileError:
             return {}  # an empty folder is no folder
         return sizes

@@ -51,8 +51,11 @@ class S3Keys:
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
 
+        # A line break after a key or token, as in a file, is none of it.
+        keys = self._credentials.get_frozen_credentials()
+        stripped = {k: v.strip() for k, v in keys._asdict().items() if isinstance(v, str)}
         request = AWSRequest(method, url)
-        S3SigV4Auth(self._credentials, "s3", self.region).add_auth(request)
+        S3SigV4Auth(keys._replace(**stripped), "s3", self.region).add_auth(request)
         return dict(request.headers.items())
 
 

@@ -7,12 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from robostream import config
 from robostream.errors import StorageError
 from robostream.storage.remote.answers import refusal
-from robostream.storage.remote.connections import Answer, Connections
+from robostream.storage.remote.connections import Answer, Connections, server_of
 from robostream.storage.remote.http_file import Authorise, HttpFile
 from robostream.storage.remote.pace import Pace
 from robostream.storage.remote.remote_source import RemoteFile, RemoteSource
@@ -60,7 +59,7 @@ class Server:
                 raise StorageError(f"{name}: the server's listing is too long to be one.")
             return answer
 
-        return asking(urlsplit(url).netloc, self._traffic).until_answered(ask, name)
+        return asking(server_of(url), self._traffic).until_answered(ask, name)
 
 
 def remote_source(file: RemoteFile, traffic: Traffic) -> RemoteSource:
@@ -79,6 +78,11 @@ def read_json(answer: Answer, name: str) -> Any:
 def refuse_unknown(options: Mapping[str, Any], known: Sequence[str], url: str) -> None:
     """Raise unless all options are known; their values are secret, their names are not."""
     strangers = sorted(set(options) - set(known))
+    if "user" in strangers:
+        raise StorageError(
+            f"{url}: want no user or password in this address, found one. Pass what lets you in as "
+            f"storage_options, by the names {', '.join(known)}."
+        )
     if strangers:
         raise StorageError(
             f"{url}: storage_options has {', '.join(strangers)}; known are {', '.join(known)}."

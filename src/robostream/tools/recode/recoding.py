@@ -14,7 +14,7 @@ from tqdm import tqdm
 from robostream import config
 from robostream.errors import WriteError
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.storage import parse_repo_url, write_bytes_atomic
+from robostream.storage import parse_repo_url, redact, write_bytes_atomic
 from robostream.tools.recode.encode import VideoJob
 from robostream.tools.recode.jobs import run_jobs
 from robostream.tools.recode.place import place_copy, place_same
@@ -119,7 +119,7 @@ def _local_folder(root: str) -> Path:
         if is_hub_name and not root.startswith((".", "/", "~"))
         else "Download a remote dataset first, and give its folder."
     )
-    raise WriteError(f"{root}: want a folder on this machine with a dataset in it. {first}")
+    raise WriteError(f"{redact(root)}: want a folder on this machine with a dataset in it. {first}")
 
 
 def _check_places(root: Path, copy: Path) -> None:
