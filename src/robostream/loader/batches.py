@@ -140,8 +140,10 @@ class BatchIterator(Iterator[Batch]):
             # Before the batch is counted as delivered: an interrupt may come here.
             self._look_ahead()
             batch = self._deliver(begun, tensors)
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, StopIteration):
+                raise RuntimeError(f"building a batch raised {error!r}") from error
             raise
         return batch
 

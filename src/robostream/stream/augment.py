@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.errors import SelectionError
+from robostream.errors import SelectionError, call_user
 from robostream.plan import stream
 
 _AUGMENTATION = 0x41554731
@@ -35,7 +35,7 @@ def transform_pictures(
     import torch
 
     with _seeded(stream(_AUGMENTATION, *key)):
-        result = transform(torch.from_numpy(pictures))
+        result = call_user("image_transforms", transform, torch.from_numpy(pictures))
     if not isinstance(result, torch.Tensor):
         raise SelectionError(f"image_transforms must return a tensor, got {type(result).__name__}")
     array: npt.NDArray[Any] = result.detach().cpu().numpy()
