@@ -291,7 +291,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     def __iter__(self) -> SampleIterator:
         return self._direct.begin(
-            self.plan, self._cut, open_worker=self._open_worker, bad_episodes=self._bad_episodes
+            self.plan, self._cut, self._open_worker, self._bad_episodes, self._check_state
         )
 
     def state_dict(self) -> dict[str, Any]:
