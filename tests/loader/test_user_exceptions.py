@@ -12,7 +12,8 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from robostream import LeRobotDataset
-from tests.loader.streams import AV1, open_loader, open_stream
+from robostream.errors import SelectionError, WorkerError
+from tests.loader.streams import AV1, flat, open_loader, open_stream
 
 
 class MyEnd(StopIteration):
@@ -105,3 +106,41 @@ def test_items_are_looped_over_as_before() -> None:
     loops = [[item["index"].item() for item in dataset] for _ in range(2)]
 
     assert loops == [list(range(62))] * 2
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_a_worker_survives_what_ends_programs(error: type[BaseException]) -> None:
+    """The error says which worker it was and shows where the transform raised it."""
+    loader = open_loader(_stream(error), 4, num_workers=2)
+
+    with pytest.raises(
+        WorkerError, match=rf"(?s)loader worker \d of 2.*__call__.*{error.__name__}"
+    ):
+        list(loader)
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_in_process_it_is_the_programs_own(error: type[BaseException]) -> None:
+    """It may come from a signal handler as well. Nothing is lost: the loader continues there."""
+    calls: list[int] = []
+
+    def fail_once(picture: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 20:
+            raise error("enough")
+        return picture
+
+    loader = open_loader(open_stream(image_transforms=fail_once), 4)
+    found: list[int] = []
+    with pytest.raises(error, match="enough"):
+        found.extend(index for batch in loader for index in batch["index"].tolist())
+    loader.load_state_dict(loader.state_dict())
+
+    assert sorted(found + flat(loader)) == list(range(62))
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.bfloat16, torch.Tensor.to_sparse])
+def test_a_tensor_that_no_batch_can_hold_is_refused_when_the_loader_is_made(make: Any) -> None:
+    """The message names what was returned, and what to return."""
+    with pytest.raises(SelectionError, match=r"returned a tensor of type torch\..*tensor\.float"):
+        open_loader(open_stream(image_transforms=make), 4)

@@ -79,7 +79,7 @@ def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuff
     """Return the number of lanes: the given one, else the plan's default."""
     if lanes is None:
         return default_lanes(num_episodes, world_size, shuffle=shuffle)
-    lanes = arguments.whole_number(lanes, "lanes", least=1)
+    lanes = arguments.whole_number(lanes, "lanes", 1, config.MOST_LANES)
     if lanes % world_size and shuffle:
         logger.warning(
             "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "

@@ -21,7 +21,7 @@ from robostream.errors import StateError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.options import refuse_copy
 from robostream.plan import Cursor, Cut, EpochPlan, capture_state, rank_lanes
-from robostream.stream import BadSampleError, Delivery, Tour, Worker
+from robostream.stream import BadSampleError, Delivery, Tour, Worker, kept_generators
 
 # What the state of an iterator has beside the state of the order.
 _OWN = ("world_size", "worker", "delivered")
@@ -196,6 +196,7 @@ class SampleIterator:
     def _sample(self, delivery: Delivery, part: Any) -> dict[str, Any]:
         layout = self._worker.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
-        (texts,) = delivery.fill([(part, arrays)])
+        with kept_generators(layout.spec.image_transforms):
+            (texts,) = delivery.fill([(part, arrays)])
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
         return sample | {key: texts[key][0] for key in layout.texts}

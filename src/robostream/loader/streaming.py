@@ -325,7 +325,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         The episodes it has set aside are set aside here too.
         """
         parsed, lanes = parse_state(state), self.lanes
-        if not self._lanes_are_given and parsed.lanes != lanes:
+        if not self._lanes_are_given and lanes != parsed.lanes <= config.MOST_LANES:
             # The default follows the world size, which may have changed since the state was saved.
             sizes = self.num_episodes, self.world_size
             lanes = choose_lanes(parsed.lanes, *sizes, shuffle=self.shuffle)
