@@ -56,6 +56,8 @@ BATCH_MEMORY_BYTES = 640 * 1024**2
 BATCH_MEMORY_PER_WORKER_BYTES = 80 * 1024**2
 # Samples of a batch: more are a mistake, and positions must fit into 64 bits.
 MOST_BATCH_SIZE = 1 << 31
+# Lanes of an order: each takes some tens of bytes in every process.
+MOST_LANES = 1 << 20
 # The longest wait for a batch: 24 days, as many milliseconds as poll() takes.
 MOST_TIMEOUT_S = 2_147_483.0
 # Iterators of one loader that may be alive at a time.

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +253,11 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         if isinstance(item, slice):
             return [reader.item(number) for number in range(*item.indices(len(self)))]
         return reader.item(item)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield all items. Python's own loop over items would take any IndexError for the end."""
+        reader = self._reading()
+        return (reader.item(number) for number in range(reader.selection.num_frames))
 
     def __repr__(self) -> str:
         mode = "reading" if self.writer is None else "recording"

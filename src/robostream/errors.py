@@ -34,6 +34,11 @@ A message says what was wanted, what was found, where, and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class RobostreamError(Exception):
     """The base of all errors robostream raises on purpose."""
@@ -146,6 +151,23 @@ class MissingExtraError(RobostreamError, ImportError):
             f"{purpose} needs the package {package!r}, which is not installed. "
             f"Install it with: pip install {install}"
         )
+
+
+def call_user(name: str, function: Callable[..., T], *args: object) -> T:
+    """Return what a user's function returns for `args`.
+
+    Raises RuntimeError where the function raises what a loop or a generator would take for its own
+    end, as Python does for a generator (PEP 479).
+
+    Args:
+        name: The argument that the function was given as.
+        function: The function.
+        args: Its arguments.
+    """
+    try:
+        return function(*args)
+    except (StopIteration, StopAsyncIteration, GeneratorExit) as error:
+        raise RuntimeError(f"{name} raised {error!r}") from error
 
 
 def tell_where(error: Exception, where: str) -> None:

@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
-from robostream.errors import SelectionError
+from robostream.errors import SelectionError, StateError
+from tests.fixture_datasets import FIXTURES
 from tests.loader.streams import blind_stream, flat, indices, open_loader
 
 FRAMES = list(range(62))
@@ -207,3 +208,79 @@ def test_a_repeated_torch_seed_repeats_the_epoch() -> None:
     assert epochs[0] == epochs[1]
     assert sorted(epochs[0]) == FRAMES
     assert flat(loader) != epochs[0]
+
+
+def stateful(workers: int, **options: Any) -> StatefulDataLoader[Any]:
+    return StatefulDataLoader(blind_stream(**options), batch_size=5, num_workers=workers)
+
+
+def state_after(batches: int, workers: int, **options: Any) -> dict[str, Any]:
+    """The state of a StatefulDataLoader that has delivered some batches."""
+    loader = stateful(workers, **options)
+    list(islice(loader, batches))
+    state: dict[str, Any] = loader.state_dict()
+    return state
+
+
+@pytest.mark.parametrize(
+    ("workers", "changed", "message"),
+    [
+        (0, {"seed": 7}, r"seed \(seed\): 42 in the state, 7 here"),
+        (0, {"world_size": 2}, "world_size=1 and 1 reading processes per rank.*here they are 2"),
+        (2, {"seed": 7}, r"seed \(seed\): 42 in the state, 7 here"),
+        (2, {"episode_pool_size": 2}, "pool_size"),
+        (2, {"shuffle": False}, "shuffle"),
+        (2, {"lanes": 5}, "lanes"),
+        (2, {"episodes": [0, 1]}, "selection"),
+        (2, {"root": FIXTURES / "h264_bframes"}, "fingerprint"),
+        (2, {"world_size": 2}, "world_size=1 and 2 reading processes per rank.*here they are 2"),
+    ],
+)
+def test_a_stateful_loader_refuses_a_state_of_another_order(
+    workers: int, changed: dict[str, Any], message: str
+) -> None:
+    """The state of each worker is checked as that of a StreamingDataLoader is."""
+    loader = stateful(workers, **changed)
+    loader.load_state_dict(state_after(4, workers, seed=42))
+
+    with pytest.raises(StateError, match=message):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_after_an_epoch_is_checked_too(workers: int) -> None:
+    """It stands at the end of an epoch of another order."""
+    loader = stateful(workers, seed=7)
+    loader.load_state_dict(state_after(100, workers, seed=42))
+
+    with pytest.raises(StateError, match="seed"):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_states_of_earlier_versions_are_refused(workers: int) -> None:
+    """They say neither of which dataset they are nor of which order."""
+    state = state_after(4, workers)
+    snapshots = state["_snapshot"]["_worker_snapshots"].values() if workers else [state]
+    for snapshot in snapshots:
+        own = snapshot["fetcher_state"]["dataset_iter_state"]
+        kept = {key: own[key] for key in ("epoch", "worker", "delivered")}
+        snapshot["fetcher_state"]["dataset_iter_state"] = kept | {"start": own["position"]}
+    loader = stateful(workers)
+    loader.load_state_dict(state)
+
+    with pytest.raises(StateError, match=r"has no fingerprint.*earlier version.*start afresh"):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stateful_loader_takes_the_lanes_of_its_state(workers: int) -> None:
+    """As a StreamingDataLoader does where none are given."""
+    loader = stateful(workers, lanes=4)
+    iterator = iter(loader)
+    for _ in range(3):
+        next(iterator)
+    resumed = stateful(workers)
+    resumed.load_state_dict(loader.state_dict())
+
+    assert indices(resumed) == indices(iterator)

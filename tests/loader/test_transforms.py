@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import random
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,13 @@ import torch
 from torch.utils.data import DataLoader
 
 from robostream.errors import SelectionError
+from robostream.stream import transform_pictures
 from tests.loader.programs import run
 from tests.loader.streams import open_loader, open_stream
 
 TOP = "observation.images.top"
+# As version 0.1.0 drew them.
+GOLDEN = [[236, 405, 261], [12, 845, 541], [974, 524, 284]]
 
 
 def augment(picture: torch.Tensor, most: int = 9) -> torch.Tensor:
@@ -223,3 +227,31 @@ def test_an_error_that_does_not_come_back_is_raised() -> None:
 
     with pytest.raises(RuntimeError, match="a hiccup"):
         list(open_loader(open_stream(image_transforms=fail_once), 8))
+
+
+def test_draws_of_a_sample_do_not_change_from_version_to_version() -> None:
+    """They follow from seed, epoch, position and camera."""
+    drawn = []
+
+    def draw(picture: torch.Tensor) -> torch.Tensor:
+        drawn.append(
+            [random.randrange(1000), np.random.randint(1000), int(torch.randint(1000, ()))]
+        )
+        return picture
+
+    for key in ((42, 0, 0, 0), (42, 0, 1, 0), (7, 3, 10**9, 2)):
+        transform_pictures(draw, np.zeros((3, 2, 2), np.uint8), key=key)
+
+    assert drawn == GOLDEN
+
+
+def test_seeding_is_cheap() -> None:
+    """An identity takes about 0.02 ms of CPU per picture; it was 0.16 ms."""
+    picture, best_s = np.zeros((3, 64, 64), np.uint8), 1.0
+    for number in range(20):
+        began_s = time.process_time()
+        for position in range(50):
+            transform_pictures(lambda p: p, picture, key=(42, number, position, 0))
+        best_s = min(best_s, (time.process_time() - began_s) / 50)
+
+    assert best_s < 0.08e-3

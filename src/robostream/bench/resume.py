@@ -112,5 +112,5 @@ def _resume_once(stream: StreamingLeRobotDataset, state: dict[str, object]) -> f
     iterator = iter(loader)
     next(iterator)
     taken = time.perf_counter() - begin
-    iterator.close()  # type: ignore[attr-defined]
+    iterator.close()
     return taken

@@ -33,7 +33,7 @@ def main(fd: int, consumer: int) -> None:
         _serve(post)
     except ChannelClosed:
         pass
-    except Exception:
+    except BaseException:  # a transform may raise SystemExit or KeyboardInterrupt
         code = 1
         with contextlib.suppress(ChannelClosed):
             post.send(Crashed(traceback.format_exc()))

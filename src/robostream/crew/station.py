@@ -30,6 +30,7 @@ from robostream.stream import (
     Texts,
     Tour,
     Worker,
+    kept_generators,
 )
 
 # A worker decodes for several batches at once, until its parts of them have so many pictures.
@@ -125,10 +126,12 @@ class Station:
                 return
 
     def build(self, tour: int) -> Built | Failed:
-        """Build this worker's parts of the next batch of one iterator."""
+        """Build this worker's parts of the next batch of one iterator; for the consumer itself."""
         on_device = self._on_device
+        transform = self._worker.layout.spec.image_transforms
         # The consumer, whose process this is, may be inside a block with another stream.
-        with contextlib.nullcontext() if on_device is None else on_device.beside_decoders():
+        beside = contextlib.nullcontext() if on_device is None else on_device.beside_decoders()
+        with beside, kept_generators(transform):
             (done,) = self._build(tour, self._next_parts(self._live[tour], 1))
         return done
 

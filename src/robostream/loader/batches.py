@@ -10,13 +10,14 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol, SupportsIndex
 
 from robostream.crew import Failed
 from robostream.errors import WorkerError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import Tensors
+from robostream.loader.options import refuse_copy
 from robostream.loader.tally import Tally
 from robostream.loader.upload import Finish
 from robostream.plan import Cursor, advance
@@ -77,6 +78,7 @@ class BatchIterator(Iterator[Batch]):
         finish: Makes the tensors of a batch from the bytes of its slot, perhaps ahead of time.
         on_deliver: Called after each batch with the next cursor and the batch's size.
         tally: Counts what is delivered.
+        on_close: Called when nothing more is delivered.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class BatchIterator(Iterator[Batch]):
         finish: Finish,
         on_deliver: Callable[[Cursor, int], None],
         tally: Tally,
+        on_close: Callable[[], None],
     ) -> None:
         self._tour = tour
         self._builders = builders
@@ -103,6 +106,7 @@ class BatchIterator(Iterator[Batch]):
         self._finish = finish
         self._on_deliver = on_deliver
         self._tally = tally
+        self._on_close = on_close
         # The next batch to begin with; `_steps_left` are to be delivered.
         self._step = 0
         self._steps_left = tour.num_steps
@@ -140,6 +144,9 @@ class BatchIterator(Iterator[Batch]):
             # Before the batch is counted as delivered: an interrupt may come here.
             self._look_ahead()
             batch = self._deliver(begun, tensors)
+        except StopIteration as error:
+            self.close()
+            raise RuntimeError(f"building a batch raised {error!r}") from error
         except BaseException:
             self.close()
             raise
@@ -150,6 +157,11 @@ class BatchIterator(Iterator[Batch]):
         self._is_closed = True
         self._begun = None
         self._end()
+        if os.getpid() == self._process:
+            self._on_close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        refuse_copy()
 
     def __del__(self) -> None:
         self.close()

@@ -8,13 +8,12 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
-from tqdm import tqdm
 
 from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_parcels
@@ -25,7 +24,7 @@ from robostream.loader.batches import BatchIterator
 from robostream.loader.bookmark import Bookmark
 from robostream.loader.gpu_decoding import choose_gpu, count_workers, gpu_memory
 from robostream.loader.machine import local_ranks, share_of_cores, whole_memory
-from robostream.loader.options import choose_depth, warn_of_ignored
+from robostream.loader.options import choose_depth, refuse_samples, warn_of_ignored
 from robostream.loader.outfit import open_kept
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.loader.tally import Counters, Tally
@@ -44,6 +43,9 @@ from robostream.plan import (
 from robostream.stream import Tour
 
 logger = logging.getLogger(__name__)
+
+# Attributes that workers are started with. Torch itself guards batch_size, drop_last and dataset.
+_FIXED = ("num_workers", "prefetch_factor", "pin_memory", "collate_fn")
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -75,6 +77,7 @@ class StreamingDataLoader(DataLoader[Any]):
     # So `accelerator.prepare` leaves this loader alone. Otherwise it would give each process a part
     # of what is already that process's part, and say nothing.
     _is_accelerate_prepared = True
+    _is_made = False
 
     def __init__(
         self,
@@ -104,7 +107,9 @@ class StreamingDataLoader(DataLoader[Any]):
         self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
         # Refuses, with the reason, an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
-        super().__init__(dataset, batch_size, drop_last=drop_last, timeout=timeout)
+        super().__init__(
+            dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=refuse_samples
+        )
         # The layout tries the transform, so one that cannot be used is refused here.
         self._texts = dataset._layout.texts
         self.pin_memory = arguments.truth(pin_memory, "pin_memory")
@@ -117,7 +122,8 @@ class StreamingDataLoader(DataLoader[Any]):
                 num_workers = count_workers(num_workers, gpu_memory(self._gpu))
         self.num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
         self._depth = self._choose_depth(prefetch_factor)
-        self.prefetch_factor = self._depth
+        # None where nothing is built ahead, as torch has it.
+        self.prefetch_factor = self._depth if self.num_workers else None
         self._progress = arguments.truth(progress, "progress")
         self._bookmark = Bookmark()
         # A bookmark that was set on the stream and gone on from by now is not for a new loader.
@@ -125,6 +131,15 @@ class StreamingDataLoader(DataLoader[Any]):
         self._team: Team | None = None
         self._begin_anew()
         self._said_dropped = False
+        self._is_made = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FIXED and self._is_made:
+            raise SelectionError(
+                f"{name} of a StreamingDataLoader cannot be set after the loader is made. Make "
+                "another loader; it continues from loader.state_dict()."
+            )
+        super().__setattr__(name, value)
 
     @property
     def stream(self) -> StreamingLeRobotDataset:
@@ -145,7 +160,7 @@ class StreamingDataLoader(DataLoader[Any]):
             f"position={cursor.position} of {self.stream.num_frames})"
         )
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
+    def __iter__(self) -> BatchIterator:  # type: ignore[override]
         """Return an iterator over the epoch, from where the consumer stands."""
         if get_worker_info() is not None:
             raise SelectionError(
@@ -160,17 +175,21 @@ class StreamingDataLoader(DataLoader[Any]):
         plan = self.stream._bad_episodes.plan_of(self.stream.plan(start.epoch))
         team = self._open()
 
+        tour = Tour(plan, self._cut, start.position)
+        show, close = self._tally.open_bar(tour.num_steps if self._progress else None)
+
         def on_deliver(cursor: Cursor, size: int) -> None:
-            self._bookmark.deliver(cursor, staged)
-            self.stream._direct.note_loader(version)
             if size:
                 self._tally.add(size)
+                show()  # before the batch counts as delivered: an interrupt may come here
+            self._bookmark.deliver(cursor, staged)
+            self.stream._direct.note_loader(version)
             if cursor.epoch > start.epoch:
                 self._report(start.epoch)
 
         self._tally.begin()
-        batches = BatchIterator(
-            Tour(plan, self._cut, start.position),
+        return BatchIterator(
+            tour,
             team.crew,
             team.slots,
             self.stream._bad_episodes,
@@ -180,8 +199,8 @@ class StreamingDataLoader(DataLoader[Any]):
             finish=team.finish,
             on_deliver=on_deliver,
             tally=self._tally,
+            on_close=close,
         )
-        return self._with_progress(batches) if self._progress else batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run stands after the batches delivered so far.
@@ -347,15 +366,6 @@ class StreamingDataLoader(DataLoader[Any]):
             for fd in (board, kept):
                 if fd is not None:
                     os.close(fd)
-
-    def _with_progress(self, batches: BatchIterator) -> Iterator[dict[str, Any]]:
-        with tqdm(total=len(batches), unit="batch", disable=None) as bar:
-            for batch in batches:
-                if not bar.disable:
-                    bar.set_postfix_str(self._tally.line(), refresh=False)
-                    bar.update()
-                yield batch
-                del batch
 
     def _report(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._tally.line())

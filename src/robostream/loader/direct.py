@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import get_worker_info
@@ -15,7 +15,7 @@ from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.bookmark import Bookmark
 from robostream.loader.plain import PlainProgress, plain_progress
 from robostream.loader.samples import SampleIterator, SampleShare
-from robostream.plan import Cut, EpochPlan
+from robostream.plan import Cursor, Cut, EpochPlan
 from robostream.stream import Worker
 
 
@@ -37,9 +37,9 @@ class DirectReading:
         self,
         plan: Callable[[int], EpochPlan],
         cut: Cut,
-        *,
         open_worker: Callable[[int], Worker],
         bad_episodes: BadEpisodes,
+        check_state: Callable[[Mapping[str, Any]], Cursor],
     ) -> SampleIterator:
         """Return a new iterator.
 
@@ -49,6 +49,7 @@ class DirectReading:
             open_worker: Takes the number of processes that iterate; returns what this one builds
                 samples with.
             bad_episodes: The episodes set aside.
+            check_state: Returns where a state of this order stands, or raises StateError.
         """
         info = get_worker_info()
         worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
@@ -67,6 +68,10 @@ class DirectReading:
         if epoch != first:
             progress = PlainProgress(SampleShare(plan(epoch), cut, 0, worker, num_workers), 0)
 
+        def restore(state: Mapping[str, Any]) -> tuple[EpochPlan, int]:
+            cursor = check_state(state)
+            return bad_episodes.plan_of(plan(cursor.epoch)), cursor.position
+
         def on_deliver(iterator: SampleIterator) -> None:
             if key is None:
                 self._read_by_loader = False
@@ -81,6 +86,7 @@ class DirectReading:
             skipped=progress.samples,
             worker=open_worker(num_workers),
             bad_episodes=bad_episodes,
+            check_state=restore,
             on_deliver=on_deliver,
             on_move=on_move,
         )

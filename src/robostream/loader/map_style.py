@@ -37,7 +37,7 @@ from robostream.assemble import (
     window_targets,
 )
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
-from robostream.errors import DatasetError, SelectionError, tell_where
+from robostream.errors import DatasetError, SelectionError, call_user, tell_where
 from robostream.storage import Recent
 
 _NOW = np.zeros(1, np.int64)
@@ -105,7 +105,8 @@ class MapReader:
         for camera in layout.cameras:
             if camera.is_transformed:
                 assert self.spec.image_transforms is not None
-                item[camera.key] = self.spec.image_transforms(item[camera.key])
+                transform, pictures = self.spec.image_transforms, item[camera.key]
+                item[camera.key] = call_user("image_transforms", transform, pictures)
         return item | sample_texts(layout, rows, frame)
 
     def _read_camera(self, camera: CameraLayout, rows: EpisodeRows, frame: int) -> npt.NDArray[Any]:

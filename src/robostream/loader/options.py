@@ -53,11 +53,33 @@ def refuse_items() -> NoReturn:
     )
 
 
+def refuse_samples(samples: object) -> NoReturn:
+    """Raise SelectionError: the `collate_fn` of a StreamingDataLoader, which collates nothing.
+
+    It is called where a program makes a plain DataLoader of a StreamingDataLoader's attributes, as
+    `accelerate.skip_first_batches` does. Its batches would be other ones.
+    """
+    raise SelectionError(
+        "accelerate.skip_first_batches(), or another program, made a plain DataLoader from a "
+        "StreamingDataLoader. Its batches would be others, and it has no state. Call "
+        'loader.load_state_dict({"batches_consumed": n, "batch_size": b}), or load a saved state, '
+        "and iterate over the loader itself. With transformers.Trainer, set ignore_data_skip=True."
+    )
+
+
+def refuse_copy() -> NoReturn:
+    """Raise SelectionError for a copy of an iterator."""
+    raise SelectionError(
+        "an iterator cannot be copied or pickled: both would deliver from the same batches. Copy "
+        "the loader or the stream, which stands where it stands, and call iter() on the copy."
+    )
+
+
 def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
     """Return the number of lanes: the given one, else the plan's default."""
     if lanes is None:
         return default_lanes(num_episodes, world_size, shuffle=shuffle)
-    lanes = arguments.whole_number(lanes, "lanes", least=1)
+    lanes = arguments.whole_number(lanes, "lanes", 1, config.MOST_LANES)
     if lanes % world_size and shuffle:
         logger.warning(
             "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "

@@ -27,7 +27,7 @@ from robostream.loader.frame_file import check_folder, open_frame_file
 from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
-from robostream.stream import Budgets, SharedShape, transform_pictures
+from robostream.stream import Budgets, SharedShape, kept_generators, transform_pictures
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,8 @@ def _probe(
     key: str,
 ) -> ArrayLayout:
     try:
-        result = transform_pictures(transform, np.zeros(shape, dtype), key=(0, 0, 0, number))
+        with kept_generators(transform):
+            result = transform_pictures(transform, np.zeros(shape, dtype), key=(0, 0, 0, number))
     except SelectionError:
         raise
     except Exception as error:

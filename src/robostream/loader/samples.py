@@ -7,18 +7,24 @@ the same pictures.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import torch
 
 from robostream.crew import Failed
+from robostream.errors import StateError
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.plan import Cursor, Cut, EpochPlan, rank_lanes
-from robostream.stream import BadSampleError, Delivery, Tour, Worker
+from robostream.loader.options import refuse_copy
+from robostream.plan import Cursor, Cut, EpochPlan, capture_state, rank_lanes
+from robostream.stream import BadSampleError, Delivery, Tour, Worker, kept_generators
+
+# What the state of an iterator has beside the state of the order.
+_OWN = ("world_size", "worker", "delivered")
 
 
 @dataclass(frozen=True)  # without slots, which cached properties do not work with
@@ -77,6 +83,8 @@ class SampleIterator:
         skipped: How many of them, from the first on, were delivered before.
         worker: What this process holds open.
         bad_episodes: The episodes set aside, and what to do with one more.
+        check_state: Returns the plan and the position of a state; raises StateError if the state is
+            of another order.
         on_deliver: Called with this iterator after each sample.
         on_move: Called with the epoch of a state when one is loaded.
     """
@@ -88,6 +96,7 @@ class SampleIterator:
         skipped: int,
         worker: Worker,
         bad_episodes: BadEpisodes,
+        check_state: Callable[[Mapping[str, Any]], tuple[EpochPlan, int]],
         on_deliver: Callable[[SampleIterator], None],
         on_move: Callable[[int], None],
     ) -> None:
@@ -95,6 +104,7 @@ class SampleIterator:
         self.delivered = skipped
         self._worker = worker
         self._bad_episodes = bad_episodes
+        self._check_state = check_state
         self._on_deliver = on_deliver
         self._on_move = on_move
         self._samples: Iterator[dict[str, Any]] | None = None
@@ -110,6 +120,9 @@ class SampleIterator:
         self._on_deliver(self)
         return sample
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        refuse_copy()
+
     def cursor(self) -> Cursor:
         """Return the next position of all ranks; right only if this is the rank's one process."""
         share = self.share
@@ -119,23 +132,35 @@ class SampleIterator:
         return Cursor(share.plan.epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the epoch, where in it the iteration began, and how many samples it delivered."""
+        """Return the order, where in it the iteration began, and how many samples it delivered."""
         share = self.share
-        return {
-            "epoch": share.plan.epoch,
-            "start": share.start,
-            "worker": [share.worker, share.num_workers],
-            "delivered": self.delivered,
-        }
+        fingerprint = self._worker.layout.dataset.meta.fingerprint
+        order = capture_state(share.plan, share.start, fingerprint=fingerprint)
+        own = share.cut.world_size, [share.worker, share.num_workers], self.delivered
+        return order.to_dict() | dict(zip(_OWN, own, strict=True))
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a state stands."""
-        worker, num_workers = state["worker"]
-        plan = self.share.plan.replace(epoch=state["epoch"])
-        self.share = SampleShare(plan, self.share.cut, state["start"], worker, num_workers)
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state stands; raise StateError if it is of another order or split."""
+        if missing := [key for key in ("fingerprint", *_OWN) if key not in state]:
+            raise StateError(
+                f"this state of torchdata's StatefulDataLoader has no {', '.join(missing)}, so it "
+                "cannot be checked against this dataset and its order. It was saved by an earlier "
+                "version of robostream: resume with that version, or start afresh."
+            )
+        plan, start = self._check_state({k: v for k, v in state.items() if k not in _OWN})
+        share = self.share
+        world_size, (worker, num_workers) = state["world_size"], state["worker"]
+        if (world_size, num_workers) != (share.cut.world_size, share.num_workers):
+            raise StateError(
+                f"the state was saved with world_size={world_size} and {num_workers} reading "
+                f"processes per rank, but here they are {share.cut.world_size} and "
+                f"{share.num_workers}. A StatefulDataLoader resumes only with as many as it was "
+                "saved with; a StreamingDataLoader resumes with any number."
+            )
+        self.share = SampleShare(plan, share.cut, start, worker, num_workers)
         self.delivered = state["delivered"]
         self.close()
-        self._on_move(state["epoch"])
+        self._on_move(plan.epoch)
 
     def close(self) -> None:
         """Close what is open for the samples to come."""
@@ -145,10 +170,10 @@ class SampleIterator:
 
     def _build(self) -> Iterator[dict[str, Any]]:
         while self.delivered < len(self.share):
-            share = self.share
+            plan = self._bad_episodes.plan_of(self.share.plan)
+            share = self.share = dataclasses.replace(self.share, plan=plan)
             begin = share.step(self.delivered)
             start = share.start + begin * share.cut.world_size
-            plan = self._bad_episodes.plan_of(share.plan)
             tour = Tour(plan, share.cut, start)
             try:
                 yield from self._deliver(tour, share, begin)
@@ -171,6 +196,7 @@ class SampleIterator:
     def _sample(self, delivery: Delivery, part: Any) -> dict[str, Any]:
         layout = self._worker.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
-        (texts,) = delivery.fill([(part, arrays)])
+        with kept_generators(layout.spec.image_transforms):
+            (texts,) = delivery.fill([(part, arrays)])
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
         return sample | {key: texts[key][0] for key in layout.texts}

@@ -291,7 +291,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     def __iter__(self) -> SampleIterator:
         return self._direct.begin(
-            self.plan, self._cut, open_worker=self._open_worker, bad_episodes=self._bad_episodes
+            self.plan, self._cut, self._open_worker, self._bad_episodes, self._check_state
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -325,7 +325,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         The episodes it has set aside are set aside here too.
         """
         parsed, lanes = parse_state(state), self.lanes
-        if not self._lanes_are_given and parsed.lanes != lanes:
+        if not self._lanes_are_given and lanes != parsed.lanes <= config.MOST_LANES:
             # The default follows the world size, which may have changed since the state was saved.
             sizes = self.num_episodes, self.world_size
             lanes = choose_lanes(parsed.lanes, *sizes, shuffle=self.shuffle)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from tqdm import tqdm
 
 from robostream.decode import COUNTERS, summarise
 
@@ -71,6 +72,19 @@ class Tally:
         self._last = time.perf_counter()
         self.total_samples += samples
         self.total_batches += 1
+
+    def open_bar(self, batches: int | None) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what shows one more batch on a progress bar, and what closes it; None: no bar."""
+        if batches is None:
+            return lambda: None, lambda: None
+        bar = tqdm(total=batches, unit="batch", disable=None)
+
+        def show() -> None:
+            if not bar.disable:
+                bar.set_postfix_str(self.line(), refresh=False)
+                bar.update()
+
+        return show, bar.close
 
     def stats(self) -> dict[str, float]:
         """Return all counters and rates as one flat dict."""

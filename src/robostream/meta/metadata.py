@@ -17,6 +17,7 @@ from robostream.errors import (
     MetadataError,
     MissingFileError,
     SelectionError,
+    call_user,
 )
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
@@ -237,7 +238,8 @@ class LeRobotDatasetMetadata:
 
     def filter_episodes(self, episode_filter: Callable[[dict[str, Any]], bool]) -> list[int]:
         """Return the episodes whose row (a dict without statistics) passes the filter, sorted."""
-        chosen = [row["episode_index"] for row in self.episodes if episode_filter(row)]
+        passes = functools.partial(call_user, "episode_filter", episode_filter)
+        chosen = [row["episode_index"] for row in self.episodes if passes(row)]
         if not chosen:
             raise SelectionError(
                 f"the episode_filter accepts none of the {len(self.episodes)} episodes of "

@@ -8,6 +8,7 @@ key and i alone: there is no state, and word 10^9 costs as much as word 0. All a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ _FIRST: Final = 0xBF58476D1CE4E5B9
 _SECOND: Final = 0x94D049BB133111EB
 
 
+@lru_cache(maxsize=256)  # the streams of all samples of an epoch have labels in common
 def word(key: int, index: int) -> int:
     """Return word number `index` of the stream `key`. Pure."""
     state = (key + (index + 1) * _STEP) & _MASK

@@ -19,7 +19,7 @@ delivery.py      the parts of one iterator's batches that one process builds
 """
 
 from robostream.stream.agenda import StepShare, Tour, walk_agenda
-from robostream.stream.augment import transform_pictures
+from robostream.stream.augment import kept_generators, transform_pictures
 from robostream.stream.delivery import BadSampleError, Delivery, Texts
 from robostream.stream.duties import Duties
 from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
@@ -43,6 +43,7 @@ __all__ = [
     "Tour",
     "Worker",
     "is_portion_due",
+    "kept_generators",
     "margin_frames",
     "transform_pictures",
     "walk_agenda",

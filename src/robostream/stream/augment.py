@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.errors import SelectionError
+from robostream.errors import SelectionError, call_user
 from robostream.plan import stream
 
 _AUGMENTATION = 0x41554731
@@ -27,6 +27,8 @@ def transform_pictures(
 ) -> npt.NDArray[Any]:
     """Return what the transform makes of one camera's pictures of one sample.
 
+    Seeds all generators: a process that draws from them elsewhere calls this in `kept_generators`.
+
     Args:
         transform: Takes and returns a tensor.
         pictures: uint8, or float32 in [0, 1]; not changed.
@@ -34,11 +36,21 @@ def transform_pictures(
     """
     import torch
 
-    with _seeded(stream(_AUGMENTATION, *key)):
-        result = transform(torch.from_numpy(pictures))
+    seed = stream(_AUGMENTATION, *key)
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
+    torch.default_generator.manual_seed(seed % (1 << 63))
+    result = call_user("image_transforms", transform, torch.from_numpy(pictures))
     if not isinstance(result, torch.Tensor):
         raise SelectionError(f"image_transforms must return a tensor, got {type(result).__name__}")
-    array: npt.NDArray[Any] = result.detach().cpu().numpy()
+    try:
+        array: npt.NDArray[Any] = result.detach().cpu().numpy()
+    except (TypeError, RuntimeError) as error:
+        raise SelectionError(
+            f"image_transforms returned a tensor of type {result.dtype}, {result.layout}, which a "
+            f"batch cannot hold: {error}. End the transform with tensor.float(), or another type "
+            "that numpy has."
+        ) from error
     return array
 
 
@@ -54,14 +66,18 @@ def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: s
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed all generators for this block; afterwards they go on where they were before it."""
+def kept_generators(transform: Transform | None) -> Iterator[None]:
+    """Let all generators go on after this block where they were before it.
+
+    To save and restore them takes ten times as long as to seed them: use one block for many
+    pictures. Does nothing where there is no transform.
+    """
+    if transform is None:
+        yield
+        return
     import torch
 
     kept = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
-    random.seed(seed)
-    np.random.seed(seed % (1 << 32))
-    torch.default_generator.manual_seed(seed % (1 << 63))
     try:
         yield
     finally:
