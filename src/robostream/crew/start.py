@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,9 +13,14 @@ from contextlib import contextmanager
 
 from robostream.crew.channel import Channel
 
+# Python has put the current folder first on the path, and a file there may have the name of any
+# module, so that nothing is imported before (`os` is there already). Then the path is the
+# consumer's, but until our own modules are imported, the standard library comes first.
 _BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from robostream.crew.program import main; main(int(sys.argv[2]), int(sys.argv[3]))"
+    "import os, sys; path, lib = sys.argv[3:], os.path.dirname(os.__file__); "
+    "sys.path[:] = sorted(path, key=lambda p: p not in (lib, lib + '/lib-dynload')); "
+    "from robostream.crew.program import main; "
+    "sys.path[:] = path; main(int(sys.argv[1]), int(sys.argv[2]))"
 )
 # One thread per numeric library: with more, the workers would compete for the cores.
 _QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -31,10 +35,10 @@ def start_worker() -> tuple[Channel, subprocess.Popen[bytes]]:
     """Return a new worker process and the channel to it."""
     channel, theirs = Channel.pair()
     with theirs, _signals_blocked():
-        path = json.dumps([str(folder) for folder in sys.path])
+        path = [str(folder) for folder in sys.path]
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, path, str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-c", _BOOT, str(theirs.fileno()), str(os.getpid()), *path],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=os.environ | _QUIET,
