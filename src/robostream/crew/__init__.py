@@ -22,6 +22,7 @@ from robostream.crew.device_memory import DeviceBatches, open_device_batches
 from robostream.crew.home import HomeCrew
 from robostream.crew.messages import Failed, Hello, Recipe
 from robostream.crew.shared_memory import create_memory, map_memory, pack
+from robostream.crew.start import signals_held
 from robostream.crew.station import Station
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "open_device_batches",
     "pack",
     "rest_if_over",
+    "signals_held",
 ]

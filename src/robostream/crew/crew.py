@@ -9,6 +9,7 @@ in whatever way the consumer ends.
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import os
 import select
@@ -24,7 +25,7 @@ from typing import Any
 from robostream.crew.channel import Channel, ChannelClosed, encode
 from robostream.crew.messages import Assign, Begin, Built, Crashed, End, Ended, Failed, Hello
 from robostream.crew.shared_memory import pack
-from robostream.crew.start import end_workers, start_worker
+from robostream.crew.start import end_workers, signals_held, start_worker
 from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
 from robostream.stream import Texts, Tour
@@ -34,6 +35,7 @@ _INTERRUPTED = (
     "the workers of this iterator were ended, because an interrupt came while a message was sent "
     "to them; call iter(loader) again"
 )
+_LESS_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
 # A worker that has closed its channel has ended within this time.
 _DYING_S = 0.5
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
@@ -108,7 +110,7 @@ class Crew:
         # For each iterator that was ended: the workers that have not confirmed it yet, and what to
         # call when all have.
         self._ending: dict[int, tuple[set[int], Callable[[], None]]] = {}
-        with self._whole():
+        with signals_held(), self._whole():
             for worker in range(num_workers):
                 channel, process = start_worker()
                 self._channels.append(channel)
@@ -131,15 +133,13 @@ class Crew:
         A worker that keeps the consumer waiting for longer than `timeout_s` (0 for ever), for a
         batch or because its channel is full, is a WorkerError, and all workers are ended.
         """
-        plan = pack(tour.plan)
-        try:
-            with self._turns.turn(self._end), self._whole():
-                number = self._next_tour
-                self._next_tour += 1
-                self._progress[number] = _Progress(timeout_s, [0] * len(self._workers))
-                self._tell(Begin(number, tour.cut, tour.start), timeout_s, [plan])
-        finally:
-            os.close(plan)
+        with signals_held():
+            plan = io.FileIO(pack(tour.plan))
+        with plan, self._turns.turn(self._end), self._whole():
+            number = self._next_tour
+            self._next_tour += 1
+            self._progress[number] = _Progress(timeout_s, [0] * len(self._workers))
+            self._tell(Begin(number, tour.cut, tour.start), timeout_s, [plan.fileno()])
         return number
 
     def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
@@ -312,6 +312,12 @@ class Crew:
             code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
             return self._stop(f"{self._name(worker)} closed its channel but has not ended")
+        if code == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            return self._stop(
+                f"{self._name(worker)} has ended. The system does not say how to a program that "
+                "ignores SIGCHLD; signal.signal(signal.SIGCHLD, signal.SIG_DFL) changes that. "
+                + _LESS_MEMORY
+            )
         if code >= 0:
             return self._stop(
                 f"{self._name(worker)} ended with exit code {code}. Look at what it printed."
@@ -319,7 +325,7 @@ class Crew:
         names = {number.value: number.name for number in signal.Signals}
         return self._stop(
             f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
-            "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
+            + _LESS_MEMORY
         )
 
     @staticmethod
