@@ -48,3 +48,36 @@ loader.set_epoch(0)
 assert frames(loader) == list(range(62))
 """
     )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_too_little_memory_names_what_to_lower(workers: int) -> None:
+    """Under `ulimit -v`: for the memory of all batches, and in the middle of a sample."""
+    run(
+        f"workers = {workers}"
+        + """
+import mmap, resource
+import numpy, torch
+from robostream.errors import WorkerError
+from robostream.loader.machine import usable_memory, whole_memory
+
+def greedy(picture):
+    return torch.from_numpy(numpy.empty(1 << 45, "u1")) if picture.any() else picture
+
+def told(loader):
+    try:
+        list(loader)
+    except WorkerError as error:
+        return all(name in str(error) for name in ("frame_cache_bytes", "batch_size", "ulimit -v"))
+
+loader = open_loader(workers, camera_keys=None, image_transforms=greedy)
+assert told(loader)
+loader.close()
+used = int(open("/proc/self/statm").read().split()[0]) * mmap.PAGESIZE
+limit = used + (64 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+assert usable_memory() <= 64 << 20 and whole_memory() <= limit
+stream = StreamingLeRobotDataset("some/name", root=sys.argv[1], rank=0, world_size=1)
+assert told(StreamingDataLoader(stream, 62, num_workers=1, prefetch_factor=1 << 10))
+"""
+    )

@@ -10,7 +10,7 @@ device_memory.py  memory of a GPU that several processes map
 messages.py       what the consumer and its workers say to each other
 station.py        one worker's work for all live iterators
 program.py        the program of a worker process
-start.py          starting and ending worker processes
+start.py          starting and ending worker processes, undisturbed by signals
 turns.py          one thread at a time, where several iterators use one crew
 crew.py           the worker processes of one loader, as the consumer uses them
 home.py           the same work done in the consumer's own process, without workers

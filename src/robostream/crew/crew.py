@@ -35,7 +35,7 @@ _INTERRUPTED = (
     "the workers of this iterator were ended, because an interrupt came while a message was sent "
     "to them; call iter(loader) again"
 )
-_LESS_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
+_OUT_OF_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
 # A worker that has closed its channel has ended within this time.
 _DYING_S = 0.5
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
@@ -316,7 +316,7 @@ class Crew:
             return self._stop(
                 f"{self._name(worker)} has ended. The system does not say how to a program that "
                 "ignores SIGCHLD; signal.signal(signal.SIGCHLD, signal.SIG_DFL) changes that. "
-                + _LESS_MEMORY
+                + _OUT_OF_MEMORY
             )
         if code >= 0:
             return self._stop(
@@ -325,7 +325,7 @@ class Crew:
         names = {number.value: number.name for number in signal.Signals}
         return self._stop(
             f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
-            + _LESS_MEMORY
+            + _OUT_OF_MEMORY
         )
 
     @staticmethod
