@@ -13,6 +13,10 @@ from typing import Any
 
 from tests.loader.streams import AV1
 
+# What a command that is to take SIGINT begins with: a shell lets its background jobs ignore it, and
+# what they start would inherit that.
+TAKES_CTRL_C = ("env", "--default-signal=INT")
+
 HEAD = """
 import gc, os, signal, sys, threading, time
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
@@ -30,9 +34,8 @@ def frames(loader):
 def start(code: str, *, root: Path = AV1, python: list[str] | None = None) -> Any:
     """Start a program in a session of its own; `python` comes before it on the command line."""
     command = [sys.executable, "-c"] if python is None else python
-    # A shell lets its background jobs ignore Ctrl-C, and what they start would inherit that.
     return subprocess.Popen(
-        ["env", "--default-signal=INT", *command, HEAD + code, str(root)],
+        [*TAKES_CTRL_C, *command, HEAD + code, str(root)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from robostream.byte_sizes import format_bytes
 from robostream.loader.budgets import needed_bytes
 from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.plan import Cut, rank_lanes
 from robostream.tools import SynthSpec, make_dataset
+from tests.fixture_datasets import FIXTURES
+from tests.loader.streams import open_loader, open_stream
 
 LANES = 2
 
@@ -44,3 +47,26 @@ def test_only_long_gops_keep_what_a_lead_in_decodes(tmp_path: Path, gop: int) ->
     assert sum(needed) <= all_bytes
     assert on_gpu.lead_in == 0
     assert on_gpu.lanes == needed.lanes + lanes * camera.gop_frames * camera.kept_bytes
+
+
+def test_too_little_memory_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """It says what is needed and what the lack costs, once; enough memory is no warning."""
+
+    def warnings(**options: int) -> list[str]:
+        caplog.clear()
+        order = {"lanes": 1, "episode_pool_size": 2}
+        loader = open_loader(open_stream(FIXTURES / "h264_long_gop", **order, **options), 4)
+        for _ in range(2):
+            next(iter(loader))
+            loader.close()
+        return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+
+    stream = open_stream(FIXTURES / "h264_long_gop", lanes=1, episode_pool_size=2)
+    needed = sum(needed_bytes(stream.plan(0), stream._layout, 1, decodes_whole_gops=False))
+    gop = max(camera.gop_frames for camera in stream._layout.cameras)
+    (said,) = warnings(frame_cache_bytes=1000)
+
+    assert format_bytes(needed) in said
+    assert f"GOPs of {gop} frames up to about {(gop + 1) / 2:.3g} pictures" in said
+    assert "frame_cache_bytes" in said
+    assert warnings(frame_cache_bytes=needed) == warnings() == []

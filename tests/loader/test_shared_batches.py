@@ -128,7 +128,7 @@ def test_slots_come_back() -> None:
     del held, iterator
     gc.collect()
     assert loader._team is not None
-    loader._team.crew.settle()
+    loader._team.crew.settle(0)
 
     assert free_slots(loader) == total
 

@@ -20,14 +20,15 @@ from robostream.bench.network import (
     serve_files,
     start_proxy,
 )
+from tests.loader.programs import TAKES_CTRL_C
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.program import Report
 
 
 def start(home: Path, url: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    folder = ["--cache-dir", str(home / "cache")]
+    command = [sys.executable, "-m", "robostream.cli.main", "cache", "warm"]
     return subprocess.Popen(
-        [sys.executable, "-m", "robostream.cli.main", "cache", "warm", url, *folder, *arguments],
+        [*TAKES_CTRL_C, *command, url, "--cache-dir", str(home / "cache"), *arguments],
         env=os.environ | {"ROBOSTREAM_CACHE": str(home), "HF_LEROBOT_HOME": str(home)} | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

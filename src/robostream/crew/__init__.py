@@ -10,7 +10,7 @@ device_memory.py  memory of a GPU that several processes map
 messages.py       what the consumer and its workers say to each other
 station.py        one worker's work for all live iterators
 program.py        the program of a worker process
-start.py          starting and ending worker processes
+start.py          starting and ending worker processes, undisturbed by signals
 turns.py          one thread at a time, where several iterators use one crew
 crew.py           the worker processes of one loader, as the consumer uses them
 home.py           the same work done in the consumer's own process, without workers
@@ -22,6 +22,7 @@ from robostream.crew.device_memory import DeviceBatches, open_device_batches
 from robostream.crew.home import HomeCrew
 from robostream.crew.messages import Failed, Hello, Recipe
 from robostream.crew.shared_memory import create_memory, map_memory, pack
+from robostream.crew.start import signals_held
 from robostream.crew.station import Station
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "open_device_batches",
     "pack",
     "rest_if_over",
+    "signals_held",
 ]

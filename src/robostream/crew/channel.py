@@ -7,6 +7,7 @@ large for the socket is written to shared memory, and only its descriptor is sen
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import select
@@ -48,7 +49,12 @@ class Channel:
     @staticmethod
     def pair() -> tuple[Channel, socket.socket]:
         """Return a channel, and the socket at its other end, to hand to another process."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ends[0], ends[1]:
+            # Not the numbers of standard output and errors, which a program may be started without.
+            ours, theirs = (
+                socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3)) for end in ends
+            )
         return Channel(ours), theirs
 
     def fileno(self) -> int:

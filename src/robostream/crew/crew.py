@@ -9,6 +9,8 @@ in whatever way the consumer ends.
 from __future__ import annotations
 
 import contextlib
+import io
+import math
 import os
 import select
 import signal
@@ -23,7 +25,7 @@ from typing import Any
 from robostream.crew.channel import Channel, ChannelClosed, encode
 from robostream.crew.messages import Assign, Begin, Built, Crashed, End, Ended, Failed, Hello
 from robostream.crew.shared_memory import pack
-from robostream.crew.start import end_workers, start_worker
+from robostream.crew.start import end_workers, signals_held, start_worker
 from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
 from robostream.stream import Texts, Tour
@@ -33,6 +35,7 @@ _INTERRUPTED = (
     "the workers of this iterator were ended, because an interrupt came while a message was sent "
     "to them; call iter(loader) again"
 )
+_OUT_OF_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
 # A worker that has closed its channel has ended within this time.
 _DYING_S = 0.5
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
@@ -45,11 +48,13 @@ class _Progress:
     """How far the workers are with the batches of one iterator.
 
     Attributes:
+        timeout_s: How long the consumer waits for a worker; 0 for ever.
         reached: How many batches each worker has built.
         texts: By step, the texts of batches that are not delivered yet.
         failed: The first batch that cannot be built, and why.
     """
 
+    timeout_s: float
     reached: list[int]
     texts: dict[int, Texts] = field(default_factory=dict)
     failed: Failed | None = None
@@ -65,6 +70,11 @@ class _Progress:
             texts = self.texts.setdefault(step, {})
             for key, values in own.items():
                 texts.setdefault(key, {}).update(values)
+
+
+def _until(timeout_s: float) -> float:
+    """Return when a timeout that begins now is over; 0 stands for never."""
+    return time.monotonic() + timeout_s if timeout_s else math.inf
 
 
 def rest_if_over() -> None:
@@ -97,15 +107,15 @@ class Crew:
         self._next_tour = 0
         # For each live iterator.
         self._progress: dict[int, _Progress] = {}
-        # For each iterator that was ended: how many workers have not confirmed it yet, and what to
+        # For each iterator that was ended: the workers that have not confirmed it yet, and what to
         # call when all have.
-        self._ending: dict[int, tuple[int, Callable[[], None]]] = {}
-        with self._whole():
+        self._ending: dict[int, tuple[set[int], Callable[[], None]]] = {}
+        with signals_held(), self._whole():
             for worker in range(num_workers):
                 channel, process = start_worker()
                 self._channels.append(channel)
                 self._workers.append(process)
-                self._send(worker, encode(Hello(worker, num_workers)), fds)
+                self._send(worker, encode(Hello(worker, num_workers)), fds, math.inf)
 
     @property
     def is_usable(self) -> bool:
@@ -117,23 +127,25 @@ class Crew:
         """The process numbers of the workers."""
         return [worker.pid for worker in self._workers]
 
-    def begin(self, tour: Tour) -> int:
-        """Tell all workers of a new iterator; return its number."""
-        plan = pack(tour.plan)
-        try:
-            with self._turns.turn(self._end), self._whole():
-                number = self._next_tour
-                self._next_tour += 1
-                self._progress[number] = _Progress([0] * len(self._workers))
-                self._tell(Begin(number, tour.cut, tour.start), [plan])
-        finally:
-            os.close(plan)
+    def begin(self, tour: Tour, timeout_s: float) -> int:
+        """Tell all workers of a new iterator; return its number.
+
+        A worker that keeps the consumer waiting for longer than `timeout_s` (0 for ever), for a
+        batch or because its channel is full, is a WorkerError, and all workers are ended.
+        """
+        with signals_held():
+            plan = io.FileIO(pack(tour.plan))
+        with plan, self._turns.turn(self._end), self._whole():
+            number = self._next_tour
+            self._next_tour += 1
+            self._progress[number] = _Progress(timeout_s, [0] * len(self._workers))
+            self._tell(Begin(number, tour.cut, tour.start), timeout_s, [plan.fileno()])
         return number
 
     def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
         """Let the workers build the batches from `step` on, one in each slot."""
         with self._turns.turn(self._end), self._whole():
-            self._tell(Assign(tour, step, slots))
+            self._tell(Assign(tour, step, slots), self._progress[tour].timeout_s)
 
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Let the workers close an iterator; `on_idle` is called once none writes to its slots.
@@ -142,19 +154,22 @@ class Crew:
         """
         self._turns.end(tour, on_idle, self._end)
 
-    def settle(self) -> None:
+    def settle(self, timeout_s: float) -> None:
         """Wait until no worker writes for an iterator that was ended. Blocks."""
+        until = _until(timeout_s)
         with self._turns.turn(self._end):
             while self._ending:
-                self._listen(None)
+                if not self._listen(until):
+                    missing, _ = next(iter(self._ending.values()))
+                    raise self._late(min(missing), timeout_s)
 
-    def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
+    def wait(self, tour: int, step: int) -> Texts | Failed:
         """Return a batch's texts once all workers have built it. Blocks.
 
-        Returns a `Failed` if a worker could not build it or an earlier one, and None if it did not
-        come within `timeout_s` (0 waits for ever).
+        Returns a `Failed` if a worker could not build it or an earlier one.
         """
-        until = time.monotonic() + timeout_s if timeout_s else None
+        timeout_s = self._progress[tour].timeout_s
+        until = _until(timeout_s)
         with self._turns.turn(self._end):
             while (worker := self._who_lags(tour, step)) is not None:
                 failed = self._progress[tour].failed
@@ -162,10 +177,9 @@ class Crew:
                     return failed
                 if self._take(worker):
                     continue
-                left = None if until is None else max(0.0, until - time.monotonic())
                 # Waking up for every worker's message would take time from the workers.
-                if not self._listen(left, worker):
-                    return None
+                if not self._listen(until, worker):
+                    raise self._late(worker, timeout_s)
             return self._progress[tour].texts.pop(step, {})
 
     def is_built(self, tour: int, step: int) -> bool:
@@ -186,10 +200,11 @@ class Crew:
         self._finalizer()
 
     def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        if self._progress.pop(tour, None) is not None and self._finalizer.alive:
-            self._ending[tour] = len(self._workers), on_idle
+        progress = self._progress.pop(tour, None)
+        if progress is not None and self._finalizer.alive:
+            self._ending[tour] = set(range(len(self._workers))), on_idle
             with contextlib.suppress(WorkerError), self._whole():
-                self._tell(End(tour))
+                self._tell(End(tour), progress.timeout_s)
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
@@ -204,17 +219,22 @@ class Crew:
             self._close(_INTERRUPTED)
             raise
 
-    def _tell(self, message: object, fds: Sequence[int] = ()) -> None:
-        payload = encode(message)
+    def _tell(self, message: object, timeout_s: float, fds: Sequence[int] = ()) -> None:
+        payload, until = encode(message), _until(timeout_s)
         for worker in range(len(self._channels)):
-            self._send(worker, payload, fds)
+            if not self._send(worker, payload, fds, until):
+                raise self._late(worker, timeout_s)
 
-    def _send(self, worker: int, payload: bytes, fds: Sequence[int]) -> None:
+    def _send(self, worker: int, payload: bytes, fds: Sequence[int], until: float) -> bool:
+        """Send a message; return False if the channel has no room until then."""
         try:
             while not self._channels[worker].send(payload, fds):
-                self._listen(_RETRY_S)
+                if time.monotonic() > until:
+                    return False
+                self._listen(time.monotonic() + _RETRY_S)
         except ChannelClosed as error:
             raise self._death(worker) from error
+        return True
 
     def _who_lags(self, tour: int, step: int) -> int | None:
         """Return the first worker that has not built its part of a batch; None if all have."""
@@ -223,7 +243,14 @@ class Crew:
                 return worker
         return None
 
-    def _listen(self, timeout_s: float | None, worker: int | None = None) -> bool:
+    def _late(self, worker: int, timeout_s: float) -> WorkerError:
+        return self._stop(
+            f"no batch came within timeout={timeout_s} s: {self._name(worker)} is still at work or "
+            "stuck. All workers were ended; the next iter(loader) starts new ones. Raise the "
+            "timeout, or find out what the worker waits for."
+        )
+
+    def _listen(self, until: float, worker: int | None = None) -> bool:
         """Wait for messages and take those that have come; return False if none came in time.
 
         With a worker, wait for a message of its own, or for the end of any of them.
@@ -233,7 +260,8 @@ class Crew:
         for number, channel in enumerate(self._channels):
             # An end is always reported.
             poll.register(channel.fileno(), select.POLLIN if worker in (None, number) else 0)
-        ready = poll.poll(None if timeout_s is None else timeout_s * 1000)
+        left = until - time.monotonic()
+        ready = poll.poll(None if left == math.inf else max(0.0, left) * 1000)
         found = {fd for fd, _ in ready}
         for number, channel in enumerate(self._channels):
             if channel.fileno() in found:
@@ -258,10 +286,10 @@ class Crew:
     def _note(self, worker: int, message: Any) -> None:
         tour = message.tour
         if isinstance(message, Ended) and tour in self._ending:
-            missing, on_idle = self._ending.pop(tour)
-            if missing > 1:
-                self._ending[tour] = missing - 1, on_idle
-            else:
+            missing, on_idle = self._ending[tour]
+            missing.discard(worker)
+            if not missing:
+                del self._ending[tour]
                 on_idle()
         elif isinstance(message, Built | Failed) and tour in self._progress:
             self._progress[tour].note(worker, message)
@@ -284,6 +312,12 @@ class Crew:
             code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
             return self._stop(f"{self._name(worker)} closed its channel but has not ended")
+        if code == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            return self._stop(
+                f"{self._name(worker)} has ended. The system does not say how to a program that "
+                "ignores SIGCHLD; signal.signal(signal.SIGCHLD, signal.SIG_DFL) changes that. "
+                + _OUT_OF_MEMORY
+            )
         if code >= 0:
             return self._stop(
                 f"{self._name(worker)} ended with exit code {code}. Look at what it printed."
@@ -291,7 +325,7 @@ class Crew:
         names = {number.value: number.name for number in signal.Signals}
         return self._stop(
             f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
-            "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
+            + _OUT_OF_MEMORY
         )
 
     @staticmethod

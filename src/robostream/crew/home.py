@@ -32,7 +32,7 @@ class HomeCrew:
         """The process numbers of the workers: none."""
         return []
 
-    def begin(self, tour: Tour) -> int:
+    def begin(self, tour: Tour, timeout_s: float) -> int:
         """Begin a new iterator; return its number."""
         with self._turns.turn(self._end):
             self._check()
@@ -51,12 +51,12 @@ class HomeCrew:
         """Close an iterator; `on_idle` is called once its slots are free."""
         self._turns.end(tour, on_idle, self._end)
 
-    def settle(self) -> None:
+    def settle(self, timeout_s: float) -> None:
         """See to it that the slots of all ended iterators are free."""
         with self._turns.turn(self._end):
             pass
 
-    def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
+    def wait(self, tour: int, step: int) -> Texts | Failed:
         """Build a batch and return its texts, or what went wrong."""
         with self._turns.turn(self._end):
             self._check()

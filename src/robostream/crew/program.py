@@ -37,9 +37,9 @@ def main(fd: int, consumer: int) -> None:
         code = 1
         with contextlib.suppress(ChannelClosed):
             post.send(Crashed(traceback.format_exc()))
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for output in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be closed, or None
+            output.flush()
     # Leave without clearing up: the operating system frees everything faster than Python does.
     os._exit(code)
 

@@ -19,8 +19,15 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
+from robostream.byte_sizes import format_bytes
+from robostream.errors import WorkerError
+
 _LENGTH = struct.Struct("<Q")
 _ALIGN = 64
+LESS_MEMORY = (
+    "Lower frame_cache_bytes, batch_size, prefetch_factor or num_workers, or raise the limits of "
+    "the process (ulimit -v, ulimit -f)."
+)
 
 
 def create_memory(nbytes: int) -> int:
@@ -30,13 +37,17 @@ def create_memory(nbytes: int) -> int:
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
-    os.ftruncate(fd, max(nbytes, 1))
+    try:
+        os.ftruncate(fd, max(nbytes, 1))
+    except OSError as error:
+        os.close(fd)
+        raise _refused(nbytes, error) from error
     return fd
 
 
 def map_memory(fd: int) -> npt.NDArray[np.uint8]:
     """Return the memory behind a descriptor, which may be closed afterwards."""
-    return np.frombuffer(mmap.mmap(fd, os.fstat(fd).st_size), np.uint8)
+    return np.frombuffer(_map(fd, mmap.PROT_READ | mmap.PROT_WRITE), np.uint8)
 
 
 def pack(content: object) -> int:
@@ -61,7 +72,7 @@ def pack(content: object) -> int:
 
 def unpack(fd: int) -> Any:
     """Return the object; its arrays lie in the shared memory and must not be written to."""
-    memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ))
+    memory = memoryview(_map(fd, mmap.PROT_READ))
     (count,) = _LENGTH.unpack_from(memory, 0)
     sizes = struct.unpack_from(f"<{count}Q", memory, _LENGTH.size)
     at = _LENGTH.size + 8 * count
@@ -70,6 +81,19 @@ def unpack(fd: int) -> Any:
         parts.append(memory[at : at + size])
         at += _padded(size)
     return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _map(fd: int, access: int) -> mmap.mmap:
+    nbytes = os.fstat(fd).st_size
+    try:
+        return mmap.mmap(fd, nbytes, prot=access)
+    except OSError as error:
+        raise _refused(nbytes, error) from error
+
+
+def _refused(nbytes: int, error: OSError) -> WorkerError:
+    needed = f"{format_bytes(nbytes)} of memory in one piece"
+    return WorkerError(f"the loader needs {needed}: {error.strerror}. {LESS_MEMORY}")
 
 
 def _write(memory: npt.NDArray[np.uint8], at: int, content: bytes | memoryview) -> int:

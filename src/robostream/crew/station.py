@@ -20,6 +20,8 @@ from robostream.crew.batch_memory import ByteArray
 from robostream.crew.channel import encode
 from robostream.crew.device_memory import DeviceBatches
 from robostream.crew.messages import Assign, Begin, Built, Failed, Hello, Recipe
+from robostream.crew.shared_memory import LESS_MEMORY
+from robostream.errors import WorkerError
 from robostream.plan import EpochPlan, rank_lanes
 from robostream.stream import (
     BadSampleError,
@@ -172,6 +174,9 @@ class Station:
             self.end(tour)
             cause = bad.__cause__
             assert isinstance(cause, Exception)
+            if isinstance(cause, MemoryError):
+                error = WorkerError(f"there is too little memory: {cause}. {LESS_MEMORY}")
+                error.__cause__, cause = cause, error
             failed = Failed(tour, step, bad.episode, bad.frame, bad.position, error=cause, trace="")
         if built:
             yield self._report(tour, built)

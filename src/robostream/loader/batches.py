@@ -32,14 +32,14 @@ _TURNS_PER_DEPTH = 2
 class Builders(Protocol):
     """Who builds batches: worker processes, or this process itself."""
 
-    def begin(self, tour: Tour) -> int:
-        """Begin a new iterator; return its number."""
+    def begin(self, tour: Tour, timeout_s: float) -> int:
+        """Begin a new iterator; return its number. Nothing waits longer (0: for ever) for it."""
 
     def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
         """Let the batches from `step` on be built, one in each slot."""
 
-    def wait(self, tour: int, step: int, timeout_s: float) -> Texts | Failed | None:
-        """Return a batch's texts, or a `Failed`, or None if it did not come in time."""
+    def wait(self, tour: int, step: int) -> Texts | Failed:
+        """Return a batch's texts, or a `Failed`; raise WorkerError if it does not come in time."""
 
     def is_built(self, tour: int, step: int) -> bool:
         """Return whether a batch is known to be built, without waiting for anything."""
@@ -50,7 +50,7 @@ class Builders(Protocol):
     def end(self, tour: int, on_idle: Callable[[], None]) -> None:
         """Close an iterator; `on_idle` is called once its slots are free."""
 
-    def settle(self) -> None:
+    def settle(self, timeout_s: float) -> None:
         """Wait until the slots of all closed iterators are free."""
 
 
@@ -167,7 +167,7 @@ class BatchIterator(Iterator[Batch]):
         self.close()
 
     def _begin(self) -> None:
-        self._number = self._builders.begin(self._tour)
+        self._number = self._builders.begin(self._tour, self._timeout_s)
         self._assign()
 
     def _end(self) -> None:
@@ -202,7 +202,8 @@ class BatchIterator(Iterator[Batch]):
         Workers may still write to the slots of closed iterators, and iterators that the program
         dropped may not be collected yet.
         """
-        for let_go in (lambda: None, self._builders.settle, gc.collect, self._builders.settle):
+        settle = functools.partial(self._builders.settle, self._timeout_s)
+        for let_go in (lambda: None, settle, gc.collect, settle):
             let_go()
             slot = self._slots.take()
             if slot is not None:
@@ -218,12 +219,7 @@ class BatchIterator(Iterator[Batch]):
                     "drop them, or make a loader for each"
                 )
             assert self._number is not None
-            done = self._builders.wait(self._number, self._step, self._timeout_s)
-            if done is None:
-                raise WorkerError(
-                    f"no batch came within timeout={self._timeout_s} s. Raise the timeout, or find "
-                    "out what the workers wait for"
-                )
+            done = self._builders.wait(self._number, self._step)
             if not isinstance(done, Failed):
                 return done
             self._go_on_without(done)

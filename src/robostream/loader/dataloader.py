@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_parcels
 from robostream.byte_sizes import format_bytes
-from robostream.crew import create_memory, map_memory, rest_if_over
+from robostream.crew import create_memory, map_memory, rest_if_over, signals_held
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
 from robostream.loader.bookmark import Bookmark
@@ -354,18 +354,20 @@ class StreamingDataLoader(DataLoader[Any]):
             decodes_there=self._gpu is not None,
             pin_memory=self.pin_memory,
         )
-        before = self._counters.rows
-        board = create_memory(before.nbytes)
-        kept = open_kept(outfit, self.stream._limits)
-        rows = map_memory(board)[: before.nbytes].view(np.float64).reshape(before.shape)
-        rows[:] = before
-        self._counters.rows = rows
-        try:
-            return gather(order, outfit, rows, board=board, kept=kept)
-        finally:
-            for fd in (board, kept):
-                if fd is not None:
-                    os.close(fd)
+        before, open_memory = self._counters.rows, open_kept(outfit, self.stream._limits)
+        # An interrupt would leave processes and memory that nobody ends.
+        with signals_held():
+            board = create_memory(before.nbytes)
+            kept = open_memory() if open_memory else None
+            rows = map_memory(board)[: before.nbytes].view(np.float64).reshape(before.shape)
+            rows[:] = before
+            self._counters.rows = rows
+            try:
+                return gather(order, outfit, rows, board=board, kept=kept)
+            finally:
+                for fd in (board, kept):
+                    if fd is not None:
+                        os.close(fd)
 
     def _report(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._tally.line())

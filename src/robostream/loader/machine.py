@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import resource
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -43,8 +44,8 @@ def share_of_cores(ranks: int) -> int:
 
 
 def usable_memory() -> int:
-    """Return how many bytes of memory the machine, or this process's cgroup, has left."""
-    available = _available_memory()
+    """Return how many bytes the machine, this process's cgroup and its `ulimit -v` have left."""
+    available = min(_available_memory(), max(0, _address_space() - _used_address_space()))
     limit, used = _read_number("memory.max"), _read_number("memory.current")
     if limit is not None:
         available = min(available, max(0, limit - (used or 0)))
@@ -52,9 +53,9 @@ def usable_memory() -> int:
 
 
 def whole_memory() -> int:
-    """Return how many bytes of memory the machine, or this process's cgroup, has in all."""
+    """Return how many bytes the machine, this process's cgroup or its `ulimit -v` has in all."""
     physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(physical, _read_number("memory.max") or physical)
+    return min(physical, _address_space(), _read_number("memory.max") or physical)
 
 
 def open_files_share() -> int:
@@ -100,6 +101,19 @@ def _cpu_quota() -> float | None:
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
         return None
+
+
+def _address_space() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def _used_address_space() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _available_memory() -> int:

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from torch.utils.data import get_worker_info
 
 from robostream import arguments, config
 from robostream.assemble import (
@@ -33,6 +36,8 @@ logger = logging.getLogger(__name__)
 
 # With less than this of what lanes need, what is decoded ahead would be gone when it is due.
 _LEAST_SHARE = 0.5
+# For which limits and needs this process has said that memory is too little.
+_WARNED: set[tuple[Limits, int]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ def fit_out(
         frames.reason,
         num_workers,
     )
+    if not frames.keeps_all and frames.nbytes < sum(needed):
+        _warn_of_little_memory(layout, limits, frames, sum(needed))
     max_files = limits.max_files or config.VIDEO_DECODER_CACHE_SIZE
     budgets = Budgets(
         frame_bytes=0 if frames.keeps_all else frames.nbytes // num_workers,
@@ -119,17 +126,45 @@ def fit_out(
     return Outfit(layout, budgets, shape if frames.keeps_all else None, frames)
 
 
-def open_kept(outfit: Outfit, limits: Limits) -> int | None:
-    """Return a descriptor of the memory, or file, that keeps all pictures; None if they are not."""
+def _warn_of_little_memory(
+    layout: SampleLayout, limits: Limits, frames: FrameBudget, needed: int
+) -> None:
+    """Log, once in a process, what too little memory for decoded pictures costs."""
+    worker = get_worker_info()  # of a plain DataLoader: one speaks for all
+    if (limits, needed) in _WARNED or (worker is not None and worker.id > 0):
+        return
+    _WARNED.add((limits, needed))
+    videos = layout.spec.videos
+    gop = max(camera.gop_frames for camera in layout.cameras if camera.key in videos)
+    logger.warning(
+        "decoded pictures may take %s on this rank (%s), and this order needs %s to decode each "
+        "picture once. With less, pictures are decoded again: in GOPs of %d frames up to about "
+        "%.3g pictures for each one that is delivered, and loading is slower by as much. Raise "
+        "frame_cache_bytes, set frame_cache_dir, lower episode_pool_size, use resize or fewer "
+        "cameras, or recode the videos with shorter GOPs (robostream recode).",
+        format_bytes(frames.nbytes),
+        frames.reason,
+        format_bytes(needed),
+        gop,
+        (gop + 1) / 2,
+    )
+
+
+def open_kept(outfit: Outfit, limits: Limits) -> Callable[[], int] | None:
+    """Return what returns a descriptor of the memory, or file, that keeps all pictures.
+
+    None if they are not kept. The file is opened at once, which may take a while.
+    """
     if outfit.shared is None:
         return None
     if limits.frame_cache_dir is None:
-        return create_memory(outfit.shared.nbytes)
+        return functools.partial(create_memory, outfit.shared.nbytes)
     folder = Path(limits.frame_cache_dir).expanduser()
     versions = _video_versions(outfit.layout.dataset, outfit.shared)
-    return open_frame_file(
+    fd = open_frame_file(
         folder, outfit.shared, json.dumps([outfit.layout.meta.fingerprint, versions])
     )
+    return lambda: fd
 
 
 def _video_versions(dataset: OpenedDataset, shape: SharedShape) -> list[tuple[str, int, str]]:

@@ -14,6 +14,7 @@ import pytest
 
 from robostream.errors import WriteError
 from robostream.tools import RecodeSpec, SynthSpec, make_dataset, recode_dataset
+from tests.loader.programs import TAKES_CTRL_C
 from tests.tools.recode.copies import assert_same_items
 
 
@@ -41,7 +42,10 @@ def start(root: Path, copy: Path) -> subprocess.Popen[str]:
     """Start the command, and wait until it has finished a file."""
     command = [sys.executable, "-m", "robostream.cli.main", "recode", str(root), str(copy)]
     process = subprocess.Popen(
-        [*command, "--jobs", "2"], stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*TAKES_CTRL_C, *command, "--jobs", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     while not finished(copy):
         assert process.poll() is None

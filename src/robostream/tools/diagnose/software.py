@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 import av
 
 from robostream.decode import has_codec
+from robostream.tools.helpers import WITHOUT_CURRENT_FOLDER
 
 PACKAGES = (
     "robostream",
@@ -88,7 +89,7 @@ def _torchcodec() -> str:
         return _NOT_INSTALLED
     found = _version("torchcodec")
     done = subprocess.run(
-        [sys.executable, "-c", "import torchcodec.decoders"],
+        [sys.executable, "-c", WITHOUT_CURRENT_FOLDER + "import torchcodec.decoders"],
         capture_output=True,
         text=True,
         check=False,

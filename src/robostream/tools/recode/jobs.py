@@ -12,7 +12,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.tools.helpers import end_with_parent, no_interrupts
+from robostream.tools.helpers import end_with_parent, no_interrupts, safe_imports
 from robostream.tools.recode.check import check_copy
 from robostream.tools.recode.encode import AGAIN, VideoJob, encode_video
 
@@ -25,6 +25,7 @@ _frames: Any = None
 _stop: Any = None
 
 
+@safe_imports()
 def run_jobs(
     jobs: Sequence[VideoJob], *, processes: int, on_progress: Callable[[int], object]
 ) -> list[float]:

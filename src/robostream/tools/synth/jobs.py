@@ -14,7 +14,7 @@ from pathlib import Path
 
 from robostream.errors import EncoderStalledError
 from robostream.meta import DatasetInfo
-from robostream.tools.helpers import end_with_parent, no_interrupts
+from robostream.tools.helpers import end_with_parent, no_interrupts, safe_imports
 from robostream.tools.synth.episode import frames_of, script_of
 from robostream.tools.synth.spec import SynthSpec
 from robostream.write import EpisodeApart, RecordingOptions, record_apart
@@ -55,7 +55,8 @@ def _make(job: EpisodeJob, number: int, processes: int) -> Generator[EpisodeApar
         return
     # Not forked: encoders and their threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, number), context, end_with_parent) as pool:
+    processes = min(processes, number)
+    with safe_imports(), ProcessPoolExecutor(processes, context, end_with_parent) as pool:
         ahead = (pool.submit(record_episode, job, episode) for episode in episodes)
         with no_interrupts():
             pending = deque(islice(ahead, 2 * processes))
