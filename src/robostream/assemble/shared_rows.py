@@ -99,7 +99,7 @@ class SharedRows:
             write(size)
             return size.size(), write
 
-        return cache.whole(source.name, repr((_VERSION, *state, self._keys)), make)
+        return cache.whole(source.identity, repr((_VERSION, *state, self._keys)), make)
 
 
 def _write_ipc(file: OpenParquet, columns: Sequence[str], sink: Any) -> None:

@@ -116,7 +116,7 @@ class VideoFiles:
         if index is None:
             index = build_index(source)
             try:
-                save_index(folder, index, source.version())
+                save_index(folder, index, source)
             except OSError as error:
                 # It is not needed, but the next process must make the index again. One warning
                 # per folder is enough.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -14,6 +15,12 @@ _LONGEST_NAME = 4096
 # What a query or a user's name and password look like inside a text: signatures are in there.
 _QUERY = re.compile(r"(?<=\w)\?[^\s'\"<>)\]]+")
 _USER = re.compile(r"(?<=://)[^/\s@]+@")
+# Parameters of a query that grant access and select no content: of AWS, Google, CloudFront and
+# Azure. The short names mean that only beside a signature.
+_SIGNATURE = re.compile(r"(?i)x-(amz|goog)-.*|sig(nature)?|expires|(access_?)?token")
+_BESIDE_SIGNATURE = re.compile(
+    r"(?i)awsaccesskeyid|googleaccessid|key-pair-id|policy|s[veptris]|srt|spr|sip|sdd|sk\w+"
+)
 
 
 def confined(file: str) -> str:
@@ -48,6 +55,25 @@ def encodable(path: str) -> str:
 def redact(text: str) -> str:
     """Return a text with addresses that lack the user, the password and the query."""
     return _USER.sub("", _QUERY.sub("?...", text))
+
+
+def identify(url: str) -> str:
+    """Return a digest that names the file at an address among those of all servers.
+
+    Server, path and query are part of it, users and signatures are not: an address that is signed
+    again is still that of the same file.
+    """
+    parts = urlsplit(url)
+    names = [part.partition("=")[0] for part in parts.query.split("&")]
+    is_signed = any(name.lower() in ("sig", "signature") for name in names)
+    query = [
+        part
+        for name, part in zip(names, parts.query.split("&"), strict=True)
+        if not _SIGNATURE.fullmatch(name) and not (is_signed and _BESIDE_SIGNATURE.fullmatch(name))
+    ]
+    host = parts.netloc.rpartition("@")[2]
+    address = urlunsplit((parts.scheme, host, parts.path, "&".join(query), ""))
+    return hashlib.sha256(address.encode()).hexdigest()
 
 
 def split_secrets(url: str) -> tuple[str, str, str]:

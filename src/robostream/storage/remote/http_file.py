@@ -8,7 +8,7 @@ from dataclasses import replace
 from urllib.parse import quote, urljoin, urlsplit
 
 from robostream.errors import UnreachableError
-from robostream.storage.files.names import redact
+from robostream.storage.files.names import identify, redact
 from robostream.storage.remote.answers import Part, read_part, refusal, version_of
 from robostream.storage.remote.connections import Answer, Connections
 
@@ -43,6 +43,7 @@ class HttpFile:
         self, connections: Connections, url: str, *, name: str, authorise: Authorise, login: str
     ) -> None:
         self.name = name
+        self.identity = identify(url)
         self.server = urlsplit(url).netloc
         self._connections = connections
         self._url = url
