@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from robostream.byte_sizes import format_bytes
@@ -15,6 +16,11 @@ from robostream.storage.files.recent import Recent
 from robostream.storage.files.store import ByteSource, Store
 from robostream.storage.remote.remote_source import RemoteSource
 from robostream.storage.remote.traffic import Traffic
+
+logger = logging.getLogger(__name__)
+
+# Roots on servers without versions that were warned of.
+_unversioned: set[str] = set()
 
 # Remote files whose size and version are remembered.
 _OPENED = 4096
@@ -64,6 +70,14 @@ class Door:
         """Return all bytes of a small file; one of more than `most_bytes` is refused."""
         source = self.open(file)
         size = source.size()
+        if not source.version() and self.location.url not in _unversioned:
+            _unversioned.add(self.location.url)
+            logger.warning(
+                "%s: the server gives no version of its files (ETag or Last-Modified). So nothing "
+                "of them is kept from run to run, and a file that is replaced during a run is "
+                "noticed only if it has another size or cannot be decoded.",
+                self.location.url,
+            )
         if size > most_bytes:
             raise StorageError(
                 f"{source.name}: want at most {format_bytes(most_bytes)}, found "

@@ -33,7 +33,8 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     """Return the index saved for a file.
 
     Returns None if none was saved, if it was saved for a file of another version or size, or if it
-    is damaged. The caller then makes the index and saves it again.
+    is damaged. The caller then makes the index and saves it again. Without a version nothing tells
+    whether a file was replaced, so its index is taken only if it was made since `looked_since_s`.
 
     Args:
         folder: Where it would be saved.
@@ -56,7 +57,10 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
         return None
     if looked_s >= looked_since_s:
         source.expect(head["bytes"], head["version"])
-    elif (head["bytes"], head["version"]) != (source.size(), source.version()):
+    elif not head["version"] or (head["bytes"], head["version"]) != (
+        source.size(),
+        source.version(),
+    ):
         return None
     else:
         _note_look(path)
@@ -74,6 +78,12 @@ def save_index(folder: Path, index: FrameIndex, source: ByteSource) -> None:
     path = _path(folder, source.identity)
     write_bytes_atomic(path, content)
     _note_look(path)
+
+
+def drop_index(folder: Path, source: ByteSource) -> None:
+    """Delete the index saved for a file, if there is one."""
+    with suppress(OSError):
+        _path(folder, source.identity).unlink()
 
 
 def _note_look(path: Path) -> None:
