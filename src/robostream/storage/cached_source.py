@@ -12,12 +12,16 @@ from robostream.storage.remote.remote_source import RemoteSource
 
 
 class CachedSource:
-    """A byte source that fetches what the cache does not have, and keeps it. Thread-safe."""
+    """A byte source that fetches what the cache does not have, and keeps it. Thread-safe.
+
+    Attributes:
+        remote: The file itself.
+    """
 
     def __init__(self, source: RemoteSource, cache: Cache) -> None:
         self.name = source.name
         self.identity = source.identity
-        self._source = source
+        self.remote = self._source = source
         self._cache = cache
         self._file: CachedFile | None = None
 
