@@ -14,6 +14,7 @@ RobostreamError
 │   ├── MissingFileError                there is no such file
 │   ├── DamagedFileError                a file is shorter than it was, or its disk fails
 │   ├── ChangedFileError                a file is not the one that was opened
+│   │   └── ReplacedFileError           so is one whose server gives no version; it is read again
 │   ├── AccessDeniedError               the store wants to know who asks
 │   ├── UnreachableError                the network, or the server, gave no answer
 │   └── NoListingError                  the store cannot say which files it has
@@ -90,6 +91,10 @@ class DamagedFileError(StorageError):
 
 class ChangedFileError(StorageError):
     """A file is not the one that was opened; mixing both would be neither."""
+
+
+class ReplacedFileError(ChangedFileError):
+    """A file was replaced by another of its size; the server gives no version that tells so."""
 
 
 class AccessDeniedError(StorageError, PermissionError):

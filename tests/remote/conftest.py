@@ -4,18 +4,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from robostream import config
 from robostream.tools import SynthSpec, make_dataset
+from tests.fixture_datasets import copy_of
+from tests.loader.streams import open_loader, open_stream
+from tests.loader.test_device import recode
+from tests.remote.digest import EpochDigest, digest_epoch
 from tests.remote.places import Served, serve
 from tests.remote.program import Report, run_program
+from tests.servers.ports import forget_servers
 from tests.servers.s3 import S3Endpoint
 
+Pair = tuple[Path, Path]
 Serve = Callable[[str], Served]
 BATCH_SIZE = 8
 
@@ -69,3 +80,58 @@ def stream_epochs(
     settings = {"rank": 0, "world_size": 1, "return_uint8": True} | stream
     loader = {"batch_size": BATCH_SIZE, "num_workers": 1} | options
     return run_program(home, settings, environment, **loader)
+
+
+@pytest.fixture
+def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Caches of the test's own, and servers that nobody knows yet."""
+    forget_servers(tmp_path / "home", monkeypatch)
+    yield
+    forget_servers(tmp_path / "home", monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Two datasets with other pictures and actions, whose files agree in name, size and time."""
+    folder = tmp_path_factory.mktemp("pair")
+    roots = copy_of("av1_multifile", folder / "a"), copy_of("av1_multifile", folder / "b")
+    for path in (roots[1] / "videos").rglob("*.mp4"):
+        recode(path, "yuv420p")
+    for scale, root in enumerate(roots, 1):
+        for path in (root / "data").rglob("*.parquet"):
+            _scale_actions(path, scale)
+    for path in sorted(path for path in roots[0].rglob("*") if path.is_file()):
+        twins = path, roots[1] / path.relative_to(roots[0])
+        size = max(twin.stat().st_size for twin in twins) + 8
+        for twin in twins:
+            if twin.suffix == ".mp4":
+                _pad(twin, size)
+            os.utime(twin, (1_700_000_000, 1_700_000_000))
+        assert twins[0].stat().st_size == twins[1].stat().st_size
+    return roots
+
+
+def _scale_actions(path: Path, scale: int) -> None:
+    """Rewrite a table as one row group, which is decoded once for all processes."""
+    table = pq.read_table(path)
+    at, column = table.column_names.index("action"), table.column("action").combine_chunks()
+    values = pc.multiply(column.values, pa.scalar(scale, pa.float32()))
+    actions = type(column).from_arrays(values, type=column.type)
+    table = table.set_column(at, table.schema.field("action"), actions)
+    pq.write_table(table, path, compression="none", use_dictionary=False)
+
+
+def _pad(path: Path, size: int) -> None:
+    """Bring an MP4 to a size with a box that readers skip."""
+    more = size - path.stat().st_size
+    with path.open("ab") as file:
+        file.write(struct.pack(">I4s", more, b"free").ljust(more, b"\0"))
+
+
+@pytest.fixture(scope="session")
+def truths(pair: Pair) -> tuple[EpochDigest, ...]:
+    """What local disk delivers of each."""
+    digests = tuple(digest_epoch(open_loader(open_stream(root), 8)) for root in pair)
+    assert digests[0].indices == digests[1].indices
+    assert digests[0].values != digests[1].values
+    return digests

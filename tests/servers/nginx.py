@@ -34,6 +34,7 @@ http {{
         listen 127.0.0.1:{port};
         root "{root}";
         autoindex on;
+        {settings}
         location /closed/ {{ deny all; }}
     }}
 }}
@@ -41,16 +42,17 @@ http {{
 
 
 @contextmanager
-def serve_nginx(root: Path, work: Path) -> Iterator[str]:
+def serve_nginx(root: Path, work: Path, settings: str = "") -> Iterator[str]:
     """Serve the files below a root, those in closed/ excepted, and yield the address.
 
     Args:
         root: What is served.
         work: An empty folder for nginx itself.
+        settings: More lines of its configuration.
     """
     nginx = _find()
     port = free_port()  # nginx cannot choose one itself
-    (work / "nginx.conf").write_text(_CONFIGURATION.format(port=port, root=root))
+    (work / "nginx.conf").write_text(_CONFIGURATION.format(port=port, root=root, settings=settings))
     command = [nginx, "-p", str(work), "-c", str(work / "nginx.conf")]
     with (work / "nginx.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

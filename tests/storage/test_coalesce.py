@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.storage import ByteRange, coalesce
+from robostream.storage import ByteRange, coalesce, lean_gap
 
 RANGES = st.lists(
     st.builds(
@@ -35,6 +35,20 @@ def test_reads_cover_every_range_within_the_limits(
             run = 0 if byte in covered else run + 1
             bare = max(bare, run)
         assert bare <= max_gap
+
+
+@given(ranges=RANGES, share=st.floats(0, 1))
+def test_a_lean_gap_adds_no_more_than_its_share(ranges: list[ByteRange], share: float) -> None:
+    """Reads that cross all gaps up to it hold little that nobody wants; a wider one would not."""
+    wanted = len({byte for w in ranges for byte in range(w.start, w.stop)})
+    gap = lean_gap(ranges, share)
+    read, wider = (
+        sum(r.stop - r.start for r in coalesce(ranges, max_gap_bytes=g, max_read_bytes=10**9))
+        for g in (gap, gap + 1)
+    )
+
+    assert read <= wanted + share * wanted
+    assert wider == read or int(wider) > wanted + int(share * wanted)
 
 
 def test_neighbours_become_one_read() -> None:

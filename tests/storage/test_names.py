@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from robostream.errors import StorageError
 from robostream.storage import as_location, confined, redact
+from robostream.storage.files.names import identify
 
 PARTS = st.sampled_from(["a", "..", ".", "", "b c", "...", "~", "é", "\\", "C:", "x" * 300])
 
@@ -69,3 +70,28 @@ def test_a_path_the_locale_cannot_name_is_refused_with_the_cure(tmp_path: Path) 
     assert "StorageError" in refused.stderr
     assert "in ascii, which this Python takes from its locale" in refused.stderr
     assert "PYTHONUTF8=1" in refused.stderr
+
+
+def test_a_file_is_the_same_however_its_address_is_signed() -> None:
+    """Signatures, tokens and users grant access; any other parameter may select content."""
+    plain = identify("https://a.b/c/d.mp4")
+    signed = (
+        "X-Amz-Date=1&X-Amz-Expires=60&X-Amz-Security-Token=t&X-Amz-Signature=f00",
+        "GoogleAccessId=me&Expires=17&Signature=f00",
+        "Policy=p&Signature=f00&Key-Pair-Id=k",
+        "sv=2024&ss=b&srt=sco&sp=r&se=2026&st=2025&spr=https&skoid=o&sig=f00",
+        "token=f00",
+    )
+
+    assert {identify(f"https://ann:pw@a.b/c/d.mp4?{query}") for query in signed} == {plain}
+
+
+def test_server_path_and_query_tell_files_apart() -> None:
+    """Short names select content, too, where nothing is signed."""
+    addresses = [
+        *("https://a.b/c", "http://a.b/c", "https://a.b:9000/c", "https://b.b/c", "https://a.b/d"),
+        *("https://a.b/c?v=1", "https://a.b/c?v=2", "https://a.b/c?versionId=1"),
+        *("https://a.b/c?se=1", "https://a.b/c?sp=2", "https://a.b/c?v=2&sig=f00&set=1"),
+    ]
+
+    assert len({identify(address) for address in addresses}) == len(addresses)

@@ -121,7 +121,7 @@ class SharedRows:
         if not self._is_shared:
             return None
         source = self._door.open(relative)
-        key = repr((_VERSION, source.size(), source.version(), self._keys))
+        key = repr((_VERSION, source.identity, source.size(), source.version(), self._keys))
         file = self._decoded(source, key)
         if file is None:
             self._is_shared = False  # what cannot be shared would be decoded twice
@@ -141,7 +141,7 @@ class SharedRows:
         def make() -> tuple[int, Callable[[BinaryIO], None]]:
             return _measure(blocks()), lambda sink: _write(blocks(), key, sink)
 
-        return cache.whole(source.name, key, make)
+        return cache.whole(source.identity, key, make)
 
     def _discard(self, file: WholeFile, reason: str) -> None:
         logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)

@@ -53,6 +53,7 @@ class MeteredSource:
 
     def __init__(self, source: ByteSource, meter: Meter) -> None:
         self.name = source.name
+        self.identity = source.identity
         self._source = source
         self._meter = meter
 

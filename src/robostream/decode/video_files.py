@@ -10,10 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from robostream.decode.index.frame_index import FrameIndex
-from robostream.decode.index.index_cache import load_index, save_index
+from robostream.decode.index.index_cache import drop_index, load_index, save_index
 from robostream.decode.index.indexing import build_index
 from robostream.decode.video_source import VideoSource
+from robostream.errors import ReplacedFileError, StorageError, VideoFileError
 from robostream.storage import ByteSource, Recent
 
 logger = logging.getLogger(__name__)
@@ -87,6 +90,30 @@ class VideoFiles:
             held = self._held(name)
             return self._open(name) if held is None else held
 
+    def explain(self, error: Exception) -> Exception:
+        """Return a ReplacedFileError if that is why a video cannot be decoded, else the error.
+
+        Files whose server gives no version are compared with their index; those that were replaced
+        are let go of, so that they are read again.
+        """
+        if not isinstance(error, VideoFileError):
+            return error
+        with self._lock:
+            held = [file for name in list(self._files) if (file := self._files.get(name))]
+        replaced = [file for file in held if not file.source.version() and _is_replaced(file)]
+        with self._lock:
+            for file in replaced:
+                self._files.forget(file.name)
+                if self._index_folder is not None:
+                    drop_index(self._index_folder, file.source)
+        if not replaced:
+            return error
+        return ReplacedFileError(
+            f"{replaced[0].source.name}: the file was replaced by another of the same size while "
+            "it was read, and the server gives no version of it (ETag or Last-Modified) that "
+            "would have told so. It is read again; frames delivered before are of the old file."
+        )
+
     def clear(self) -> None:
         """Let go of all files. Does not wait for one that is being opened."""
         self._files = Recent(self._files.budget)
@@ -116,7 +143,7 @@ class VideoFiles:
         if index is None:
             index = build_index(source)
             try:
-                save_index(folder, index, source.version())
+                save_index(folder, index, source)
             except OSError as error:
                 # It is not needed, but the next process must make the index again. One warning
                 # per folder is enough.
@@ -125,3 +152,17 @@ class VideoFiles:
                     _unwritable.add(folder)
                 self._index_folder = None
         return index
+
+
+def _is_replaced(file: VideoFile) -> bool:
+    """Return whether a file's index is another by now."""
+    try:
+        now = build_index(file.source)
+    except VideoFileError:
+        return True
+    except StorageError:  # the network's fault, not the file's
+        return False
+    return not all(
+        np.array_equal(getattr(now, name), getattr(file.index, name))
+        for name in ("byte_offsets", "sizes", "pts")
+    )

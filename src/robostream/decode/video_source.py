@@ -15,6 +15,7 @@ class VideoSource:
 
     def __init__(self, source: ByteSource) -> None:
         self.name = source.name
+        self.identity = source.identity
         self._source = source
 
     def size(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from robostream.crew import Failed
-from robostream.errors import DatasetError, SelectionError, tell_where
+from robostream.errors import DatasetError, ReplacedFileError, SelectionError, tell_where
 from robostream.plan import EpochPlan
 
 logger = logging.getLogger(__name__)
@@ -63,12 +63,17 @@ class BadEpisodes:
     def set_aside(self, failed: Failed, plan: EpochPlan) -> None:
         """Set aside the episode of a sample that cannot be built, or raise the error.
 
+        A file that was replaced is only told of: workers begin again, and read it again.
+
         Args:
             failed: The sample and the error.
             plan: The order of the iterator that met it. Since that iterator began, another one may
                 have set the same episode aside.
         """
         error = failed.error
+        if isinstance(error, ReplacedFileError):
+            logger.warning("%s", error)
+            return
         is_new = failed.episode not in plan.quarantined
         if self._policy == "quarantine" and isinstance(error, DatasetError) and is_new:
             if failed.episode not in self._reasons:

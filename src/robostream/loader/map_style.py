@@ -37,7 +37,13 @@ from robostream.assemble import (
     window_targets,
 )
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
-from robostream.errors import DatasetError, SelectionError, call_user, tell_where
+from robostream.errors import (
+    DatasetError,
+    ReplacedFileError,
+    SelectionError,
+    call_user,
+    tell_where,
+)
 from robostream.storage import Recent
 
 _NOW = np.zeros(1, np.int64)
@@ -90,6 +96,11 @@ class MapReader:
             try:
                 return self._item(episode, frame)
             except DatasetError as error:
+                cause = self.engine.files.explain(error)
+                if isinstance(cause, ReplacedFileError):
+                    logger.warning("%s", cause)
+                    self.close()
+                    return self._item(episode, frame)
                 tell_where(error, f"while building item {number}: episode {episode}, frame {frame}")
                 raise
 

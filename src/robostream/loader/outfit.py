@@ -168,7 +168,7 @@ def open_kept(outfit: Outfit, limits: Limits) -> Callable[[], int] | None:
 
 
 def _video_versions(dataset: OpenedDataset, shape: SharedShape) -> list[tuple[str, int, str]]:
-    """Return name, size and version of the videos whose pictures are kept.
+    """Return identity, size and version of the videos whose pictures are kept.
 
     Two recordings may be alike in all that a fingerprint knows, and have other pictures.
     """
@@ -180,7 +180,7 @@ def _video_versions(dataset: OpenedDataset, shape: SharedShape) -> list[tuple[st
     def version(file: str) -> tuple[str, int, str]:
         try:
             source = door.open(file)
-            return source.name, source.size(), source.version()
+            return source.identity, source.size(), source.version()
         except StorageError:  # said when it is to be decoded
             return file, -1, ""
 

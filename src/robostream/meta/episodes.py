@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
-from robostream.meta.parquet import check_unique, open_parquet, readable_parquet
+from robostream.meta.parquet import check_unique, keep_table, open_parquet, readable_parquet
 from robostream.storage import Door, Location
 
 _FOLDER = "meta/episodes"
@@ -35,6 +35,9 @@ _VIDEO_COLUMNS = ("chunk_index", "file_index", "from_timestamp", "to_timestamp")
 # File and chunk numbers fit 32 bits; a million episodes have two of them per camera.
 _SMALL = ("/chunk_index", "/file_index")
 _FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
+
+# A smaller remote file is fetched whole, with one request.
+_LARGE_BYTES = 4 * 1024**2
 
 Column = npt.NDArray[Any]
 
@@ -114,13 +117,25 @@ def empty_episodes() -> EpisodeTable:
     return EpisodeTable({name: np.empty(0, np.int64) for name in _REQUIRED}, {})
 
 
-def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
-    """Read and check all files of meta/episodes; statistics columns are left out."""
-    try:
-        files = sorted(door.sizes(_FOLDER, ".parquet"), key=_file_order)
-        pieces = [_read_file(door, file, video_keys) for file in files]
-    except NoListingError:
-        pieces = list(_walk(door, video_keys))
+def load_episodes(door: Door, video_keys: Sequence[str], count: int) -> EpisodeTable:
+    """Read and check all files of meta/episodes; statistics columns are left out.
+
+    Args:
+        door: What opens the files.
+        video_keys: The cameras whose columns must be there.
+        count: How many episodes there should be. Remote files are asked for by their usual names
+            until they have so many, and are listed only if those run out before.
+    """
+    pieces = list(_walk(door, video_keys, count)) if door.location.is_far else []
+    if sum(piece.num_rows for _, piece in pieces) < count:
+        known = dict(pieces)
+        with suppress(NoListingError):
+            files = sorted(door.sizes(_FOLDER, ".parquet"), key=_file_order)
+            names = [door.location.describe(file) for file in files]
+            pieces = [
+                (name, known[name]) if name in known else _read_file(door, file, video_keys)
+                for name, file in zip(names, files, strict=True)
+            ]
     if not pieces:
         raise MetadataError(
             f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
@@ -129,22 +144,26 @@ def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
     return _checked(_to_columns(_joined(pieces)), door.location)
 
 
-def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the files of the table where the store cannot list them, as a web server cannot.
+def _walk(door: Door, video_keys: Sequence[str], count: int) -> Iterator[tuple[str, pa.Table]]:
+    """Yield files of the table by their usual names, chunk by chunk.
 
-    They are asked for by their usual names, chunk by chunk, until one is missing.
+    Ends with the file that completes `count` rows, or where one is missing.
     """
     for chunk in itertools.count():
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
             try:
-                yield _read_file(door, file, video_keys)
+                where, piece = _read_file(door, file, video_keys)
             except DataFileError as error:
                 if not isinstance(error.__cause__, MissingFileError):
                     raise
                 if number == 0:
                     return
                 break
+            yield where, piece
+            count -= piece.num_rows
+            if count <= 0:
+                return
 
 
 def _file_order(path: str) -> tuple[int, int, str]:
@@ -173,22 +192,40 @@ def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
 def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> tuple[str, pa.Table]:
     source = door.open(relative)
     where = source.name
-    with open_parquet(source, at_once=door.location.is_far) as file:
-        names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
-        wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
-        check_unique(names, where)
-        missing = [name for name in wanted if name not in names]
-        if missing:
-            raise MetadataError(
-                f"{where}: the columns {', '.join(missing)} are missing. The file was not written "
-                "by a v3.0 recorder, or info.json names cameras that were never recorded."
-            )
-        with readable_parquet(where):
-            table = file.read(columns=sorted(names))
+    with readable_parquet(where):
+        is_large = door.location.is_far and source.size() > _LARGE_BYTES
+    if is_large and door.cache is not None and source.version():
+        table = keep_table(door.cache, source, lambda: _read_columns(door, relative))
+    else:
+        table = _read_columns(door, relative)
+    wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
+    missing = [name for name in wanted if name not in table.column_names]
+    if missing:
+        raise MetadataError(
+            f"{where}: the columns {', '.join(missing)} are missing. The file was not written "
+            "by a v3.0 recorder, or info.json names cameras that were never recorded."
+        )
     for name in wanted:
         at = table.column_names.index(name)
         table = table.set_column(at, name, _as_numbers(table.column(name), name, where))
     return where, table
+
+
+def _read_columns(door: Door, relative: str) -> pa.Table:
+    """Return a file of the table without statistics.
+
+    LeRobot's recorder writes ten episodes at a time, with statistics between the other columns: of
+    a large remote file only those others are fetched.
+    """
+    source, is_far = door.open(relative), door.location.is_far
+    is_lean = is_far and source.size() > _LARGE_BYTES
+    if is_lean:
+        source = door.open_remote(relative)
+    with open_parquet(source, at_once=is_far and not is_lean, is_lean=is_lean) as file:
+        names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
+        check_unique(names, source.name)
+        with readable_parquet(source.name):
+            return file.read(columns=sorted(names))
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:

@@ -351,7 +351,7 @@ class LeRobotDatasetMetadata:
     def _load_episodes(self, door: Door) -> EpisodeTable:
         if self.total_episodes == 0:
             return empty_episodes()
-        table = load_episodes(door, self.video_keys)
+        table = load_episodes(door, self.video_keys, self.total_episodes)
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
             raise MetadataError(

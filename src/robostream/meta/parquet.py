@@ -3,18 +3,29 @@
 
 from __future__ import annotations
 
+import logging
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
-from robostream.storage import ByteRange, ByteSource, SourceFile
+from robostream.storage import ByteRange, ByteSource, Cache, SourceFile, lean_gap
+
+logger = logging.getLogger(__name__)
 
 _CURE = "Copy or download the file again, or restore it from a backup."
+# A lean read fetches at most this share more than it must, and has so many requests under way.
+_MOST_WASTE = 0.1
+_LEAN_REQUESTS = 16
+_KEPT = "columns 1"
+_CRC_BYTES = 4
+_IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 @contextmanager
@@ -57,17 +68,24 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         source: Its bytes.
         at_once: Whether all of them are read now.
         columns_together: Whether those of the columns of row groups are asked for together.
+        is_lean: Whether `read` fetches little more than the columns, with many requests.
     """
 
-    def __init__(self, source: ByteSource, *, at_once: bool, columns_together: bool) -> None:
+    def __init__(
+        self, source: ByteSource, *, at_once: bool, columns_together: bool, is_lean: bool
+    ) -> None:
         self._bytes = SourceFile(source)
         self._columns_together = columns_together
+        self._is_lean = is_lean
         file = BytesIO(source.read(0, source.size())) if at_once else self._bytes
         super().__init__(file, pre_buffer=False, page_checksum_verification=True)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return columns, or all."""
-        return super().read(columns, use_threads=False)
+        wanted = self._ranges(range(self.num_row_groups), columns) if self._is_lean else []
+        gap = lean_gap(wanted, _MOST_WASTE)
+        with self._bytes.held(wanted, max_gap_bytes=gap, requests=_LEAN_REQUESTS):
+            return super().read(columns, use_threads=False)
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return columns of row groups."""
@@ -85,19 +103,54 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         # A list is stored as a column below its name. Another column whose name goes on after a
         # point may come along.
         names = ("",) if columns is None else tuple(f"{name}." for name in columns)
-        found = [self.metadata.row_group(group) for group in groups]
-        chunks = [group.column(at) for group in found for at in range(group.num_columns)]
+        if not self.num_row_groups:
+            return []
+        first = self.metadata.row_group(0)
+        paths = [first.column(at).path_in_schema for at in range(first.num_columns)]
+        places = [at for at, path in enumerate(paths) if f"{path}.".startswith(names)]
+        found = map(self.metadata.row_group, groups)
+        chunks = (group.column(at) for group in found for at in places)
         return [
             ByteRange(start, start + chunk.total_compressed_size)
             for chunk in chunks
-            if f"{chunk.path_in_schema}.".startswith(names)
             for start in [chunk.dictionary_page_offset or chunk.data_page_offset]
         ]
 
 
+def keep_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -> pa.Table:
+    """Return what `read` returns of a file; a later process finds it in the cache."""
+    made: list[pa.Table] = []
+
+    def make() -> tuple[int, Callable[[BinaryIO], None]]:
+        made.append(read())
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, made[0].schema) as writer:
+            writer.write_table(made[0].combine_chunks())
+        content = memoryview(sink.getvalue())
+        head = zlib.crc32(content).to_bytes(_CRC_BYTES, "little")
+        return len(head) + len(content), lambda file: file.writelines((head, content))
+
+    version = repr((_KEPT, source.size(), source.version()))
+    kept = cache.whole(source.identity, version, make)
+    if made or kept is None:
+        return made[0] if made else read()
+    content = memoryview(kept.path.read_bytes())
+    if zlib.crc32(content[_CRC_BYTES:]) == int.from_bytes(content[:_CRC_BYTES], "little"):
+        return pa.ipc.open_stream(content[_CRC_BYTES:], options=_IN_THIS_THREAD).read_all()
+    logger.warning("%s: damaged, so %s is read again", kept.path, source.name)
+    kept.path.unlink(missing_ok=True)
+    return read()
+
+
 def open_parquet(
-    source: ByteSource, *, at_once: bool = False, columns_together: bool = False
+    source: ByteSource,
+    *,
+    at_once: bool = False,
+    columns_together: bool = False,
+    is_lean: bool = False,
 ) -> OpenParquet:
     """Return the opened file, or raise DataFileError; `OpenParquet` says what the arguments are."""
     with readable_parquet(source.name):
-        return OpenParquet(source, at_once=at_once, columns_together=columns_together)
+        return OpenParquet(
+            source, at_once=at_once, columns_together=columns_together, is_lean=is_lean
+        )

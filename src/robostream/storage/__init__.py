@@ -21,7 +21,7 @@ from robostream.storage.cache import (
 from robostream.storage.cached_source import open_cache
 from robostream.storage.door import Door, list_files, open_source
 from robostream.storage.files.atomic import sync_to_disk, write_bytes_atomic
-from robostream.storage.files.coalesce import ByteRange, coalesce
+from robostream.storage.files.coalesce import ByteRange, coalesce, lean_gap
 from robostream.storage.files.local_store import LocalSource
 from robostream.storage.files.location import (
     CacheSettings,
@@ -61,6 +61,7 @@ __all__ = [
     "confined",
     "download",
     "is_cache",
+    "lean_gap",
     "list_files",
     "list_refs",
     "open_cache",

@@ -12,11 +12,16 @@ from robostream.storage.remote.remote_source import RemoteSource
 
 
 class CachedSource:
-    """A byte source that fetches what the cache does not have, and keeps it. Thread-safe."""
+    """A byte source that fetches what the cache does not have, and keeps it. Thread-safe.
+
+    Attributes:
+        remote: The file itself.
+    """
 
     def __init__(self, source: RemoteSource, cache: Cache) -> None:
         self.name = source.name
-        self._source = source
+        self.identity = source.identity
+        self.remote = self._source = source
         self._cache = cache
         self._file: CachedFile | None = None
 
@@ -68,6 +73,7 @@ class CachedSource:
         """Return the file in the cache; None if nothing tells its versions apart."""
         version = self._source.version()
         if self._file is None and version:
+            version = f"{version} of {self.identity}"  # other servers may use the same name
             self._file = self._cache.open(self.name, version, self._source.size())
         return self._file
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
 from robostream.byte_sizes import format_bytes
@@ -15,6 +16,11 @@ from robostream.storage.files.recent import Recent
 from robostream.storage.files.store import ByteSource, Store
 from robostream.storage.remote.remote_source import RemoteSource
 from robostream.storage.remote.traffic import Traffic
+
+logger = logging.getLogger(__name__)
+
+# Roots on servers without versions that were warned of.
+_unversioned: set[str] = set()
 
 # Remote files whose size and version are remembered.
 _OPENED = 4096
@@ -51,6 +57,11 @@ class Door:
                     self._opened.put(file, source)
             return source
 
+    def open_remote(self, file: str) -> ByteSource:
+        """Return the bytes of a file as its server gives them; the cache keeps nothing of them."""
+        source = self.open(file)
+        return source.remote if isinstance(source, CachedSource) else source
+
     def due(self, file: str, start: int, stop: int, when: float) -> None:
         """Say when bytes of a file are read next, so that the cache keeps those needed soonest.
 
@@ -64,6 +75,14 @@ class Door:
         """Return all bytes of a small file; one of more than `most_bytes` is refused."""
         source = self.open(file)
         size = source.size()
+        if not source.version() and self.location.url not in _unversioned:
+            _unversioned.add(self.location.url)
+            logger.warning(
+                "%s: the server gives no version of its files (ETag or Last-Modified). So nothing "
+                "of them is kept from run to run, and a file that is replaced during a run is "
+                "noticed only if it has another size or cannot be decoded.",
+                self.location.url,
+            )
         if size > most_bytes:
             raise StorageError(
                 f"{source.name}: want at most {format_bytes(most_bytes)}, found "

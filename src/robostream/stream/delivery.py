@@ -356,7 +356,8 @@ class Delivery:
             return work(*args)
         except Exception as error:
             position = self._tour.positions(sample.step)[sample.place]
-            raise BadSampleError(sample.episode, sample.frame, position) from error
+            cause = self._worker.explain(error)
+            raise BadSampleError(sample.episode, sample.frame, position) from cause
 
 
 def with_partners(reel: Reel, picture: int) -> list[int]:

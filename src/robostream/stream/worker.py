@@ -172,6 +172,10 @@ class Worker:
             self._meter.fetch_s += time.perf_counter() - began
             reel.far.remove(part)
 
+    def explain(self, error: Exception) -> Exception:
+        """Return the error that says why a sample cannot be built; see `VideoFiles.explain`."""
+        return self._files.explain(error)
+
     def count_stored(self, pictures: int) -> None:
         """Count pictures that were read from Parquet."""
         self._meter.images_delivered += pictures

@@ -60,7 +60,7 @@ def assert_equal(a: FrameIndex, b: FrameIndex) -> None:
 def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path: Path) -> None:
     """Saving and loading changes nothing."""
     index = build_index(LocalSource(clip(kind).path))
-    save_index(tmp_path, index, "v1")
+    save_index(tmp_path, index, Told(index, "v1"))
     loaded = load_index(tmp_path, Told(index, "v1"), math.inf)
 
     assert loaded is not None
@@ -70,7 +70,7 @@ def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path:
 def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
     """An index with B-frames takes a few bytes of disk a frame beside its header."""
     index = build_index(LocalSource(clip("h264_g250").path))
-    save_index(tmp_path, index, "v1")
+    save_index(tmp_path, index, Told(index, "v1"))
     (path,) = tmp_path.iterdir()
 
     assert path.stat().st_size <= 4 * index.num_frames + 500
@@ -79,7 +79,7 @@ def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
 def test_an_index_of_another_size_or_name_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
     """A file that has changed is indexed anew."""
     index = build_index(LocalSource(clip("av1_g2").path))
-    save_index(tmp_path, index, "v1")
+    save_index(tmp_path, index, Told(index, "v1"))
 
     other = dataclasses.replace(index, file="other.mp4")
     for source in (Told(index, "v1", more_bytes=1), Told(other, "v1"), Told(index, "v2")):
@@ -91,7 +91,7 @@ def test_what_was_looked_at_since_a_run_began_is_not_looked_at_again(
 ) -> None:
     """One look per machine and run; whoever finds another file then says so."""
     index = build_index(LocalSource(clip("av1_g2").path))
-    save_index(tmp_path, index, "v1")
+    save_index(tmp_path, index, Told(index, "v1"))
     (path,) = tmp_path.iterdir()
     os.utime(path, (1000, 1000))
     first = Told(index, "v1")
@@ -108,7 +108,7 @@ def test_what_was_looked_at_since_a_run_began_is_not_looked_at_again(
 def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
     """Cut short, overwritten or replaced by something else, a saved index counts as none."""
     index = build_index(LocalSource(clip("h264_bframes").path))
-    save_index(tmp_path, index, "v1")
+    save_index(tmp_path, index, Told(index, "v1"))
     (path,) = tmp_path.iterdir()
     content = path.read_bytes()
     rng = np.random.default_rng(0)

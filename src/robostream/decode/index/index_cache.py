@@ -23,7 +23,7 @@ import numpy.typing as npt
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
 from robostream.storage import ByteSource, write_bytes_atomic
 
-_MAGIC = b"rsindex2"
+_MAGIC = b"rsindex3"
 _DIGEST_BYTES = 32
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -33,7 +33,8 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     """Return the index saved for a file.
 
     Returns None if none was saved, if it was saved for a file of another version or size, or if it
-    is damaged. The caller then makes the index and saves it again.
+    is damaged. The caller then makes the index and saves it again. Without a version nothing tells
+    whether a file was replaced, so its index is taken only if it was made since `looked_since_s`.
 
     Args:
         folder: Where it would be saved.
@@ -42,7 +43,7 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
             again: it is expected to be the same. So a remote file costs one look per machine and
             run, and all processes of a run read one version.
     """
-    path = _path(folder, source.name)
+    path = _path(folder, source.identity)
     try:
         # In this order: of an index that is being replaced, the older time is the one to trust.
         looked_s, content = path.stat().st_mtime, path.read_bytes()
@@ -52,27 +53,37 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     if content[: -len(body) or None] != _MAGIC + hashlib.sha256(body).digest():
         return None
     head, arrays = _parse(zlib.decompress(body))
-    if head["file"] != source.name:
+    if (head["file"], head["identity"]) != (source.name, source.identity):
         return None
     if looked_s >= looked_since_s:
         source.expect(head["bytes"], head["version"])
-    elif (head["bytes"], head["version"]) != (source.size(), source.version()):
+    elif not head["version"] or (head["bytes"], head["version"]) != (
+        source.size(),
+        source.version(),
+    ):
         return None
     else:
         _note_look(path)
     return _unpack(head, arrays)
 
 
-def save_index(folder: Path, index: FrameIndex, version: str) -> None:
-    """Save the index of a version of a file. Safe with several processes and after a crash."""
+def save_index(folder: Path, index: FrameIndex, source: ByteSource) -> None:
+    """Save the index of a file. Safe with several processes and after a crash."""
     head, arrays = _pack(index)
-    head["version"] = version
+    head |= {"identity": source.identity, "version": source.version()}
     head["arrays"] = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
     parts = [json.dumps(head).encode(), b"\n", *(array.tobytes() for array in arrays.values())]
     body = zlib.compress(b"".join(parts))
     content = _MAGIC + hashlib.sha256(body).digest() + body
-    write_bytes_atomic(_path(folder, index.file), content)
-    _note_look(_path(folder, index.file))
+    path = _path(folder, source.identity)
+    write_bytes_atomic(path, content)
+    _note_look(path)
+
+
+def drop_index(folder: Path, source: ByteSource) -> None:
+    """Delete the index saved for a file, if there is one."""
+    with suppress(OSError):
+        _path(folder, source.identity).unlink()
 
 
 def _note_look(path: Path) -> None:
@@ -81,8 +92,8 @@ def _note_look(path: Path) -> None:
         os.utime(path, times=(time.time(),) * 2)
 
 
-def _path(folder: Path, name: str) -> Path:
-    return folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.index"
+def _path(folder: Path, identity: str) -> Path:
+    return folder / f"{hashlib.sha256(identity.encode()).hexdigest()[:32]}.index"
 
 
 def _parse(content: bytes) -> tuple[dict[str, Any], Arrays]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -38,3 +39,15 @@ def coalesce(
                 continue
         reads.append(wanted)
     return reads
+
+
+def lean_gap(ranges: Iterable[ByteRange], most_waste: float) -> int:
+    """Return the widest gap for `coalesce` that adds at most a share of the wanted bytes. Pure."""
+    reads = coalesce(ranges, max_gap_bytes=0, max_read_bytes=1 << 62)
+    gaps = sorted(after.start - before.stop for before, after in itertools.pairwise(reads))
+    left = int(most_waste * sum(read.stop - read.start for read in reads))
+    for gap in gaps:
+        left -= gap
+        if left < 0:
+            return gap - 1
+    return gaps[-1] if gaps else 0

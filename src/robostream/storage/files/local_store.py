@@ -51,6 +51,7 @@ class LocalSource:
 
     def __init__(self, path: str | os.PathLike[str], seen: dict[str, _State] | None = None) -> None:
         self.name = os.fspath(path)
+        self.identity = self.name
         self._seen = {} if seen is None else seen
         self._handle: _Handle | None = None
 

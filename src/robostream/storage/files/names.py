@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -16,6 +17,12 @@ _QUERY = re.compile(r"(?<=[\w/])\?[^\s'\"<>)\]]+")
 # A password may hold an unescaped "@", or a "/", "?" or "#", after which it reads as a port that is
 # no number: all up to the last "@" goes.
 _USER = re.compile(r"(?<=://)(?:[^\s/?#]*@|[^\s/?#:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)(?:\S*@)?")
+# Parameters of a query that grant access and select no content: of AWS, Google, CloudFront and
+# Azure. The short names mean that only beside a signature.
+_SIGNATURE = re.compile(r"(?i)x-(amz|goog)-.*|sig(nature)?|expires|(access_?)?token")
+_BESIDE_SIGNATURE = re.compile(
+    r"(?i)awsaccesskeyid|googleaccessid|key-pair-id|policy|s[veptris]|srt|spr|sip|sdd|sk\w+"
+)
 
 
 def confined(file: str) -> str:
@@ -73,6 +80,25 @@ def join_url(url: str, target: str) -> str:
     """Return the address that a server names in its answer to another; raise if it is none."""
     split_url(target)
     return urljoin(url, target)
+
+
+def identify(url: str) -> str:
+    """Return a digest that names the file at an address among those of all servers.
+
+    Server, path and query are part of it, users and signatures are not: an address that is signed
+    again is still that of the same file.
+    """
+    parts = split_url(url)
+    names = [part.partition("=")[0] for part in parts.query.split("&")]
+    is_signed = any(name.lower() in ("sig", "signature") for name in names)
+    query = [
+        part
+        for name, part in zip(names, parts.query.split("&"), strict=True)
+        if not _SIGNATURE.fullmatch(name) and not (is_signed and _BESIDE_SIGNATURE.fullmatch(name))
+    ]
+    host = parts.netloc.rpartition("@")[2]
+    address = urlunsplit((parts.scheme, host, parts.path, "&".join(query), ""))
+    return hashlib.sha256(address.encode()).hexdigest()
 
 
 def split_secrets(url: str) -> tuple[str, str, str]:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import bisect
 import io
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from robostream.storage.files.coalesce import ByteRange, coalesce
 from robostream.storage.files.store import ByteSource
 
 # Where a request takes its time, up to so many bytes that nobody wants cost less than another one.
-_MAX_GAP_BYTES = 64 * 1024
+MAX_GAP_BYTES = 64 * 1024
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
 
@@ -23,17 +25,30 @@ class SourceFile(io.RawIOBase):
         self._source = source
         self._size = source.size()
         self._at = 0
-        self._held: list[tuple[int, bytes]] = []
+        self._held: dict[int, bytes] = {}
+        self._held_at: list[int] = []
 
     @contextmanager
-    def held(self, ranges: Iterable[ByteRange]) -> Iterator[None]:
-        """Read ranges now, near ones at once, and take from them what is asked for in the block."""
-        reads = coalesce(ranges, max_gap_bytes=_MAX_GAP_BYTES, max_read_bytes=_MAX_READ_BYTES)
-        self._held = [(read.start, self._source.read(read.start, read.stop)) for read in reads]
+    def held(
+        self, ranges: Iterable[ByteRange], *, max_gap_bytes: int = MAX_GAP_BYTES, requests: int = 1
+    ) -> Iterator[None]:
+        """Read ranges now, near ones at once, and take from them what is asked for in the block.
+
+        Args:
+            ranges: The ranges.
+            max_gap_bytes: Ranges so far apart are read at once.
+            requests: How many reads are under way at a time.
+        """
+        reads = coalesce(ranges, max_gap_bytes=max_gap_bytes, max_read_bytes=_MAX_READ_BYTES)
+        with ThreadPoolExecutor(requests) as pool:
+            read_all = map if requests == 1 else pool.map
+            contents = read_all(lambda read: self._source.read(read.start, read.stop), reads)
+            self._held = {read.start: part for read, part in zip(reads, contents, strict=True)}
+        self._held_at = sorted(self._held)
         try:
             yield
         finally:
-            self._held = []
+            self._held, self._held_at = {}, []
 
     def readable(self) -> bool:
         """Return True."""
@@ -63,7 +78,10 @@ class SourceFile(io.RawIOBase):
         return content
 
     def _find(self, start: int, stop: int) -> bytes:
-        for begin, content in self._held:
-            if begin <= start and stop <= begin + len(content):
+        before = bisect.bisect_right(self._held_at, start)
+        if before:
+            begin = self._held_at[before - 1]
+            content = self._held[begin]
+            if stop <= begin + len(content):
                 return content[start - begin : stop - begin]
         return self._source.read(start, stop)

@@ -18,6 +18,10 @@ class ByteSource(Protocol):
     def name(self) -> str:
         """The path or URL, for messages."""
 
+    @property
+    def identity(self) -> str:
+        """What tells the file from all others, on any server; caches keep its bytes under it."""
+
     def size(self) -> int:
         """Return the number of bytes in the file."""
 

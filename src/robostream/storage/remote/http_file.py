@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from robostream.errors import UnreachableError
-from robostream.storage.files.names import join_url, redact
+from robostream.storage.files.names import identify, join_url, redact
 from robostream.storage.remote.answers import Part, read_part, refusal, version_of
 from robostream.storage.remote.connections import (
     Answer,
@@ -48,6 +48,7 @@ class HttpFile:
         self, connections: Connections, url: str, *, name: str, authorise: Authorise, login: str
     ) -> None:
         self.name = name
+        self.identity = identify(url)
         self.server = server_of(url)
         self._connections = connections
         self._url = url

@@ -22,6 +22,10 @@ class RemoteFile(Protocol):
         """The address without secrets, for messages."""
 
     @property
+    def identity(self) -> str:
+        """What tells the file from all others, on any server; holds no secrets."""
+
+    @property
     def server(self) -> str:
         """The host, which may limit how often it is asked."""
 
@@ -41,6 +45,7 @@ class RemoteSource:
 
     def __init__(self, file: RemoteFile, asking: Asking) -> None:
         self.name = file.name
+        self.identity = file.identity
         self.traffic = asking.traffic
         self._file = file
         self._asking = asking

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +28,10 @@ from robostream.storage.stores.server import asking, remote_source
 
 # What filesystems call the text that changes when a file does.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
+# Options that grant access and select no content.
+_CREDENTIAL = re.compile(r"(?i)token|secret|password|key|credential")
+# Where the filesystems of Azure and Google keep the address that the environment may have set.
+_ENDPOINTS = ("account_name", "account_url", "base")
 
 
 class FsspecStore:
@@ -40,11 +47,14 @@ class FsspecStore:
                 return _open_filesystem(location)
 
         self._fs, self._root = asking(_server_of(name), traffic).until_answered(connect, name)
+        self._where = _where(self._fs, location.options)
 
     def open(self, file: str) -> RemoteSource:
         """Return the bytes of a file. Asks nothing yet."""
         path, name = f"{self._root}/{file}", self._location.describe(file)
-        return remote_source(FsspecFile(self._fs, path, name=name), self._traffic)
+        identity = hashlib.sha256(f"{name}\0{self._where}".encode()).hexdigest()
+        found = FsspecFile(self._fs, path, name=name, identity=identity)
+        return remote_source(found, self._traffic)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
@@ -68,8 +78,9 @@ class FsspecStore:
 class FsspecFile:
     """A file of an fsspec filesystem, asked once at a time."""
 
-    def __init__(self, fs: Any, path: str, *, name: str) -> None:
+    def __init__(self, fs: Any, path: str, *, name: str, identity: str) -> None:
         self.name = name
+        self.identity = identity
         self.server = _server_of(name)
         self._fs = fs
         self._path = path
@@ -104,6 +115,15 @@ class FsspecFile:
 
 def _server_of(name: str) -> str:
     return name.partition("://")[2].partition("/")[0]
+
+
+def _where(fs: Any, options: Mapping[str, Any]) -> str:
+    """Return what tells the server of a filesystem from others of its kind."""
+    chosen = {name: value for name, value in options.items() if not _CREDENTIAL.search(name)}
+    for name in _ENDPOINTS:
+        if isinstance(found := getattr(fs, name, None), str):
+            chosen[name] = found
+    return json.dumps(chosen, sort_keys=True, default=lambda value: type(value).__name__)
 
 
 @contextmanager
