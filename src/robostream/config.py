@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from robostream.byte_sizes import parse_bytes
 from robostream.errors import SelectionError
 
 CODEBASE_VERSION = "v3.0"
@@ -69,8 +70,14 @@ REMOTE_RETRIES = 8
 REMOTE_TIMEOUT_S = 30.0
 
 # What a dataset from strangers may ask for before memory is taken: a JSON file of meta/, one value
-# of a feature, the index of a video, the rows of one row group.
-MOST_JSON_BYTES = 256 * 1024**2
+# of a feature, the index of a video, the rows of one row group. JSON takes 25 times its size, the
+# columns of a million episodes with 20 cameras take less than 1 GiB. What Parquet holds is counted
+# as it is decoded: all files of the episode table together, the tasks, or the row groups of an
+# episode, which may also take 4 times the size of their file.
+JSON_LIMIT_BYTES = 16 * 1024**2
+JSON_LIMIT_NAME = "ROBOSTREAM_JSON_LIMIT"
+DECODE_LIMIT_BYTES = 2 * 1024**3
+DECODE_LIMIT_NAME = "ROBOSTREAM_DECODE_LIMIT"
 MOST_FEATURE_NUMBERS = 1 << 28
 MOST_VIDEO_INDEX_BYTES = 1024**3
 MOST_ROW_GROUP_BYTES = 16 * 1024**3
@@ -207,6 +214,24 @@ def certificates() -> str | None:
 def cache_limit_setting() -> str | None:
     """Return the limit of caches for which none is given (`ROBOSTREAM_CACHE_LIMIT`), if set."""
     return os.environ.get("ROBOSTREAM_CACHE_LIMIT") or None
+
+
+def json_limit_bytes() -> int:
+    """Return how large a JSON file of a dataset may be (`ROBOSTREAM_JSON_LIMIT`)."""
+    return _size_setting(JSON_LIMIT_NAME, JSON_LIMIT_BYTES)
+
+
+def decode_limit_bytes() -> int:
+    """Return the memory that decoding Parquet may take at a time (`ROBOSTREAM_DECODE_LIMIT`)."""
+    return _size_setting(DECODE_LIMIT_NAME, DECODE_LIMIT_BYTES)
+
+
+def _size_setting(name: str, usual: int) -> int:
+    value = os.environ.get(name)
+    try:
+        return parse_bytes(value) if value else usual
+    except SelectionError as error:
+        raise SelectionError(f"{name}: {error}") from None
 
 
 def _robostream_home() -> Path:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
+from robostream.meta.decoded_size import DecodeBudget
 from robostream.meta.parquet import check_unique, open_parquet, readable_parquet
 from robostream.storage import Door, Location
 
@@ -116,11 +117,12 @@ def empty_episodes() -> EpisodeTable:
 
 def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
     """Read and check all files of meta/episodes; statistics columns are left out."""
+    budget = DecodeBudget()
     try:
         files = sorted(door.sizes(_FOLDER, ".parquet"), key=_file_order)
-        pieces = [_read_file(door, file, video_keys) for file in files]
+        pieces = [_read_file(door, file, video_keys, budget) for file in files]
     except NoListingError:
-        pieces = list(_walk(door, video_keys))
+        pieces = list(_walk(door, video_keys, budget))
     if not pieces:
         raise MetadataError(
             f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
@@ -129,7 +131,9 @@ def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
     return _checked(_to_columns(_joined(pieces)), door.location)
 
 
-def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+def _walk(
+    door: Door, video_keys: Sequence[str], budget: DecodeBudget
+) -> Iterator[tuple[str, pa.Table]]:
     """Yield the files of the table where the store cannot list them, as a web server cannot.
 
     They are asked for by their usual names, chunk by chunk, until one is missing.
@@ -138,7 +142,7 @@ def _walk(door: Door, video_keys: Sequence[str]) -> Iterator[tuple[str, pa.Table
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
             try:
-                yield _read_file(door, file, video_keys)
+                yield _read_file(door, file, video_keys, budget)
             except DataFileError as error:
                 if not isinstance(error.__cause__, MissingFileError):
                     raise
@@ -170,7 +174,9 @@ def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
         ) from error
 
 
-def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> tuple[str, pa.Table]:
+def _read_file(
+    door: Door, relative: str, video_keys: Sequence[str], budget: DecodeBudget
+) -> tuple[str, pa.Table]:
     source = door.open(relative)
     where = source.name
     with open_parquet(source, at_once=door.location.is_far) as file:
@@ -184,7 +190,7 @@ def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> tuple[st
                 "by a v3.0 recorder, or info.json names cameras that were never recorded."
             )
         with readable_parquet(where):
-            table = file.read(columns=sorted(names))
+            table = file.read(sorted(names), budget)
     for name in wanted:
         at = table.column_names.index(name)
         table = table.set_column(at, name, _as_numbers(table.column(name), name, where))

@@ -11,10 +11,17 @@ from io import BytesIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from robostream import config
+from robostream.byte_sizes import format_bytes
 from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
+from robostream.meta.decoded_size import DecodeBudget, DecodedSize, chunk_range
 from robostream.storage import ByteRange, ByteSource, SourceFile
 
+# Memory that a file may take when it is decoded, for each of its own bytes, whatever the limit.
+_GROWTH = 4
 _CURE = "Copy or download the file again, or restore it from a backup."
+
+_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
 
 
 @contextmanager
@@ -28,6 +35,11 @@ def readable_parquet(where: str) -> Iterator[None]:
         raise DataFileError(str(error)) from error
     except StorageError:
         raise  # the bytes did not come; the file itself may be whole
+    except pa.ArrowMemoryError as error:
+        raise StorageError(
+            f"{where}: there is not enough memory to decode it ({error}). Use fewer workers, or "
+            "write the file with smaller row groups."
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         text = str(error).strip().splitlines()
         reason = text[0] if text else type(error).__name__
@@ -62,17 +74,22 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, source: ByteSource, *, at_once: bool, columns_together: bool) -> None:
         self._bytes = SourceFile(source)
         self._columns_together = columns_together
-        file = BytesIO(source.read(0, source.size())) if at_once else self._bytes
-        super().__init__(file, pre_buffer=False, page_checksum_verification=True)
+        self._file = BytesIO(_read_whole(source)) if at_once else self._bytes
+        super().__init__(self._file, **_OPTIONS)
+        self._decoded_size = DecodedSize(self, self._read_range, self._reopen, source.name)
 
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return columns, or all."""
+    def read(self, columns: Sequence[str], budget: DecodeBudget) -> pa.Table:
+        """Return columns of all rows; the memory they take is counted first."""
+        self._decoded_size.take(range(self.num_row_groups), columns, budget)
         return super().read(columns, use_threads=False)
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return columns of row groups."""
         wanted = self._ranges(groups, columns) if self._columns_together else []
+        own_limit = min(_GROWTH * self._bytes.size, config.MOST_ROW_GROUP_BYTES)
+        budget = DecodeBudget(max(config.decode_limit_bytes(), own_limit))
         with self._bytes.held(wanted):
+            self._decoded_size.take(groups, columns, budget)
             return super().read_row_groups(groups, columns, use_threads=False)
 
     def byte_span(self, groups: Sequence[int]) -> tuple[int, int]:
@@ -87,12 +104,36 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         names = ("",) if columns is None else tuple(f"{name}." for name in columns)
         found = [self.metadata.row_group(group) for group in groups]
         chunks = [group.column(at) for group in found for at in range(group.num_columns)]
-        return [
-            ByteRange(start, start + chunk.total_compressed_size)
+        ranges = [
+            ByteRange(*chunk_range(chunk))
             for chunk in chunks
             if f"{chunk.path_in_schema}.".startswith(names)
-            for start in [chunk.dictionary_page_offset or chunk.data_page_offset]
         ]
+        if any(not 0 <= r.start <= r.stop <= self._bytes.size for r in ranges):
+            raise DataFileError(
+                f"{self._bytes.name}: its footer names bytes that the file of {self._bytes.size:,} "
+                f"bytes does not have. {_CURE}"
+            )
+        return ranges
+
+    def _read_range(self, start: int, stop: int) -> bytes:
+        self._file.seek(start)
+        return self._file.read(stop - start) or b""
+
+    def _reopen(self, path: str) -> pq.ParquetFile:
+        options = {"metadata": self.metadata, "read_dictionary": [path]}
+        return pq.ParquetFile(self._file, **options, **_OPTIONS)
+
+
+def _read_whole(source: ByteSource) -> bytes:
+    size, limit = source.size(), config.decode_limit_bytes()
+    if size > limit:
+        raise DataFileError(
+            f"{source.name}: want at most {format_bytes(limit)} in a file of meta/, found "
+            f"{format_bytes(size)}. If the file is meant to be so large, set "
+            f"{config.DECODE_LIMIT_NAME} to more."
+        )
+    return source.read(0, size)
 
 
 def open_parquet(
