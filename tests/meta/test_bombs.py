@@ -68,12 +68,13 @@ def put(root: Path, file: str, key: str, column: pa.Array, **options: Any) -> No
     """Write a file anew with another column, or one more."""
     table = pq.read_table(root / file)
     table = table.drop_columns([key] if key in table.column_names else [])
-    pq.write_table(table.append_column(key, column), root / file, compression="zstd", **options)
+    table = table.append_column(key, column)
+    pq.write_table(table, root / file, compression="zstd", store_schema=False, **options)
 
 
 def texts_of_tasks(root: Path) -> None:
     table = pa.table({"task_index": np.arange(4000), "task": one_text(2_000_000, 4000)})
-    pq.write_table(table, root / TASKS, compression="zstd")
+    pq.write_table(table, root / TASKS, compression="zstd", store_schema=False)
 
 
 def texts_of_episodes(root: Path) -> None:
@@ -135,6 +136,31 @@ def test_bombs_are_refused(
     assert f"want at most {'16.0 MiB' if limit else '2.0 GiB'}" in text
     assert "set ROBOSTREAM_DECODE_LIMIT to more" in text
     assert grown < 150
+
+
+# Opens metadata with 500 MiB more of memory than its imports have taken.
+OPEN = """
+import resource, sys
+from robostream.errors import MetadataError
+from robostream.meta import LeRobotDatasetMetadata
+limit = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize() + (500 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    LeRobotDatasetMetadata("x", sys.argv[1])
+except MetadataError as error:
+    print(error)
+"""
+
+
+def test_too_little_memory_is_told(tmp_path: Path) -> None:
+    """Where the limit is above what the machine has."""
+    root = copy_of("images", tmp_path)
+    texts_of_tasks(root)
+    environment = {**os.environ, "ROBOSTREAM_DECODE_LIMIT": "100GiB"}
+    command = [sys.executable, "-c", OPEN, str(root)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+
+    assert done.stdout.startswith(f"{root / TASKS}: there is not enough memory to decode it")
 
 
 def test_files_of_the_episode_table_share_one_limit(
@@ -222,9 +248,11 @@ def test_remote_metadata_that_claims_to_be_large_is_not_fetched(tmp_path: Path, 
     with serve_nginx(root, tmp_path / "nginx") as address:
         error, text, grown = read_in_child(address)
 
-    assert (error, f"{address}/{file}: want at most 2.0 GiB" in text) == ("DataFileError", True)
-    assert "found 27.9 GiB" in text
-    assert "set ROBOSTREAM_DECODE_LIMIT to more" in text
+    assert (error, text.startswith(f"{address}/{file}: ")) == ("DataFileError", True), text
+    if file == TASKS:  # which are read whole
+        assert "want at most 2.0 GiB" in text
+        assert "found 27.9 GiB" in text
+        assert "set ROBOSTREAM_DECODE_LIMIT to more" in text
     assert grown < 100
 
 
@@ -263,3 +291,50 @@ def test_only_the_columns_of_tasks_are_read(tmp_path: Path) -> None:
     assert LeRobotDataset("x", root=root).meta.tasks.index == (
         LeRobotDataset("x", root=FIXTURES / "images").meta.tasks.index
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"fps": 10**400}, r"fps must be a number above 0 and at most 1e\+18"),
+        ({"fps": float("inf")}, r"fps must be a number above 0 and at most 1e\+18"),
+        ({"chunks_size": 10**400}, "chunks_size must be a number above 0 and at most"),
+        ({"total_frames": 10**400}, "total_frames must be a whole number from 0 to"),
+    ],
+)
+def test_numbers_that_no_dataset_has(tmp_path: Path, change: Any, wanted: str) -> None:
+    """They are told before anything is computed with them."""
+    root = copy_of("images", tmp_path)
+    edit_info(root, lambda info: info.update(change))
+
+    with pytest.raises(MetadataError, match=rf"info\.json: {wanted}"):
+        LeRobotDataset("x", root=root)
+
+
+def test_rows_that_are_too_wide(tmp_path: Path) -> None:
+    """A batch of them would take gigabytes, whatever the data files hold."""
+    root = copy_of("images", tmp_path)
+    edit_info(root, lambda info: info["features"]["action"].update(shape=[2**27], names=None))
+
+    with pytest.raises(
+        MetadataError, match=r"'action' has shape \[134217728\].* at most 16,777,216"
+    ):
+        LeRobotDataset("x", root=root)
+
+
+@pytest.mark.parametrize(
+    "entry", [["x" * 1_000_000, *[""] * 100_000], [["x" * 9_999, "y"]] * 9_999]
+)
+def test_long_texts_in_statistics(tmp_path: Path, entry: list[Any]) -> None:
+    """An array of texts takes as much for each of them as for the longest."""
+    root = copy_of("images", tmp_path)
+    stats = json.loads((root / "meta/stats.json").read_text())
+    stats["action"]["min"] = entry
+    (root / "meta/stats.json").write_text(json.dumps(stats))
+
+    error, text, grown = read_in_child(root, ROBOSTREAM_JSON_LIMIT="1GiB")
+
+    assert error == "MetadataError", text
+    assert "stats.json: not a JSON object of statistics" in text
+    assert "one of them a text of" in text
+    assert grown < 200

@@ -29,6 +29,7 @@ _ENTRY_BYTES = 16  # of a text of a dictionary, while it is decoded
 _MOST_RATIO = {"UNCOMPRESSED": 1, "SNAPPY": 24, "LZ4": 256, "GZIP": 1040, "ZSTD": 1 << 15}
 # Pages of numbers that cannot become larger than this are not looked at one by one.
 _SMALL_BYTES = 1024**2
+_SMALL_CHUNK_BYTES = 32 * 1024  # pages that are read at once for their headers
 _HEADER_BYTES = (256, 16 * 1024, 16 * 1024**2)  # read for a page header, until it is complete
 _DICTIONARY_PAGE = 2
 # By kind of page (data, dictionary, data of version 2): its struct, and there the encoding.
@@ -45,15 +46,14 @@ class DecodeBudget:
 
     Args:
         limit_bytes: How much; by default what `ROBOSTREAM_DECODE_LIMIT` says.
+
+    Attributes:
+        used: The bytes that reads keep.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self._limit = config.decode_limit_bytes() if limit_bytes is None else limit_bytes
-        self._used = 0
-
-    def room_for(self, size: int) -> bool:
-        """Return whether so many bytes are left."""
-        return self._used + size <= self._limit
+        self.used = 0
 
     def take(self, kept: int, where: str, *, passing: int = 0) -> None:
         """Count bytes that a read keeps; raise if they, or those it needs meanwhile, are too many.
@@ -63,15 +63,15 @@ class DecodeBudget:
             where: The file, for the error.
             passing: Further bytes that it needs only while it decodes.
         """
-        if not self.room_for(kept + passing):
-            wanted = self._used + kept + passing
+        wanted = self.used + kept + passing
+        if wanted > self._limit:
             raise DataFileError(
                 f"{where}: decoded, it would take {format_bytes(wanted)} of memory; want at most "
                 f"{format_bytes(self._limit)}. Download it again if it should be smaller; if it is "
                 f"what it should be, set {config.DECODE_LIMIT_NAME} to more, such as "
                 f"{wanted // 1024**3 + 1}GiB."
             )
-        self._used += kept
+        self.used += kept
 
 
 class Leaf(NamedTuple):
@@ -134,45 +134,68 @@ class DecodedSize:
         self._reopen = reopen
         self._where = where
         self._leaves: dict[tuple[str, ...], list[Leaf]] = {}
+        self._reopened: dict[str, pq.ParquetFile] = {}
 
     def take(self, groups: Sequence[int], columns: Sequence[str], budget: DecodeBudget) -> None:
-        """Count columns of row groups, or raise DataFileError."""
-        names = tuple(columns)
+        """Count columns of row groups, or raise DataFileError.
+
+        Texts of a dictionary are first counted as if all were as long as the dictionary, and one by
+        one only if that is too much.
+        """
+        names, used = tuple(columns), budget.used
         if names not in self._leaves:
             self._leaves[names] = _leaves(self._metadata.schema, names)
+        try:
+            self._take(groups, self._leaves[names], budget, one_by_one=False)
+        except DataFileError:
+            if not any(leaf.is_plain_text for leaf in self._leaves[names]):
+                raise
+            budget.used = used
+            self._take(groups, self._leaves[names], budget, one_by_one=True)
+
+    def _take(
+        self, groups: Sequence[int], leaves: Sequence[Leaf], budget: DecodeBudget, one_by_one: bool
+    ) -> None:
+        flat = [leaf for leaf in leaves if not leaf.is_text and not leaf.is_repeated]
+        others = [leaf for leaf in leaves if leaf.is_text or leaf.is_repeated]
+        flat_width = sum(leaf.width for leaf in flat)
         for number in groups:
             group = self._metadata.row_group(number)
             if group.num_rows < 0:
                 raise DataFileError(f"{self._where}: row group {number} has a negative length.")
             passing = 0
-            for leaf in self._leaves[names]:
-                passing += self._take_chunk(group, number, leaf, budget)
+            for leaf in flat:
+                chunk = group.column(leaf.at)
+                ratio = _MOST_RATIO.get(chunk.compression, _SMALL_BYTES)
+                most = chunk.total_compressed_size * ratio
+                is_small = most <= _SMALL_BYTES
+                passing += most if is_small else self._pages(chunk, number, leaf).passing
+            budget.take(group.num_rows * flat_width, self._where, passing=passing)
+            for leaf in others:
+                passing += self._take_chunk(group, number, leaf, budget, one_by_one)
                 budget.take(0, self._where, passing=passing)
 
-    def _take_chunk(self, group: Any, number: int, leaf: Leaf, budget: DecodeBudget) -> int:
+    def _take_chunk(
+        self, group: Any, number: int, leaf: Leaf, budget: DecodeBudget, one_by_one: bool
+    ) -> int:
         """Count what a column of a row group keeps; return what it needs while it is decoded."""
-        rows, chunk = group.num_rows, group.column(leaf.at)
-        if not leaf.is_text and not leaf.is_repeated:
-            ratio = _MOST_RATIO.get(chunk.compression, _SMALL_BYTES)
-            most: int = chunk.total_compressed_size * ratio
-            if most <= _SMALL_BYTES:
-                budget.take(rows * leaf.width, self._where)
-                return most
-        pages = self._pages(chunk, number, leaf)
-        values: int = max(rows, pages.values) if leaf.is_repeated else rows
+        pages = self._pages(group.column(leaf.at), number, leaf)
+        values: int = max(group.num_rows, pages.values)
         passing = pages.passing + values * _LEVEL_BYTES
         budget.take(values * leaf.width, self._where)
         if leaf.is_text:
             texts = pages.texts + pages.coded * pages.dictionary
-            if pages.coded and leaf.is_plain_text and not budget.room_for(texts + passing):
+            if one_by_one and pages.coded and leaf.is_plain_text:
                 budget.take(0, self._where, passing=pages.texts + passing)
-                texts = self._count_texts(number, leaf)
+                texts = self._count_texts(number, leaf.path)
             budget.take(texts, self._where)
         return passing
 
-    def _count_texts(self, group: int, leaf: Leaf) -> int:
+    def _count_texts(self, group: int, path: str) -> int:
         """Return the bytes of all texts of a column; they are decoded as numbers of entries."""
-        table = self._reopen(leaf.path).read_row_group(group, [leaf.path], use_threads=False)
+        if path not in self._reopened:
+            self._reopened[path] = self._reopen(path)
+        table = self._reopened[path].read_row_group(group, [path], use_threads=False)
         total = 0
         for array in table.column(0).chunks:
             while not pa.types.is_dictionary(array.type):
@@ -243,6 +266,9 @@ def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_
     A header is a Thrift struct. Its fields are: 1 the kind of page, 2 its size decompressed, 3 as
     it is stored, and by kind a struct, of which 1 is the number of values.
     """
+    if stop - start <= _SMALL_CHUNK_BYTES:
+        content, first = read(start, stop), start
+        read = lambda begin, end: content[begin - first : end - first]  # noqa: E731
     while start < stop and values > 0:
         header, length = _header(read, start, stop)
         kind = header[1]

@@ -128,7 +128,8 @@ def load_episodes(door: Door, video_keys: Sequence[str]) -> EpisodeTable:
             f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
             "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
         )
-    return _checked(_to_columns(_joined(pieces)), door.location)
+    with readable_parquet(door.location.describe(_FOLDER)):
+        return _checked(_to_columns(_joined(pieces)), door.location)
 
 
 def _walk(

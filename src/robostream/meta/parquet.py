@@ -73,6 +73,7 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
 
     def __init__(self, source: ByteSource, *, at_once: bool, columns_together: bool) -> None:
         self._bytes = SourceFile(source)
+        self._num_bytes = source.size()
         self._columns_together = columns_together
         self._file = BytesIO(_read_whole(source)) if at_once else self._bytes
         super().__init__(self._file, **_OPTIONS)
@@ -80,13 +81,16 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
 
     def read(self, columns: Sequence[str], budget: DecodeBudget) -> pa.Table:
         """Return columns of all rows; the memory they take is counted first."""
+        used = budget.used
         self._decoded_size.take(range(self.num_row_groups), columns, budget)
-        return super().read(columns, use_threads=False)
+        table = super().read(columns, use_threads=False)
+        budget.used = used + table.nbytes
+        return table
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return columns of row groups."""
         wanted = self._ranges(groups, columns) if self._columns_together else []
-        own_limit = min(_GROWTH * self._bytes.size, config.MOST_ROW_GROUP_BYTES)
+        own_limit = min(_GROWTH * self._num_bytes, config.MOST_ROW_GROUP_BYTES)
         budget = DecodeBudget(max(config.decode_limit_bytes(), own_limit))
         with self._bytes.held(wanted):
             self._decoded_size.take(groups, columns, budget)
@@ -109,9 +113,9 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
             for chunk in chunks
             if f"{chunk.path_in_schema}.".startswith(names)
         ]
-        if any(not 0 <= r.start <= r.stop <= self._bytes.size for r in ranges):
+        if any(not 0 <= r.start <= r.stop <= self._num_bytes for r in ranges):
             raise DataFileError(
-                f"{self._bytes.name}: its footer names bytes that the file of {self._bytes.size:,} "
+                f"{self._bytes.name}: its footer names bytes that the file of {self._num_bytes:,} "
                 f"bytes does not have. {_CURE}"
             )
         return ranges

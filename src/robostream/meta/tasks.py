@@ -55,8 +55,8 @@ def read_tasks(file: OpenParquet, where: str) -> TaskTable:
     with readable_parquet(where):
         table = file.read(["task_index", text_column], budget)
         letters = pc.sum(pc.binary_length(table.column(text_column).cast(pa.large_string())))
-    budget.take(len(table) * _TASK_BYTES + (letters.as_py() or 0) * _BYTES_PER_LETTER, where)
-    return tasks_from_arrow(table, where)
+        budget.take(len(table) * _TASK_BYTES + (letters.as_py() or 0) * _BYTES_PER_LETTER, where)
+        return tasks_from_arrow(table, where)
 
 
 def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:

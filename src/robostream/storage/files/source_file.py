@@ -21,7 +21,7 @@ class SourceFile(io.RawIOBase):
     def __init__(self, source: ByteSource) -> None:
         self.name = source.name
         self._source = source
-        self.size = source.size()
+        self._size = source.size()
         self._at = 0
         self._held: list[tuple[int, bytes]] = []
 
@@ -49,13 +49,13 @@ class SourceFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to a position, which may lie beyond the end."""
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def read(self, size: int = -1) -> bytes:
         """Return up to `size` bytes, fewer only at the end of the file."""
-        stop = self.size if size < 0 else min(self.size, self._at + size)
+        stop = self._size if size < 0 else min(self._size, self._at + size)
         if stop <= self._at:
             return b""
         content = self._find(self._at, stop)
