@@ -7,6 +7,7 @@ import math
 import os
 from pathlib import Path
 
+from robostream.byte_sizes import parse_bytes
 from robostream.errors import SelectionError
 
 CODEBASE_VERSION = "v3.0"
@@ -76,9 +77,16 @@ REMOTE_SLOW_S = 60.0
 
 # What a dataset from strangers may ask for before memory is taken: a JSON file of meta/, one value
 # of a feature, the index of a video and its frames (4 days at 30 fps, 1 GB while they are indexed),
-# the rows of one row group, a file on a server.
-MOST_JSON_BYTES = 256 * 1024**2
-MOST_FEATURE_NUMBERS = 1 << 28
+# the rows of one row group, a file on a server. JSON takes 25 times its size, the columns of a
+# million episodes with 20 cameras take less than 1 GiB. What Parquet holds is counted as it is
+# decoded: all files of the episode table together, the tasks, or the row groups of an episode,
+# which may also take 4 times the size of their file.
+JSON_LIMIT_BYTES = 16 * 1024**2
+JSON_LIMIT_NAME = "ROBOSTREAM_JSON_LIMIT"
+DECODE_LIMIT_BYTES = 2 * 1024**3
+DECODE_LIMIT_NAME = "ROBOSTREAM_DECODE_LIMIT"
+MOST_FEATURE_NUMBERS = 1 << 24
+MOST_PIXEL_NUMBERS = 1 << 28
 MOST_VIDEO_INDEX_BYTES = 1024**3
 MOST_VIDEO_FRAMES = 10_000_000
 MOST_ROW_GROUP_BYTES = 16 * 1024**3
@@ -250,6 +258,24 @@ def most_video_frames() -> int:
 def cache_limit_setting() -> str | None:
     """Return the limit of caches for which none is given (`ROBOSTREAM_CACHE_LIMIT`), if set."""
     return os.environ.get("ROBOSTREAM_CACHE_LIMIT") or None
+
+
+def json_limit_bytes() -> int:
+    """Return how large a JSON file of a dataset may be (`ROBOSTREAM_JSON_LIMIT`)."""
+    return _size_setting(JSON_LIMIT_NAME, JSON_LIMIT_BYTES)
+
+
+def decode_limit_bytes() -> int:
+    """Return the memory that decoding Parquet may take at a time (`ROBOSTREAM_DECODE_LIMIT`)."""
+    return _size_setting(DECODE_LIMIT_NAME, DECODE_LIMIT_BYTES)
+
+
+def _size_setting(name: str, usual: int) -> int:
+    value = os.environ.get(name)
+    try:
+        return parse_bytes(value) if value else usual
+    except SelectionError as error:
+        raise SelectionError(f"{name}: {error}") from None
 
 
 def _robostream_home() -> Path:

@@ -125,7 +125,8 @@ class RowReader:
             dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
             case = ColumnCase(key, dtype, shape, place)
             if dtype in ("string", "image", "language"):
-                objects[key] = object_column(table.column(key), case, copy=mapped is None)
+                with readable_parquet(place):
+                    objects[key] = object_column(table.column(key), case, copy=mapped is None)
             else:
                 numbers[key] = numeric_column(table.column(key), case)
         rows = EpisodeRows(episode, table.num_rows, numbers, objects, mapped)

@@ -3,6 +3,7 @@
 
 versions.py  which codebase versions can be read, and which Hub revision to take
 pinning.py   which commit of a Hub dataset is read
+decoded_size.py  the memory that Parquet takes when it is decoded, from its page headers
 parquet.py   opening Parquet, with errors that name file and cure
 features.py  the feature entries of info.json
 info.py      info.json as a record

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
+from robostream.meta.decoded_size import DecodeBudget
 from robostream.meta.parquet import check_unique, keep_table, open_parquet, readable_parquet
 from robostream.storage import Door, Location
 
@@ -126,14 +127,15 @@ def load_episodes(door: Door, video_keys: Sequence[str], count: int) -> EpisodeT
         count: How many episodes there should be. Remote files are asked for by their usual names
             until they have so many, and are listed only if those run out before.
     """
-    pieces = list(_walk(door, video_keys, count)) if door.location.is_far else []
+    budget = DecodeBudget()
+    pieces = list(_walk(door, video_keys, count, budget)) if door.location.is_far else []
     if sum(piece.num_rows for _, piece in pieces) < count:
         known = dict(pieces)
         with suppress(NoListingError):
             files = sorted(door.sizes(_FOLDER, ".parquet"), key=_file_order)
             names = [door.location.describe(file) for file in files]
             pieces = [
-                (name, known[name]) if name in known else _read_file(door, file, video_keys)
+                (name, known[name]) if name in known else _read_file(door, file, video_keys, budget)
                 for name, file in zip(names, files, strict=True)
             ]
     if not pieces:
@@ -141,10 +143,13 @@ def load_episodes(door: Door, video_keys: Sequence[str], count: int) -> EpisodeT
             f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
             "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
         )
-    return _checked(_to_columns(_joined(pieces)), door.location)
+    with readable_parquet(door.location.describe(_FOLDER)):
+        return _checked(_to_columns(_joined(pieces)), door.location)
 
 
-def _walk(door: Door, video_keys: Sequence[str], count: int) -> Iterator[tuple[str, pa.Table]]:
+def _walk(
+    door: Door, video_keys: Sequence[str], count: int, budget: DecodeBudget
+) -> Iterator[tuple[str, pa.Table]]:
     """Yield files of the table by their usual names, chunk by chunk.
 
     Ends with the file that completes `count` rows, or where one is missing.
@@ -153,7 +158,7 @@ def _walk(door: Door, video_keys: Sequence[str], count: int) -> Iterator[tuple[s
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
             try:
-                where, piece = _read_file(door, file, video_keys)
+                where, piece = _read_file(door, file, video_keys, budget)
             except DataFileError as error:
                 if not isinstance(error.__cause__, MissingFileError):
                     raise
@@ -189,15 +194,17 @@ def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
         ) from error
 
 
-def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> tuple[str, pa.Table]:
+def _read_file(
+    door: Door, relative: str, video_keys: Sequence[str], budget: DecodeBudget
+) -> tuple[str, pa.Table]:
     source = door.open(relative)
     where = source.name
     with readable_parquet(where):
         is_large = door.location.is_far and source.size() > _LARGE_BYTES
     if is_large and door.cache is not None and source.version():
-        table = keep_table(door.cache, source, lambda: _read_columns(door, relative))
+        table = keep_table(door.cache, source, lambda: _read_columns(door, relative, budget))
     else:
-        table = _read_columns(door, relative)
+        table = _read_columns(door, relative, budget)
     wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
     missing = [name for name in wanted if name not in table.column_names]
     if missing:
@@ -211,7 +218,7 @@ def _read_file(door: Door, relative: str, video_keys: Sequence[str]) -> tuple[st
     return where, table
 
 
-def _read_columns(door: Door, relative: str) -> pa.Table:
+def _read_columns(door: Door, relative: str, budget: DecodeBudget) -> pa.Table:
     """Return a file of the table without statistics.
 
     LeRobot's recorder writes ten episodes at a time, with statistics between the other columns: of
@@ -225,7 +232,7 @@ def _read_columns(door: Door, relative: str) -> pa.Table:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         check_unique(names, source.name)
         with readable_parquet(source.name):
-            return file.read(columns=sorted(names))
+            return file.read(sorted(names), budget)
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:

@@ -139,10 +139,12 @@ def _check_entry(name: str, entry: Any, where: str) -> None:
         raise MetadataError(
             f"{where}: feature {name!r} has shape {shape!r}; want a list of whole numbers above 0"
         )
-    if math.prod(shape) > config.MOST_FEATURE_NUMBERS:
+    of_camera = dtype in CAMERA_DTYPES
+    most = config.MOST_PIXEL_NUMBERS if of_camera else config.MOST_FEATURE_NUMBERS
+    if math.prod(shape) > most:
         raise MetadataError(
-            f"{where}: feature {name!r} has shape {shape!r}, which is {math.prod(shape):,} numbers "
-            f"for each frame; want at most {config.MOST_FEATURE_NUMBERS:,}"
+            f"{where}: feature {name!r} has shape {shape!r:.200}, which is {math.prod(shape):,} "
+            f"numbers for each frame; want at most {most:,} for dtype {dtype!r}"
         )
     if len(shape) > 5:
         raise MetadataError(

@@ -27,6 +27,8 @@ from robostream.storage import confined
 
 logger = logging.getLogger(__name__)
 
+# The largest number that counts frames, megabytes or the like: more does not fit into 64 bits.
+_MOST = 1e18
 # The function a language model may call where info.json names none.
 SAY_TOOL: dict[str, Any] = {
     "type": "function",
@@ -82,12 +84,18 @@ class DatasetInfo:
         """Raise MetadataError if a number is out of range or a camera has no path."""
         for name in ("fps", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not value > 0:
-                raise MetadataError(f"{where}: {name} must be a number above 0, got {value!r}")
+            if not isinstance(value, int | float) or not 0 < value <= _MOST:
+                raise MetadataError(
+                    f"{where}: {name} must be a number above 0 and at most {_MOST:g}, got "
+                    f"{value!r:.200}"
+                )
         for name in ("total_episodes", "total_frames", "total_tasks"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise MetadataError(f"{where}: {name} must be a whole number, got {value!r}")
+            if not isinstance(value, int) or not 0 <= value <= _MOST:
+                raise MetadataError(
+                    f"{where}: {name} must be a whole number from 0 to {_MOST:g}, got "
+                    f"{value!r:.200}"
+                )
         if self.video_keys and not self.video_path:
             raise MetadataError(
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "

@@ -26,7 +26,7 @@ from robostream.meta.missing import explain_empty, explain_missing, explain_no_f
 from robostream.meta.parquet import open_parquet
 from robostream.meta.pinning import as_metadata_error, pin_and_download
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
-from robostream.meta.tasks import TaskTable, tasks_from_arrow
+from robostream.meta.tasks import TaskTable, read_tasks
 from robostream.storage import (
     CacheSettings,
     Door,
@@ -320,7 +320,8 @@ class LeRobotDatasetMetadata:
 
     def _read(self, door: Door, relative: str) -> bytes | None:
         try:
-            return door.read_whole(relative, most_bytes=config.MOST_JSON_BYTES)
+            limit = config.json_limit_bytes()
+            return door.read_whole(relative, most_bytes=limit, setting=config.JSON_LIMIT_NAME)
         except MissingFileError:
             return None
 
@@ -339,7 +340,7 @@ class LeRobotDatasetMetadata:
         source = door.open(config.TASKS_PATH)
         try:
             with open_parquet(source, at_once=True) as file:
-                return tasks_from_arrow(file.read(), source.name)
+                return read_tasks(file, source.name)
         except DataFileError as error:
             if not isinstance(error.__cause__, MissingFileError):
                 raise

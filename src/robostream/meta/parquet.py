@@ -14,11 +14,16 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from robostream import config
+from robostream.byte_sizes import format_bytes
 from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
+from robostream.meta.decoded_size import DecodeBudget, DecodedSize, chunk_range
 from robostream.storage import ByteRange, ByteSource, Cache, SourceFile, lean_gap
 
 logger = logging.getLogger(__name__)
 
+# Memory that a file may take when it is decoded, for each of its own bytes, whatever the limit.
+_GROWTH = 4
 _CURE = "Copy or download the file again, or restore it from a backup."
 # A lean read fetches at most this share more than it must, and has so many requests under way.
 _MOST_WASTE = 0.1
@@ -26,6 +31,8 @@ _LEAN_REQUESTS = 16
 _KEPT = "columns 1"
 _CRC_BYTES = 4
 _IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
+
+_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
 
 
 @contextmanager
@@ -39,6 +46,11 @@ def readable_parquet(where: str) -> Iterator[None]:
         raise DataFileError(str(error)) from error
     except StorageError:
         raise  # the bytes did not come; the file itself may be whole
+    except pa.ArrowMemoryError as error:
+        raise StorageError(
+            f"{where}: there is not enough memory to decode it ({error}). Use fewer workers, or "
+            "write the file with smaller row groups."
+        ) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         text = str(error).strip().splitlines()
         reason = text[0] if text else type(error).__name__
@@ -75,22 +87,31 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         self, source: ByteSource, *, at_once: bool, columns_together: bool, is_lean: bool
     ) -> None:
         self._bytes = SourceFile(source)
+        self._num_bytes = source.size()
         self._columns_together = columns_together
         self._is_lean = is_lean
-        file = BytesIO(source.read(0, source.size())) if at_once else self._bytes
-        super().__init__(file, pre_buffer=False, page_checksum_verification=True)
+        self._file = BytesIO(_read_whole(source)) if at_once else self._bytes
+        super().__init__(self._file, **_OPTIONS)
+        self._decoded_size = DecodedSize(self, self._read_range, self._reopen, source.name)
 
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return columns, or all."""
+    def read(self, columns: Sequence[str], budget: DecodeBudget) -> pa.Table:
+        """Return columns of all rows; the memory they take is counted first."""
         wanted = self._ranges(range(self.num_row_groups), columns) if self._is_lean else []
-        gap = lean_gap(wanted, _MOST_WASTE)
+        _check_fetched(sum(part.stop - part.start for part in wanted), self._bytes.name)
+        gap, used = lean_gap(wanted, _MOST_WASTE), budget.used
         with self._bytes.held(wanted, max_gap_bytes=gap, requests=_LEAN_REQUESTS):
-            return super().read(columns, use_threads=False)
+            self._decoded_size.take(range(self.num_row_groups), columns, budget)
+            table = super().read(columns, use_threads=False)
+        budget.used = used + table.nbytes
+        return table
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Return columns of row groups."""
         wanted = self._ranges(groups, columns) if self._columns_together else []
+        own_limit = min(_GROWTH * self._num_bytes, config.MOST_ROW_GROUP_BYTES)
+        budget = DecodeBudget(max(config.decode_limit_bytes(), own_limit))
         with self._bytes.held(wanted):
+            self._decoded_size.take(groups, columns, budget)
             return super().read_row_groups(groups, columns, use_threads=False)
 
     def byte_span(self, groups: Sequence[int]) -> tuple[int, int]:
@@ -110,11 +131,36 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         places = [at for at, path in enumerate(paths) if f"{path}.".startswith(names)]
         found = map(self.metadata.row_group, groups)
         chunks = (group.column(at) for group in found for at in places)
-        return [
-            ByteRange(start, start + chunk.total_compressed_size)
-            for chunk in chunks
-            for start in [chunk.dictionary_page_offset or chunk.data_page_offset]
-        ]
+        ranges = [ByteRange(*chunk_range(chunk)) for chunk in chunks]
+        if any(not 0 <= r.start <= r.stop <= self._num_bytes for r in ranges):
+            raise DataFileError(
+                f"{self._bytes.name}: its footer names bytes that the file of {self._num_bytes:,} "
+                f"bytes does not have. {_CURE}"
+            )
+        return ranges
+
+    def _read_range(self, start: int, stop: int) -> bytes:
+        self._file.seek(start)
+        return self._file.read(stop - start) or b""
+
+    def _reopen(self, path: str) -> pq.ParquetFile:
+        options = {"metadata": self.metadata, "read_dictionary": [path]}
+        return pq.ParquetFile(self._file, **options, **_OPTIONS)
+
+
+def _read_whole(source: ByteSource) -> bytes:
+    _check_fetched(source.size(), source.name)
+    return source.read(0, source.size())
+
+
+def _check_fetched(size: int, name: str) -> None:
+    limit = config.decode_limit_bytes()
+    if size > limit:
+        raise DataFileError(
+            f"{name}: want at most {format_bytes(limit)} in a file of meta/, found "
+            f"{format_bytes(size)}. If the file is meant to be so large, set "
+            f"{config.DECODE_LIMIT_NAME} to more."
+        )
 
 
 def keep_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -> pa.Table:
@@ -138,7 +184,7 @@ def keep_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -
     if zlib.crc32(content[_CRC_BYTES:]) == int.from_bytes(content[:_CRC_BYTES], "little"):
         return pa.ipc.open_stream(content[_CRC_BYTES:], options=_IN_THIS_THREAD).read_all()
     logger.warning("%s: damaged, so %s is read again", kept.path, source.name)
-    kept.path.unlink(missing_ok=True)
+    cache.discard(kept)
     return read()
 
 

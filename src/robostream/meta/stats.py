@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 Stats = dict[str, dict[str, npt.NDArray[Any]]]
 
+# An array of texts takes as much for each as for the longest of them.
+_MOST_LETTERS = 1 << 24
 _SCALED = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
 
 
@@ -27,7 +29,7 @@ def parse_stats(text: str | bytes, where: str) -> Stats:
     try:
         data = json.loads(text)
         return {
-            feature: {name: np.atleast_1d(np.asarray(value)) for name, value in entry.items()}
+            feature: {name: np.atleast_1d(_as_array(value)) for name, value in entry.items()}
             for feature, entry in data.items()
         }
     except (ValueError, AttributeError, RecursionError) as error:
@@ -35,6 +37,21 @@ def parse_stats(text: str | bytes, where: str) -> Stats:
             f"{where}: not a JSON object of statistics ({error}). Restore the file, or delete it: "
             "statistics are optional."
         ) from error
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    count, longest = _texts_in(value)
+    if count * longest > _MOST_LETTERS:
+        raise ValueError(f"{count:,} values, one of them a text of {longest:,} letters")
+    return np.asarray(value)
+
+
+def _texts_in(value: Any) -> tuple[int, int]:
+    """Return how many values there are, and the length of the longest text among them."""
+    if not isinstance(value, list):
+        return 1, len(value) if isinstance(value, str) else 0
+    found = [_texts_in(part) for part in value]
+    return sum(count for count, _ in found), max((longest for _, longest in found), default=0)
 
 
 def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:

@@ -8,9 +8,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from robostream.errors import MetadataError
-from robostream.meta.parquet import check_unique
+from robostream.meta.decoded_size import DecodeBudget
+from robostream.meta.parquet import OpenParquet, check_unique, readable_parquet
+
+# Memory of a task as Python objects: for itself, and for each byte of its text besides Arrow's.
+_TASK_BYTES, _BYTES_PER_LETTER = 160, 4
 
 
 class TaskTable:
@@ -40,6 +45,18 @@ class TaskTable:
 
     def __repr__(self) -> str:
         return f"TaskTable({self._texts!r})"
+
+
+def read_tasks(file: OpenParquet, where: str) -> TaskTable:
+    """Return the tasks of an opened tasks.parquet; no other columns are read."""
+    check_unique(file.schema_arrow.names, where)
+    text_column = _text_column(file.schema_arrow, where)
+    budget = DecodeBudget()
+    with readable_parquet(where):
+        table = file.read(["task_index", text_column], budget)
+        letters = pc.sum(pc.binary_length(table.column(text_column).cast(pa.large_string())))
+        budget.take(len(table) * _TASK_BYTES + (letters.as_py() or 0) * _BYTES_PER_LETTER, where)
+        return tasks_from_arrow(table, where)
 
 
 def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:

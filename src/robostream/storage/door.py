@@ -71,8 +71,8 @@ class Door:
         if isinstance(source, CachedSource):
             source.due(start, stop, when)
 
-    def read_whole(self, file: str, *, most_bytes: int) -> bytes:
-        """Return all bytes of a small file; one of more than `most_bytes` is refused."""
+    def read_whole(self, file: str, *, most_bytes: int, setting: str = "") -> bytes:
+        """Return all bytes of a small file; refuse one above `most_bytes`, which `setting` sets."""
         source = self.open(file)
         size = source.size()
         if not source.version() and self.location.url not in _unversioned:
@@ -84,9 +84,10 @@ class Door:
                 self.location.url,
             )
         if size > most_bytes:
+            cure = f" If it is meant to be so large, set {setting} to more." if setting else ""
             raise StorageError(
                 f"{source.name}: want at most {format_bytes(most_bytes)}, found "
-                f"{format_bytes(size)}."
+                f"{format_bytes(size)}.{cure}"
             )
         return source.read(0, size)
 

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds the memory that Parquet takes when it is decoded, from its page headers.
+
+A footer says only how large columns are as they are encoded, and it may lie. A few bytes of a page
+can stand for gigabytes: repeated values, long texts in a dictionary, zeros in zstd. Arrow decodes
+what the page headers say, so these are read here, and memory is counted before Arrow takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from robostream import config
+from robostream.byte_sizes import format_bytes
+from robostream.errors import DataFileError
+
+ReadRange = Callable[[int, int], bytes]
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+_OFFSET_BYTES = 4  # of a text, or of a list, in Arrow
+_LEVEL_BYTES = 4  # of a value, while it is decoded: how deep it lies, and whether it is there
+_ENTRY_BYTES = 16  # of a text of a dictionary, while it is decoded
+# The most bytes that one compressed byte can become; other codecs have no such limit.
+_MOST_RATIO = {"UNCOMPRESSED": 1, "SNAPPY": 24, "LZ4": 256, "GZIP": 1040, "ZSTD": 1 << 15}
+# Pages of numbers that cannot become larger than this are not looked at one by one.
+_SMALL_BYTES = 1024**2
+_SMALL_CHUNK_BYTES = 32 * 1024  # pages that are read at once for their headers
+_HEADER_BYTES = (256, 16 * 1024, 16 * 1024**2)  # read for a page header, until it is complete
+_DICTIONARY_PAGE = 2
+# By kind of page (data, dictionary, data of version 2): its struct, and there the encoding.
+_BY_KIND = {0: (5, 2), 2: (7, 2), 3: (8, 4)}
+_DICTIONARY_ENCODINGS, _DELTA_BYTE_ARRAY = (2, 8), 7
+# Kinds of fields in Thrift: true, false, a byte, a double; numbers of 16, 32 and 64 bits; others.
+_FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
+_I32, _BINARY, _STRUCT = 5, 8, 12
+_KINDS = frozenset((*_FIXED_BYTES, 4, _I32, 6, _BINARY, _STRUCT))
+
+
+class DecodeBudget:
+    """The memory that some reads of Parquet may take together.
+
+    Args:
+        limit_bytes: How much; by default what `ROBOSTREAM_DECODE_LIMIT` says.
+
+    Attributes:
+        used: The bytes that reads keep.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit = config.decode_limit_bytes() if limit_bytes is None else limit_bytes
+        self.used = 0
+
+    def take(self, kept: int, where: str, *, passing: int = 0) -> None:
+        """Count bytes that a read keeps; raise if they, or those it needs meanwhile, are too many.
+
+        Args:
+            kept: The bytes it keeps.
+            where: The file, for the error.
+            passing: Further bytes that it needs only while it decodes.
+        """
+        wanted = self.used + kept + passing
+        if wanted > self._limit:
+            raise DataFileError(
+                f"{where}: decoded, it would take {format_bytes(wanted)} of memory; want at most "
+                f"{format_bytes(self._limit)}. Download it again if it should be smaller; if it is "
+                f"what it should be, set {config.DECODE_LIMIT_NAME} to more, such as "
+                f"{wanted // 1024**3 + 1}GiB."
+            )
+        self.used += kept
+
+
+class Leaf(NamedTuple):
+    """A column as Parquet stores it: a list is a column of its numbers.
+
+    Attributes:
+        at: Its number in the file.
+        path: Its name, with the names of the lists and records it is in.
+        width: The bytes of one value, with those of the lists it is in; without those of a text.
+        is_text: Whether values are bytes of any length.
+        is_repeated: Whether a row may have several values.
+        is_plain_text: Whether Arrow can leave its values in their dictionary.
+    """
+
+    at: int
+    path: str
+    width: int
+    is_text: bool
+    is_repeated: bool
+    is_plain_text: bool
+
+
+class Pages(NamedTuple):
+    """What the page headers of one column of a row group say.
+
+    Attributes:
+        values: Values, with nulls, of all data pages.
+        coded: Those of them that are numbers of dictionary entries.
+        passing: Bytes of the dictionary and of the largest page, decompressed.
+        dictionary: Bytes of the dictionary, decompressed.
+        texts: The most bytes that texts can have that are not in the dictionary.
+    """
+
+    values: int
+    coded: int
+    passing: int
+    dictionary: int
+    texts: int
+
+
+class DecodedSize:
+    """Counts the memory that columns of one file take.
+
+    Args:
+        file: The file, as Arrow reads it.
+        read: What returns a range of its bytes.
+        reopen: What opens it again, with one text column left in its dictionary.
+        where: Its name, for errors.
+    """
+
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        read: ReadRange,
+        reopen: Callable[[str], pq.ParquetFile],
+        where: str,
+    ) -> None:
+        self._metadata = file.metadata
+        self._read = read
+        self._reopen = reopen
+        self._where = where
+        self._leaves: dict[tuple[str, ...], list[Leaf]] = {}
+        self._reopened: dict[str, pq.ParquetFile] = {}
+
+    def take(self, groups: Sequence[int], columns: Sequence[str], budget: DecodeBudget) -> None:
+        """Count columns of row groups, or raise DataFileError.
+
+        Texts of a dictionary are first counted as if all were as long as the dictionary, and one by
+        one only if that is too much.
+        """
+        names, used = tuple(columns), budget.used
+        if names not in self._leaves:
+            self._leaves[names] = _leaves(self._metadata.schema, names)
+        try:
+            self._take(groups, self._leaves[names], budget, one_by_one=False)
+        except DataFileError:
+            if not any(leaf.is_plain_text for leaf in self._leaves[names]):
+                raise
+            budget.used = used
+            self._take(groups, self._leaves[names], budget, one_by_one=True)
+
+    def _take(
+        self, groups: Sequence[int], leaves: Sequence[Leaf], budget: DecodeBudget, one_by_one: bool
+    ) -> None:
+        flat = [leaf for leaf in leaves if not leaf.is_text and not leaf.is_repeated]
+        others = [leaf for leaf in leaves if leaf.is_text or leaf.is_repeated]
+        flat_width = sum(leaf.width for leaf in flat)
+        for number in groups:
+            group = self._metadata.row_group(number)
+            if group.num_rows < 0:
+                raise DataFileError(f"{self._where}: row group {number} has a negative length.")
+            passing = 0
+            for leaf in flat:
+                chunk = group.column(leaf.at)
+                ratio = _MOST_RATIO.get(chunk.compression, _SMALL_BYTES)
+                most = chunk.total_compressed_size * ratio
+                is_small = most <= _SMALL_BYTES
+                passing += most if is_small else self._pages(chunk, number, leaf).passing
+            budget.take(group.num_rows * flat_width, self._where, passing=passing)
+            for leaf in others:
+                passing += self._take_chunk(group, number, leaf, budget, one_by_one)
+                budget.take(0, self._where, passing=passing)
+
+    def _take_chunk(
+        self, group: Any, number: int, leaf: Leaf, budget: DecodeBudget, one_by_one: bool
+    ) -> int:
+        """Count what a column of a row group keeps; return what it needs while it is decoded."""
+        pages = self._pages(group.column(leaf.at), number, leaf)
+        values: int = max(group.num_rows, pages.values)
+        passing = pages.passing + values * _LEVEL_BYTES
+        budget.take(values * leaf.width, self._where)
+        if leaf.is_text:
+            texts = pages.texts + pages.coded * pages.dictionary
+            if one_by_one and pages.coded and leaf.is_plain_text:
+                budget.take(0, self._where, passing=pages.texts + passing)
+                texts = self._count_texts(number, leaf.path)
+            budget.take(texts, self._where)
+        return passing
+
+    def _count_texts(self, group: int, path: str) -> int:
+        """Return the bytes of all texts of a column; they are decoded as numbers of entries."""
+        if path not in self._reopened:
+            self._reopened[path] = self._reopen(path)
+        table = self._reopened[path].read_row_group(group, [path], use_threads=False)
+        total = 0
+        for array in table.column(0).chunks:
+            while not pa.types.is_dictionary(array.type):
+                array = array.field(0) if pa.types.is_struct(array.type) else array.flatten()
+            lengths = pc.binary_length(array.dictionary).cast(pa.int64())
+            total += int(pc.sum(lengths.take(array.indices)).as_py() or 0)
+        return total
+
+    def _pages(self, chunk: Any, group: int, leaf: Leaf) -> Pages:
+        values = coded = dictionary = entries = largest = texts = 0
+        try:
+            for page in _pages_in(self._read, *chunk_range(chunk), chunk.num_values):
+                if page.kind == _DICTIONARY_PAGE:
+                    dictionary, entries = dictionary + page.size, entries + page.values
+                    continue
+                largest, values = max(largest, page.size), values + page.values
+                if page.encoding in _DICTIONARY_ENCODINGS:
+                    coded += page.values
+                elif page.encoding == _DELTA_BYTE_ARRAY:
+                    # A text may repeat as much as it likes of the one before.
+                    texts += page.size * max(page.values, 1)
+                else:
+                    texts += page.size
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataFileError(
+                f"{self._where}: a page header of row group {group}, column {leaf.path}, cannot be "
+                f"read ({error}). The file is damaged: copy or download it again."
+            ) from error
+        passing = largest + dictionary + entries * _ENTRY_BYTES
+        return Pages(values, coded, passing, dictionary, texts)
+
+
+def _leaves(schema: Any, columns: Sequence[str]) -> list[Leaf]:
+    """Return the stored columns of named ones, as Arrow chooses them."""
+    names = tuple(f"{name}." for name in columns)
+    found = [(at, schema.column(at)) for at in range(len(schema))]
+    return [_leaf(at, column) for at, column in found if f"{column.path}.".startswith(names)]
+
+
+def _leaf(at: int, column: Any) -> Leaf:
+    kind, repeats = column.physical_type, column.max_repetition_level
+    is_text = kind == "BYTE_ARRAY"
+    width = _OFFSET_BYTES if is_text else _WIDTHS.get(kind) or max(column.length, 0)
+    is_plain = is_text and column.logical_type.type in ("STRING", "NONE")
+    return Leaf(at, column.path, width + repeats * _OFFSET_BYTES, is_text, repeats > 0, is_plain)
+
+
+def chunk_range(chunk: Any) -> tuple[int, int]:
+    """Return the bytes [start, stop) of a column of a row group, as Arrow reads them."""
+    start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+    if dictionary is not None and 0 < dictionary < start:
+        start = dictionary
+    return start, start + chunk.total_compressed_size
+
+
+class _Page(NamedTuple):
+    """A page header: the kind of page, its bytes decompressed, its values and their encoding."""
+
+    kind: int
+    size: int
+    values: int
+    encoding: int
+
+
+def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_Page]:
+    """Yield the page headers in a range of bytes, until data pages have so many values.
+
+    A header is a Thrift struct. Its fields are: 1 the kind of page, 2 its size decompressed, 3 as
+    it is stored, and by kind a struct, of which 1 is the number of values.
+    """
+    if stop - start <= _SMALL_CHUNK_BYTES:
+        content, first = read(start, stop), start
+        read = lambda begin, end: content[begin - first : end - first]  # noqa: E731
+    while start < stop and values > 0:
+        header, length = _header(read, start, stop)
+        kind = header[1]
+        struct, encoding = _BY_KIND.get(kind, (None, 0))
+        inner = {1: 0, 0: -1} if struct is None else header[struct]
+        page = _Page(kind, header[2], inner[1], inner[encoding])
+        if page.size < 0 or page.values < 0 or header[3] < 0:
+            raise ValueError("a negative size")
+        yield page
+        if kind != _DICTIONARY_PAGE:
+            values -= page.values
+        start += length + header[3]
+
+
+def _header(read: ReadRange, start: int, stop: int) -> tuple[dict[int, Any], int]:
+    for most in _HEADER_BYTES:
+        content = read(start, min(stop, start + most))
+        try:
+            return _struct(content, 0)
+        except IndexError:
+            continue
+    raise ValueError("it has no end")
+
+
+def _struct(content: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """Return the 32-bit numbers and structs of a Thrift struct by field, and where it ends."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while (head := content[at]) != 0:
+        kind = head & 15
+        at += 1
+        if head < 16 or kind not in _KINDS or depth > 3:
+            raise ValueError("fields that no Parquet file has")
+        number += head >> 4
+        if kind == _STRUCT:
+            fields[number], at = _struct(content, at, depth + 1)
+        elif kind in _FIXED_BYTES:
+            at += _FIXED_BYTES[kind]
+        else:
+            value, at = _varint(content, at) if content[at] > 127 else (content[at], at + 1)
+            if kind == _BINARY:
+                at += value
+            elif kind == _I32:
+                fields[number] = (value >> 1) ^ -(value & 1)
+                if value >> 32:
+                    raise ValueError("a number of more than 32 bits")
+    return fields, at + 1
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while (byte := content[at]) > 127:
+        number |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+    return number | byte << shift, at + 1
