@@ -308,3 +308,16 @@ def test_a_claimed_size_takes_no_memory(size: int, tmp_path: Path) -> None:
     assert program.returncode == 1
     assert f"StorageError: {server.url}/file.mp4: the server says that" in program.stderr
     assert "config.MOST_REMOTE_FILE_BYTES" in program.stderr
+
+
+def test_a_server_that_closes_every_idle_connection_ends_in_an_error() -> None:
+    """It does not say that it closes them, and each look takes two requests: that never works."""
+
+    def reply(handler: Handler) -> None:
+        handler.close_connection = True
+        handler.reply(200 if handler.command == "HEAD" else 206, Content_Length="x")
+
+    with serve_scripted(reply) as server:
+        source = Door(as_location(server.url)).open("file.bin")
+        with pytest.raises(StorageError):
+            source.size()

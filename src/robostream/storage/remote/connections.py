@@ -8,6 +8,7 @@ import http.client
 import io
 import os
 import re
+import socket
 import ssl
 import threading
 import time
@@ -28,7 +29,7 @@ _IDLE = 16
 # Messages beside redirects and errors are read whole, so that the connection can be used again.
 _MESSAGE_BYTES = 1 << 16
 # Read in one go: memory is taken for bytes that came, not for those that were announced.
-_PIECE_BYTES = 16 << 20
+_PIECE_BYTES = 256 << 20
 _NUMBER = re.compile("[0-9]{1,18}")
 # What an address may hold as it is; other letters, spaces too, are escaped.
 _IN_ADDRESSES = "%/:?#[]@!$&'()*+,;=~"
@@ -109,7 +110,7 @@ class Connections:
         is_reusable = False
         try:
             try:
-                connection.request(method, *_target(address, headers))
+                connection.request(method, *_target(address, headers, connection))
                 response = connection.getresponse()
             except _CLOSED:
                 if is_fresh:
@@ -168,7 +169,8 @@ class _Metered(io.RawIOBase):
     Silence ends in the socket's timeout, but any byte begins that anew.
     """
 
-    def __init__(self, raw: io.RawIOBase) -> None:
+    def __init__(self, connected: socket.socket, raw: io.RawIOBase) -> None:
+        self._recv_into = connected.recv_into  # as `raw` does, with one call less
         self._raw = raw
         self._waited_s = 0.0
         self._received = 0
@@ -177,11 +179,11 @@ class _Metered(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
+    def readinto(self, buffer: Any) -> int:
         began = time.monotonic()
-        count = self._raw.readinto(buffer)
+        count = self._recv_into(buffer)
         self._waited_s += time.monotonic() - began
-        self._received += count or 0
+        self._received += count
         if self._waited_s >= self._slow_s > 0:
             if self._received < config.REMOTE_LEAST_BYTES_PER_S * self._waited_s:
                 raise Slow(
@@ -199,9 +201,9 @@ class _Metered(io.RawIOBase):
 class _Response(http.client.HTTPResponse):
     """A response, its head and its body, that does not trickle."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fp = io.BufferedReader(_Metered(self.fp.detach()))
+    def __init__(self, connected: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(connected, *args, **kwargs)
+        self.fp = io.BufferedReader(_Metered(connected, self.fp.detach()))
 
 
 def _read(response: http.client.HTTPResponse, most_bytes: int) -> bytes:
@@ -254,7 +256,9 @@ def _without_secrets(content: bytes, headers: Mapping[str, str]) -> bytes:
     return content
 
 
-def _target(address: SplitResult, headers: Mapping[str, str]) -> tuple[str, None, dict[str, str]]:
+def _target(
+    address: SplitResult, headers: Mapping[str, str], connection: http.client.HTTPConnection
+) -> tuple[str, None, dict[str, str]]:
     """Return what the first line of a request names, no body, and the headers.
 
     If a proxy is asked, the line has all of the address, and the headers who we are to the proxy.
@@ -264,7 +268,7 @@ def _target(address: SplitResult, headers: Mapping[str, str]) -> tuple[str, None
         query=quote(address.query, safe=_IN_ADDRESSES),
         fragment="",
     )
-    proxy = _proxy_of(address) if address.scheme == "http" else None
+    proxy = connection.proxy if isinstance(connection, _PlainConnection) else None
     if proxy is not None:
         return escaped.geturl(), None, {**headers, **_proxy_headers(proxy)}
     return escaped._replace(scheme="", netloc="").geturl() or "/", None, dict(headers)
@@ -276,22 +280,27 @@ def _check_length(headers: Mapping[str, str], received: int, *, is_whole: bool) 
         raise Passing(f"the answer ended after {received} of {length} bytes")
 
 
+class _PlainConnection(http.client.HTTPConnection):
+    """A connection without TLS; to the proxy, if there is one."""
+
+    response_class = _Response
+    proxy: SplitResult | None = None
+
+
+class _TlsConnection(http.client.HTTPSConnection):
+    response_class = _Response
+
+
 def _connect(address: SplitResult) -> http.client.HTTPConnection:
-    connection = _connection_to(address)
-    connection.response_class = _Response
-    return connection
-
-
-def _connection_to(address: SplitResult) -> http.client.HTTPConnection:
     proxy = _proxy_of(address)
     host, port = address.hostname or "", address.port
     if proxy is not None:
         host, port = proxy.hostname or "", proxy.port
     if address.scheme != "https":
-        return http.client.HTTPConnection(host, port, timeout=config.REMOTE_TIMEOUT_S)
-    connection = http.client.HTTPSConnection(
-        host, port, timeout=config.REMOTE_TIMEOUT_S, context=_trust()
-    )
+        plain = _PlainConnection(host, port, timeout=config.REMOTE_TIMEOUT_S)
+        plain.proxy = proxy
+        return plain
+    connection = _TlsConnection(host, port, timeout=config.REMOTE_TIMEOUT_S, context=_trust())
     if proxy is not None:
         connection.set_tunnel(address.hostname or "", address.port or 443, _proxy_headers(proxy))
     return connection

@@ -96,7 +96,7 @@ class HttpFile:
         return self._connections.ask(url, headers, most_bytes=stop - start)
 
     def _headers(self, method: str, url: str) -> dict[str, str]:
-        is_ours = origin(url) == origin(self._url)
+        is_ours = url == self._url or origin(url) == origin(self._url)
         return {"Accept-Encoding": "identity", **(self._authorise(method, url) if is_ours else {})}
 
     def _follow(self, url: str, answer: Answer) -> str:
