@@ -58,4 +58,4 @@ assert frames(loader) == list(range(62))
 @pytest.mark.parametrize("interrupt", ["signal.raise_signal(2)", "_thread.interrupt_main()"])
 def test_an_interrupt_while_workers_start_leaves_nothing(interrupt: str) -> None:
     """At whichever line it comes, also if another thread takes the signal."""
-    run(PROGRAM.replace("INTERRUPT", interrupt).replace("EVERY", "61"))
+    run(PROGRAM.replace("INTERRUPT", interrupt).replace("EVERY", "97"))
