@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
-from robostream.storage import ByteSource, write_bytes_atomic
+from robostream.storage import ByteSource, open_private, write_bytes_atomic
 
 _MAGIC = b"rsindex2"
 _DIGEST_BYTES = 32
@@ -45,7 +45,8 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     path = _path(folder, source.name)
     try:
         # In this order: of an index that is being replaced, the older time is the one to trust.
-        looked_s, content = path.stat().st_mtime, path.read_bytes()
+        with open(open_private(path, os.O_RDONLY), "rb") as file:
+            looked_s, content = os.fstat(file.fileno()).st_mtime, file.read()
     except OSError:
         return None
     body = content[len(_MAGIC) + _DIGEST_BYTES :]
@@ -71,14 +72,14 @@ def save_index(folder: Path, index: FrameIndex, version: str) -> None:
     parts = [json.dumps(head).encode(), b"\n", *(array.tobytes() for array in arrays.values())]
     body = zlib.compress(b"".join(parts))
     content = _MAGIC + hashlib.sha256(body).digest() + body
-    write_bytes_atomic(_path(folder, index.file), content)
+    write_bytes_atomic(_path(folder, index.file), content, is_private=True)
     _note_look(_path(folder, index.file))
 
 
 def _note_look(path: Path) -> None:
     """Note that an index was compared with its file now, by this machine's clock."""
     with suppress(OSError):  # another user's, or just replaced
-        os.utime(path, times=(time.time(),) * 2)
+        os.utime(path, times=(time.time(),) * 2, follow_symlinks=False)
 
 
 def _path(folder: Path, name: str) -> Path:
