@@ -19,6 +19,9 @@ import cloudpickle
 import numpy as np
 import numpy.typing as npt
 
+from robostream.byte_sizes import format_bytes
+from robostream.errors import SelectionError
+
 _LENGTH = struct.Struct("<Q")
 _ALIGN = 64
 
@@ -30,7 +33,15 @@ def create_memory(nbytes: int) -> int:
     else:
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
-    os.ftruncate(fd, max(nbytes, 1))
+    try:
+        os.ftruncate(fd, max(nbytes, 1))
+    except OSError as error:
+        os.close(fd)
+        raise SelectionError(
+            f"the loader wants {format_bytes(nbytes)} of shared memory, and the system refuses "
+            f"({error.strerror}). Lower frame_cache_bytes, batch_size or prefetch_factor, or raise "
+            "`ulimit -f`, which counts for shared memory too."
+        ) from error
     return fd
 
 

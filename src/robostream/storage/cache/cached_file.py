@@ -92,9 +92,9 @@ class CachedFile:
     def bring(self, start: int, stop: int, fetch: Fetch) -> None:
         """Fetch what is missing of [start, stop) if there is room for it."""
         with self.claim(start, stop) as missing:
-            if self._has_room(missing, None):
+            if self._has_room(missing):
                 for gap in missing:
-                    self.fill(gap[0], fetch(*gap))
+                    self.fill(gap[0], fetch(*gap), self._keeper.spare_after)
 
     def prefetch(self, start: int, stop: int, when: float, fetch: Fetch) -> None:
         """Have [start, stop) at hand until `release`: on disk, or else in memory.
@@ -107,11 +107,13 @@ class CachedFile:
             when: When they are read, as for `due`.
             fetch: Fetches them.
         """
+        self._keeper.spare_after = math.inf
         self.due([(start, stop)], when)
-        with self.claim(start, stop) as missing:
-            if self._has_room(missing, math.inf):
+        with self._claimed(start, stop, when):
+            missing = self.missing(start, stop)
+            if self._has_room(missing):
                 for gap in missing:
-                    self.fill(gap[0], fetch(*gap))
+                    self._keep_or_hold(gap[0], fetch(*gap), math.inf)
                 return
             for begin, end in missing:
                 self._prefetch_exactly(max(begin, start), min(end, stop), when, fetch)
@@ -158,7 +160,7 @@ class CachedFile:
         pieces = self._kept(start, stop)
         for gap in _gaps(pieces, start, stop):
             begin, end = self._layout.bytes_of(self._layout.touched(*gap))
-            is_kept = self._has_room([(begin, end)], None)
+            is_kept = self._has_room([(begin, end)])
             if not is_kept:
                 begin, end = gap
             content = fetch(begin, end)
@@ -168,7 +170,7 @@ class CachedFile:
                     f"{len(content)} in place of {end - begin}"
                 )
             if is_kept:
-                self.fill(begin, content)
+                self.fill(begin, content, self._keeper.spare_after)
             pieces[gap[0]] = content[gap[0] - begin : gap[1] - begin]
         return pieces
 
@@ -245,13 +247,7 @@ class CachedFile:
         for gap in _gaps(self._kept(start, stop), start, stop):
             if not self._keeper.has_memory(gap[1] - gap[0] - on_disk):
                 return
-            content = fetch(*gap)
-            if on_disk:
-                self.fill(gap[0], content, when)
-            for begin, end in self.missing(*gap):
-                begin, end = max(begin, gap[0]), min(end, gap[1])
-                part = content[begin - gap[0] : end - gap[0]]
-                self._held[begin, end] = self._keeper.hold(begin, part)
+            self._keep_or_hold(gap[0], fetch(*gap), when)
         for block in {*self._layout.touched(start, stop)} - {*blocks}:
             # Where two ranges meet, the block may be whole now.
             begin, end = self._layout.bytes_of(range(block, block + 1))
@@ -259,11 +255,19 @@ class CachedFile:
             if not _gaps(pieces, begin, end):
                 self.fill(begin, b"".join(pieces[at] for at in sorted(pieces)), when)
 
-    def _has_room(self, ranges: Ranges, due: float | None) -> bool:
-        """Return whether whole blocks can be kept; `Room.make` says which others go for them.
+    def _keep_or_hold(self, start: int, content: bytes, when: float) -> None:
+        """Keep bytes on disk as far as there is room, and hold the rest in memory."""
+        self.fill(start, content, when)
+        stop = start + len(content)
+        for begin, end in self.missing(start, stop):
+            begin, end = max(begin, start), min(end, stop)
+            self._held[begin, end] = self._keeper.hold(begin, content[begin - start : end - start])
 
-        Once that would cost what this run reads, blocks are not rounded up any more: the rest of
-        them would be fetched for nothing.
+    def _has_room(self, ranges: Ranges) -> bool:
+        """Return whether whole blocks can be kept.
+
+        In a process that prefetches, nothing that a run will read goes for them. Once that leaves
+        no room, ranges are not rounded up to blocks any more: the rest would be fetched in vain.
         """
         keeper = self._keeper
         if keeper.is_off:
@@ -272,16 +276,17 @@ class CachedFile:
         if keeper.is_tight:
             return False
         needed = sum(stop - start for start, stop in ranges)
-        has_room = not needed or self._free(needed, due)
-        if not has_room and due is None:
+        if not needed or self._free(needed, keeper.spare_after):
+            return True
+        if keeper.spare_after is None:
             keeper.tell_full(needed)
-        elif not has_room:
+        else:
             keeper.is_tight = True
-        return has_room
+        return False
 
     def _free(self, nbytes: int, due: float | None) -> bool:
         found: list[bool] = []
-        if self._existing() is not None:
+        if self._existing(due) is not None:
             free = partial(Room.free, nbytes=nbytes, kept=self._path, due=due)
             self._keeper.write(lambda room: found.append(free(room)))
         return found == [True]
@@ -290,7 +295,7 @@ class CachedFile:
         self, room: Room, blocks: range, content: memoryview, start: int, due: float | None
     ) -> None:
         """Write the blocks that are missing, if there is room."""
-        file = self._created(room)
+        file = self._created(room, due)
         if file is None:
             return
         absent = runs(~are_good(file.marks(blocks), blocks.start), blocks.start)
@@ -304,12 +309,12 @@ class CachedFile:
             file.store(run, content[begin - start : end - start])
             file.set_used(run, now_s)
 
-    def _created(self, room: Room) -> BlockFile | None:
+    def _created(self, room: Room, due: float | None) -> BlockFile | None:
         """Return the block file, made now if there is none; None if there is no room for it."""
         file = self._opened()
         if file is not None and not file.is_deleted:
             return file
-        if not room.make(self._layout.data_at, kept=self._path):
+        if not room.make(self._layout.data_at, kept=self._path, due=due):
             self._keeper.tell_full(self._layout.data_at)
             return None
         create_block_file(self._path, self._layout, self._shown_name)
@@ -317,7 +322,7 @@ class CachedFile:
         return self._opened()
 
     def _set_due(self, blocks: Iterable[range], when: float) -> None:
-        if (file := self._existing()) is not None:
+        if (file := self._existing(when)) is not None:
             owner = self._keeper.lease_number()
             for run in blocks:
                 file.set_due(run, when, owner)
@@ -330,16 +335,19 @@ class CachedFile:
                 self._keeper.note(partial(file.set_used, run, now_s))
 
     @contextmanager
-    def _claimed(self, start: int, stop: int) -> Iterator[None]:
+    def _claimed(self, start: int, stop: int, due: float | None = None) -> Iterator[None]:
         blocks = self._layout.touched(*self._check(start, stop))
-        self._existing()
+        self._existing(due)
         with claimed(self._path, blocks.start, blocks.stop, patience_s=config.CACHE_PATIENCE_S):
             yield
 
-    def _existing(self) -> BlockFile | None:
-        """Return the block file, made now if there is none yet; None if that cannot be."""
+    def _existing(self, due: float | None) -> BlockFile | None:
+        """Return the block file, made now if there is none yet; None if that cannot be.
+
+        What is wanted before `due` does not go for it.
+        """
         if self._opened() is None:
-            self._keeper.write(self._created)
+            self._keeper.write(lambda room: self._created(room, due))
         return self._opened()
 
     def _opened(self) -> BlockFile | None:

@@ -56,7 +56,7 @@ class Folder:
     def is_writable(self) -> bool:
         """Return whether this user may write to it: not to a read-only mount, say."""
         places = (self.path, self.blocks, self.files, self.leases)
-        lock = (self.lock,) if self.lock.exists() else ()
+        lock = (self.lock,) if os.path.exists(self.lock) else ()
         return all(os.access(place, os.W_OK) for place in (*places, *lock))
 
 

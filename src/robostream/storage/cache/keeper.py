@@ -50,7 +50,8 @@ class Keeper:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.is_off = self._is_read_only = not folder.is_writable()
-        self.is_tight = False  # whether room can be made only of what this run will read
+        self.spare_after: float | None = None  # what room may cost, as `Room.make` says
+        self.is_tight = False  # whether there is no room beside what runs will read
         self._memory: dict[int, int] = {}
         self._told: set[str] = set()
         self._lease: Lease | None = None
