@@ -94,12 +94,17 @@ MOST_REMOTE_FILE_BYTES = 1024**4
 
 # Requests a worker process has under way at once to fetch ahead of decoding.
 PREFETCH_REQUESTS = 4
+# Memory per process for bytes that are fetched ahead and that the cache has no room for.
+PREFETCH_MEMORY_BYTES = 32 * 1024**2
 # Requests under way at once that `robostream cache warm` sends, or a look at all videos.
 WARM_REQUESTS = 8
 
 # The cache of remote bytes: its unit, and the share of a disk's free space it takes by default.
 CACHE_BLOCK_BYTES = 64 * 1024
 CACHE_SHARE_OF_DISK = 0.5
+# Blocks of one remote file that may be kept: 256 GiB, of 64 KiB each. Nothing is kept of a file
+# that is said to be larger. A block takes 24 bytes of memory and 32 on disk.
+MOST_CACHED_BLOCKS = 1 << 22
 # How long a process waits for another that fetches, or decodes, the same.
 CACHE_PATIENCE_S = 30.0
 

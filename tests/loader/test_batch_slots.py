@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from robostream.crew import format_batch
-from robostream.errors import SelectionError
+from robostream.errors import WorkerError
 from robostream.loader.batch_slots import BatchSlots
 
 
@@ -13,5 +13,5 @@ def test_batches_that_no_memory_can_hold_are_told() -> None:
     """With what to lower; the system's own error names nothing."""
     batches = format_batch({"action": ((1 << 40,), np.float32)}, 8)
 
-    with pytest.raises(SelectionError, match=r"4 batches of 8 samples, 32\.0 TiB each.*batch_size"):
+    with pytest.raises(WorkerError, match=r"needs 128\.0 TiB of memory.*batch_size"):
         BatchSlots(batches, 4, 2)

@@ -11,7 +11,7 @@ import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.bench.network import serve_files, start_proxy
-from robostream.storage import Cache, Door
+from robostream.storage import Cache, CachedFile
 from robostream.storage.cache import Layout, cached_file
 from tests.remote.conftest import BATCH_SIZE
 
@@ -63,7 +63,7 @@ def test_the_furthest_next_use_goes_first(
     monkeypatch.setattr(cached_file, "time", SimpleNamespace(time=lambda: next(seconds)))
     limit = int(0.9 * cached_bytes(dataset))
     by_plan = fetch(dataset, tmp_path / "plan", limit)
-    monkeypatch.setattr(Door, "due", lambda *_: None)
+    monkeypatch.setattr(CachedFile, "due", lambda *_: None)
     by_age = fetch(dataset, tmp_path / "age", limit)
     print(f"two epochs, fetched: {by_plan} bytes by plan, {by_age} by age")
 

@@ -39,7 +39,7 @@ def create_memory(nbytes: int) -> int:
             fd = os.dup(file.fileno())
     try:
         os.ftruncate(fd, max(nbytes, 1))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         os.close(fd)
         raise _refused(nbytes, error) from error
     return fd
@@ -87,13 +87,13 @@ def _map(fd: int, access: int) -> mmap.mmap:
     nbytes = os.fstat(fd).st_size
     try:
         return mmap.mmap(fd, nbytes, prot=access)
-    except OSError as error:
+    except (OSError, OverflowError, ValueError) as error:
         raise _refused(nbytes, error) from error
 
 
-def _refused(nbytes: int, error: OSError) -> WorkerError:
-    needed = f"{format_bytes(nbytes)} of memory in one piece"
-    return WorkerError(f"the loader needs {needed}: {error.strerror}. {LESS_MEMORY}")
+def _refused(nbytes: int, error: Exception) -> WorkerError:
+    needed, why = format_bytes(nbytes), getattr(error, "strerror", None) or error
+    return WorkerError(f"the loader needs {needed} of memory in one piece: {why}. {LESS_MEMORY}")
 
 
 def _write(memory: npt.NDArray[np.uint8], at: int, content: bytes | memoryview) -> int:

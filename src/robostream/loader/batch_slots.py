@@ -16,9 +16,7 @@ from collections import deque
 import numpy as np
 
 from robostream.assemble import Arrays
-from robostream.byte_sizes import format_bytes
 from robostream.crew import BatchFormat, ByteArray, create_memory, map_memory
-from robostream.errors import SelectionError
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +32,9 @@ class BatchSlots:
 
     def __init__(self, batches: BatchFormat, num_slots: int, max_held: int) -> None:
         self.format = batches
-        try:
-            self.fd = create_memory(batches.slot_bytes * num_slots)
-            weakref.finalize(self, os.close, self.fd)
-            self.memory = map_memory(self.fd)
-        except (OSError, ValueError) as error:
-            raise SelectionError(
-                f"want memory for {num_slots} batches of {batches.batch_size} samples, "
-                f"{format_bytes(batches.slot_bytes)} each, and the system does not give it "
-                f"({error}). Lower batch_size, or raise the limit of memory (ulimit -v)."
-            ) from error
+        self.fd = create_memory(batches.slot_bytes * num_slots)
+        weakref.finalize(self, os.close, self.fd)
+        self.memory = map_memory(self.fd)
         self._address = self.memory.ctypes.data
         # The slot freed last is taken first: its pages are in memory already.
         self._free = deque(reversed(range(num_slots)))

@@ -18,6 +18,7 @@ from pathlib import Path
 from robostream import arguments
 from robostream.byte_sizes import format_bytes
 from robostream.errors import SelectionError
+from robostream.storage import make_private_folder, open_private
 from robostream.stream import SharedShape
 
 _FORMAT = "checksums"
@@ -52,8 +53,8 @@ def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
     path = folder / f"{name}-{_since_when()}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        make_private_folder(folder)
+        fd = open_private(path, os.O_RDWR | os.O_CREAT, may_share=False)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise _refused(folder, shape.nbytes, error) from error
     try:

@@ -31,6 +31,7 @@ from robostream.storage.files.location import (
     written_root,
 )
 from robostream.storage.files.names import confined, redact
+from robostream.storage.files.private import make_private_folder, open_private
 from robostream.storage.files.recent import Recent
 from robostream.storage.files.source_file import SourceFile
 from robostream.storage.files.store import ByteSource, Store
@@ -64,7 +65,9 @@ __all__ = [
     "lean_gap",
     "list_files",
     "list_refs",
+    "make_private_folder",
     "open_cache",
+    "open_private",
     "open_source",
     "parse_repo_url",
     "redact",

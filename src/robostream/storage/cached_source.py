@@ -48,17 +48,20 @@ class CachedSource:
     def bring(self, start: int, stop: int) -> None:
         """Fetch what the cache does not have of [start, stop), with one request for each gap."""
         file = self._opened()
-        if file is None:
-            return
-        with file.claim(start, min(stop, file.size_bytes)) as missing:
-            for gap in missing:
-                file.fill(gap[0], self._source.fetch(*gap))
+        if file is not None:
+            file.bring(start, min(stop, file.size_bytes), self._source.fetch)
 
-    def due(self, start: int, stop: int, when: float) -> None:
-        """Say when the bytes [start, stop) are read next; `CachedFile.due` says what `when` is."""
+    def prefetch(self, start: int, stop: int, when: float) -> None:
+        """Have [start, stop) at hand until `release`; `CachedFile.due` says what `when` is."""
         file = self._opened()
         if file is not None:
-            file.due([(start, min(stop, file.size_bytes))], when)
+            file.prefetch(start, min(stop, file.size_bytes), when, self._source.fetch)
+
+    def release(self, start: int, stop: int, when: float) -> None:
+        """Say that the bytes [start, stop) were read, and when they are read next."""
+        file = self._opened()
+        if file is not None:
+            file.release(start, min(stop, file.size_bytes), when)
 
     def kept_bytes(self) -> int:
         """Return how many bytes of the file the cache has."""
@@ -70,9 +73,12 @@ class CachedSource:
         )
 
     def _opened(self) -> CachedFile | None:
-        """Return the file in the cache; None if nothing tells its versions apart."""
+        """Return the file in the cache; None if it cannot be kept there.
+
+        That is if nothing tells its versions apart, or if it is said to be too large.
+        """
         version = self._source.version()
-        if self._file is None and version:
+        if self._file is None and version and self._cache.may_hold(self._source.size()):
             version = f"{version} of {self.identity}"  # other servers may use the same name
             self._file = self._cache.open(self.name, version, self._source.size())
         return self._file

@@ -62,14 +62,21 @@ class Door:
         source = self.open(file)
         return source.remote if isinstance(source, CachedSource) else source
 
-    def due(self, file: str, start: int, stop: int, when: float) -> None:
-        """Say when bytes of a file are read next, so that the cache keeps those needed soonest.
+    def prefetch(self, file: str, start: int, stop: int, when: float) -> None:
+        """Have bytes of a file at hand until `release`, where there is a cache.
 
-        `CachedFile.due` says what `when` is.
+        `when` is the time of their next use, by which the cache keeps those needed soonest:
+        `CachedFile.due` says how it is counted.
         """
         source = self.open(file)
         if isinstance(source, CachedSource):
-            source.due(start, stop, when)
+            source.prefetch(start, stop, when)
+
+    def release(self, file: str, start: int, stop: int, when: float) -> None:
+        """Say that bytes of a file were read, and when they are read next."""
+        source = self.open(file)
+        if isinstance(source, CachedSource):
+            source.release(start, stop, when)
 
     def read_whole(self, file: str, *, most_bytes: int, setting: str = "") -> bytes:
         """Return all bytes of a small file; refuse one above `most_bytes`, which `setting` sets."""

@@ -80,8 +80,7 @@ class Bringer:
         """
         brought = self._brought[coming] = []
         for span in self._spans(coming):
-            self._door.due(span.file, span.start, span.stop, when)
-            self._door.open(span.file).bring(span.start, span.stop)
+            self._door.prefetch(span.file, span.start, span.stop, when)
             brought.append(span)
 
     def release(self, coming: Coming, when: float) -> None:
@@ -90,7 +89,7 @@ class Bringer:
             is_last = span.is_last or (
                 span.camera is not None and self._are_kept(coming, span.camera)
             )
-            self._door.due(span.file, span.start, span.stop, math.inf if is_last else when)
+            self._door.release(span.file, span.start, span.stop, math.inf if is_last else when)
 
     def _spans(self, coming: Coming) -> Iterator[_Span]:
         """Yield what must be read for a part, opening its files."""

@@ -89,9 +89,11 @@ def test_files_that_may_not_grow_end_writing_and_no_read(
         for _ in range(2):
             remote.check(file, 5, SIZE)
 
-    assert remote.fetched == [(0, SIZE)] * 2
+    assert remote.fetched == [(5, SIZE)] * 2
     assert len(caplog.records) == 1
     assert "not written any more" in caplog.text
+    assert "ulimit -f" in caplog.text
+    assert "lower cache_limit" in caplog.text
     remote.check(Cache(tmp_path / "cache", 10**9, BLOCK).open("a", "1", SIZE), 0, SIZE)
 
 

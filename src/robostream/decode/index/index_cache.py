@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
-from robostream.storage import ByteSource, write_bytes_atomic
+from robostream.storage import ByteSource, open_private, write_bytes_atomic
 
 _MAGIC = b"rsindex3"
 _DIGEST_BYTES = 32
@@ -46,7 +46,8 @@ def load_index(folder: Path, source: ByteSource, looked_since_s: float) -> Frame
     path = _path(folder, source.identity)
     try:
         # In this order: of an index that is being replaced, the older time is the one to trust.
-        looked_s, content = path.stat().st_mtime, path.read_bytes()
+        with open(open_private(path, os.O_RDONLY), "rb") as file:
+            looked_s, content = os.fstat(file.fileno()).st_mtime, file.read()
     except OSError:
         return None
     body = content[len(_MAGIC) + _DIGEST_BYTES :]
@@ -76,7 +77,7 @@ def save_index(folder: Path, index: FrameIndex, source: ByteSource) -> None:
     body = zlib.compress(b"".join(parts))
     content = _MAGIC + hashlib.sha256(body).digest() + body
     path = _path(folder, source.identity)
-    write_bytes_atomic(path, content)
+    write_bytes_atomic(path, content, is_private=True)
     _note_look(path)
 
 
@@ -89,7 +90,7 @@ def drop_index(folder: Path, source: ByteSource) -> None:
 def _note_look(path: Path) -> None:
     """Note that an index was compared with its file now, by this machine's clock."""
     with suppress(OSError):  # another user's, or just replaced
-        os.utime(path, times=(time.time(),) * 2)
+        os.utime(path, times=(time.time(),) * 2, follow_symlinks=False)
 
 
 def _path(folder: Path, identity: str) -> Path:

@@ -6,6 +6,7 @@ Reading needs no lock. Writing, marking and dropping are for who holds the folde
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import weakref
@@ -32,13 +33,15 @@ from robostream.storage.cache.layout import (
     unclean_marks,
 )
 from robostream.storage.cache.punch import punch_hole
+from robostream.storage.files.private import open_at_least_to_read, open_private
 
 
 class BlockFile:
     """A block file that closes itself once the last reader lets go of it."""
 
-    def __init__(self, fd: int, layout: Layout, shown_name: str) -> None:
+    def __init__(self, fd: int, layout: Layout, shown_name: str, *, is_writable: bool) -> None:
         self.fd = fd
+        self.is_writable = is_writable
         self.layout = layout
         self.shown_name = shown_name
         weakref.finalize(self, os.close, fd)
@@ -134,6 +137,8 @@ class BlockFile:
 
     def set_used(self, blocks: range, now_s: int) -> None:
         """Note when consecutive blocks were used last."""
+        if not self.is_writable:
+            return
         uses = np.full(len(blocks), now_s, "<u4").tobytes()
         self._pwrite(uses, self.layout.uses_at + 4 * blocks.start)
 
@@ -169,6 +174,8 @@ class BlockFile:
 
     def _pwrite(self, content: bytes | memoryview, at: int) -> None:
         rest = memoryview(content)
+        if not self.is_writable:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.shown_name)
         while rest:
             written = os.pwrite(self.fd, rest, at)
             rest, at = rest[written:], at + written
@@ -177,22 +184,22 @@ class BlockFile:
 def open_block_file(path: Path) -> BlockFile | None:
     """Return an open block file, None if there is none or it is not whole."""
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd, is_writable = open_at_least_to_read(path, 0)
     except OSError:
         return None
     try:
         head = parse_head(os.pread(fd, HEAD_BYTES, 0))
     except OSError:
         head = None
-    if head is None:
+    if head is None or os.fstat(fd).st_size < head[0].data_at:
         os.close(fd)
         return None
-    return BlockFile(fd, *head)
+    return BlockFile(fd, *head, is_writable=is_writable)
 
 
 def create_block_file(path: Path, layout: Layout, shown_name: str) -> None:
     """Make an empty block file, over one whose head a power cut took. For who holds the lock."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    fd = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(fd, 0)
         os.pwrite(fd, make_head(layout, shown_name), 0)

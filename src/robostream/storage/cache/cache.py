@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from robostream import config
-from robostream.byte_sizes import parse_bytes
+from robostream.byte_sizes import format_bytes, parse_bytes
+from robostream.errors import CacheError
 from robostream.storage.cache.cached_file import CachedFile
 from robostream.storage.cache.folder import Folder, open_folder
 from robostream.storage.cache.keeper import Keeper
 from robostream.storage.cache.layout import Layout
-from robostream.storage.cache.locks import claimed
+from robostream.storage.cache.locks import alone, claimed
 from robostream.storage.cache.room import Room, block_files, locked_room
 from robostream.storage.cache.whole_file import (
     WholeFile,
@@ -70,6 +71,16 @@ class Cache:
         if refusal is not None:
             self._keeper.give_up(refusal)
 
+    def may_hold(self, size: int) -> bool:
+        """Return whether a file of so many bytes may be kept; say so if it is too large."""
+        most = config.MOST_CACHED_BLOCKS * self._keeper.folder.block_bytes
+        if size > most:
+            self._keeper.tell(
+                f"keeps nothing of files of more than {format_bytes(most)} "
+                f"(config.MOST_CACHED_BLOCKS), but one is said to have {format_bytes(size)}."
+            )
+        return size <= most
+
     def open(self, name: str, version: str, size: int) -> CachedFile:
         """Return a remote file seen through the cache; touches nothing yet.
 
@@ -78,6 +89,8 @@ class Cache:
             version: Its ETag or commit. Another version is another file.
             size: Its length in bytes.
         """
+        if not self.may_hold(size):
+            raise CacheError(f"{redact(name)}: {size:,} bytes are too many to be kept.")
         layout = Layout(size, self._keeper.folder.block_bytes)
         path = self._keeper.folder.blocks / _key(name, version, str(size))
         return CachedFile(self._keeper, path, layout, redact(name))
@@ -105,6 +118,10 @@ class Cache:
         return file
 
     def _find(self, path: Path) -> WholeFile | None:
+        if self._keeper.is_off:
+            with suppress(OSError), alone(self._keeper.folder.lock):
+                return find_whole(path)
+            return None
         found: list[WholeFile | None] = [None]
         self._keeper.write(lambda _: found.append(find_whole(path)))
         return found[-1]
@@ -173,7 +190,10 @@ class Cache:
 
         Processes that are using the cache go on and fetch again.
         """
-        with locked_room(self._keeper.folder, self._keeper.limit_bytes) as room:
+        folder = self._keeper.folder
+        if not folder.is_writable():
+            raise CacheError(f"{folder.path}: this user may only read the cache, not clear it.")
+        with locked_room(folder, self._keeper.limit_bytes) as room:
             return room.clear()
 
     def __reduce__(self) -> tuple[type[Cache], tuple[Path, int, int]]:

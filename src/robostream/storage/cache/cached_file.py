@@ -21,7 +21,7 @@ import numpy as np
 
 from robostream import config
 from robostream.storage.cache.block_file import BlockFile, create_block_file, open_block_file
-from robostream.storage.cache.keeper import Keeper
+from robostream.storage.cache.keeper import HeldBytes, Keeper
 from robostream.storage.cache.layout import MARK, Layout, Marks, Ranges, are_good, runs
 from robostream.storage.cache.locks import claimed
 from robostream.storage.cache.room import Room
@@ -48,6 +48,8 @@ class CachedFile:
         # when it noted the last use.
         self._known_marks = bytearray(b"\xff" * (16 * layout.num_blocks))
         self._used_s = np.zeros(layout.num_blocks, np.int64)
+        # What was fetched ahead and the cache has no room for.
+        self._held: dict[tuple[int, int], HeldBytes] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -87,15 +89,55 @@ class CachedFile:
         with self._claimed(start, stop):
             yield self.missing(start, stop)
 
-    def fill(self, start: int, content: bytes) -> None:
-        """Keep bytes that were fetched, as far as they are whole blocks and there is room."""
+    def bring(self, start: int, stop: int, fetch: Fetch) -> None:
+        """Fetch what is missing of [start, stop) if there is room for it."""
+        with self.claim(start, stop) as missing:
+            if self._has_room(missing):
+                for gap in missing:
+                    self.fill(gap[0], fetch(*gap), self._keeper.spare_after)
+
+    def prefetch(self, start: int, stop: int, when: float, fetch: Fetch) -> None:
+        """Have [start, stop) at hand until `release`: on disk, or else in memory.
+
+        Where neither has room, nothing is fetched: what was read later would be fetched again.
+
+        Args:
+            start: The first byte.
+            stop: One past the last.
+            when: When they are read, as for `due`.
+            fetch: Fetches them.
+        """
+        self._keeper.spare_after = math.inf
+        self.due([(start, stop)], when)
+        with self._claimed(start, stop, when):
+            missing = self.missing(start, stop)
+            if self._has_room(missing):
+                for gap in missing:
+                    self._keep_or_hold(gap[0], fetch(*gap), math.inf)
+                return
+            for begin, end in missing:
+                self._prefetch_exactly(max(begin, start), min(end, stop), when, fetch)
+
+    def release(self, start: int, stop: int, when: float) -> None:
+        """Say that [start, stop) was read, and when it is read next."""
+        for begin, end in list(self._held):
+            if start <= begin and end <= stop:
+                self._held.pop((begin, end), None)
+        self.due([(start, stop)], when)
+
+    def fill(self, start: int, content: bytes, when: float | None = None) -> None:
+        """Keep bytes that were fetched, as far as they are whole blocks and there is room.
+
+        What is wanted before `when` does not go for them.
+        """
         self._check(start, start + len(content))
         blocks = self._layout.covered(start, start + len(content))
         count = max(min(_PIECE_BYTES, self._keeper.limit_bytes // 4) // self._layout.block_bytes, 1)
         view = memoryview(content)
         for first in range(blocks.start, blocks.stop, count):
             piece = range(first, min(first + count, blocks.stop))
-            self._keeper.write(partial(self._store, blocks=piece, content=view, start=start))
+            store = partial(self._store, blocks=piece, content=view, start=start, due=when)
+            self._keeper.write(store)
 
     def due(self, ranges: Iterable[tuple[int, int]], when: float) -> None:
         """Say when ranges will be read next, whether they are here yet or not.
@@ -118,13 +160,17 @@ class CachedFile:
         pieces = self._kept(start, stop)
         for gap in _gaps(pieces, start, stop):
             begin, end = self._layout.bytes_of(self._layout.touched(*gap))
+            is_kept = self._has_room([(begin, end)])
+            if not is_kept:
+                begin, end = gap
             content = fetch(begin, end)
             if len(content) != end - begin:
                 raise OSError(
                     f"{self._shown_name}: wanted bytes {begin} to {end}, the fetch returned "
                     f"{len(content)} in place of {end - begin}"
                 )
-            self.fill(begin, content)
+            if is_kept:
+                self.fill(begin, content, self._keeper.spare_after)
             pieces[gap[0]] = content[gap[0] - begin : gap[1] - begin]
         return pieces
 
@@ -145,6 +191,15 @@ class CachedFile:
 
     def _kept(self, start: int, stop: int) -> dict[int, bytes]:
         """Return the pieces of a range that are here, by where they begin."""
+        pieces = self._kept_on_disk(start, stop)
+        for held in list(self._held.values()):
+            for gap in _gaps(pieces, start, stop):
+                begin, end = max(gap[0], held.start), min(gap[1], held.stop)
+                if begin < end:
+                    pieces[begin] = held.content[begin - held.start : end - held.start]
+        return pieces
+
+    def _kept_on_disk(self, start: int, stop: int) -> dict[int, bytes]:
         blocks = self._layout.touched(start, stop)
         file = self._opened() if blocks else None
         if file is None:
@@ -182,14 +237,70 @@ class CachedFile:
             self._keeper.write(lambda room: file.discard(block, serial))
         return False
 
-    def _store(self, room: Room, blocks: range, content: memoryview, start: int) -> None:
+    def _prefetch_exactly(self, start: int, stop: int, when: float, fetch: Fetch) -> None:
+        """Fetch a range and not the rest of its blocks, which might go before it is read."""
+        blocks = self._layout.covered(start, stop)
+        needed = len(blocks) * self._layout.block_bytes
+        on_disk = needed if needed and self._free(needed, when) else 0
+        if needed and not on_disk:
+            self._keeper.tell_full(needed)
+        for gap in _gaps(self._kept(start, stop), start, stop):
+            if not self._keeper.has_memory(gap[1] - gap[0] - on_disk):
+                return
+            self._keep_or_hold(gap[0], fetch(*gap), when)
+        for block in {*self._layout.touched(start, stop)} - {*blocks}:
+            # Where two ranges meet, the block may be whole now.
+            begin, end = self._layout.bytes_of(range(block, block + 1))
+            pieces = self._kept(begin, end)
+            if not _gaps(pieces, begin, end):
+                self.fill(begin, b"".join(pieces[at] for at in sorted(pieces)), when)
+
+    def _keep_or_hold(self, start: int, content: bytes, when: float) -> None:
+        """Keep bytes on disk as far as there is room, and hold the rest in memory."""
+        self.fill(start, content, when)
+        stop = start + len(content)
+        for begin, end in self.missing(start, stop):
+            begin, end = max(begin, start), min(end, stop)
+            self._held[begin, end] = self._keeper.hold(begin, content[begin - start : end - start])
+
+    def _has_room(self, ranges: Ranges) -> bool:
+        """Return whether whole blocks can be kept.
+
+        In a process that prefetches, nothing that a run will read goes for them. Once that leaves
+        no room, ranges are not rounded up to blocks any more: the rest would be fetched in vain.
+        """
+        keeper = self._keeper
+        if keeper.is_off:
+            keeper.tell_read_only()
+            return False
+        if keeper.is_tight:
+            return False
+        needed = sum(stop - start for start, stop in ranges)
+        if not needed or self._free(needed, keeper.spare_after):
+            return True
+        if keeper.spare_after is None:
+            keeper.tell_full(needed)
+        else:
+            keeper.is_tight = True
+        return False
+
+    def _free(self, nbytes: int, due: float | None) -> bool:
+        found: list[bool] = []
+        if self._existing(due) is not None:
+            free = partial(Room.free, nbytes=nbytes, kept=self._path, due=due)
+            self._keeper.write(lambda room: found.append(free(room)))
+        return found == [True]
+
+    def _store(
+        self, room: Room, blocks: range, content: memoryview, start: int, due: float | None
+    ) -> None:
         """Write the blocks that are missing, if there is room."""
-        file = self._created(room)
+        file = self._created(room, due)
         if file is None:
             return
         absent = runs(~are_good(file.marks(blocks), blocks.start), blocks.start)
         needed = sum(map(len, absent)) * self._layout.block_bytes
-        if needed and not room.make(needed, kept=self._path):
+        if needed and not room.make(needed, kept=self._path, due=due):
             self._keeper.tell_full(needed)
             return
         now_s = int(time.time())
@@ -198,12 +309,12 @@ class CachedFile:
             file.store(run, content[begin - start : end - start])
             file.set_used(run, now_s)
 
-    def _created(self, room: Room) -> BlockFile | None:
+    def _created(self, room: Room, due: float | None) -> BlockFile | None:
         """Return the block file, made now if there is none; None if there is no room for it."""
         file = self._opened()
         if file is not None and not file.is_deleted:
             return file
-        if not room.make(self._layout.data_at, kept=self._path):
+        if not room.make(self._layout.data_at, kept=self._path, due=due):
             self._keeper.tell_full(self._layout.data_at)
             return None
         create_block_file(self._path, self._layout, self._shown_name)
@@ -211,7 +322,7 @@ class CachedFile:
         return self._opened()
 
     def _set_due(self, blocks: Iterable[range], when: float) -> None:
-        if (file := self._existing()) is not None:
+        if (file := self._existing(when)) is not None:
             owner = self._keeper.lease_number()
             for run in blocks:
                 file.set_due(run, when, owner)
@@ -224,16 +335,19 @@ class CachedFile:
                 self._keeper.note(partial(file.set_used, run, now_s))
 
     @contextmanager
-    def _claimed(self, start: int, stop: int) -> Iterator[None]:
+    def _claimed(self, start: int, stop: int, due: float | None = None) -> Iterator[None]:
         blocks = self._layout.touched(*self._check(start, stop))
-        self._existing()
+        self._existing(due)
         with claimed(self._path, blocks.start, blocks.stop, patience_s=config.CACHE_PATIENCE_S):
             yield
 
-    def _existing(self) -> BlockFile | None:
-        """Return the block file, made now if there is none yet; None if that cannot be."""
+    def _existing(self, due: float | None) -> BlockFile | None:
+        """Return the block file, made now if there is none yet; None if that cannot be.
+
+        What is wanted before `due` does not go for it.
+        """
         if self._opened() is None:
-            self._keeper.write(self._created)
+            self._keeper.write(lambda room: self._created(room, due))
         return self._opened()
 
     def _opened(self) -> BlockFile | None:

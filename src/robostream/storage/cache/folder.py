@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robostream.errors import CacheError
-from robostream.storage.files.atomic import write_bytes_once
+from robostream.storage.cache.layout import is_block_size
+from robostream.storage.files.atomic import write_private_once
+from robostream.storage.files.private import make_private_folder, make_subfolder, open_private
 
 MARK = "robostream-cache.json"
 _FORMAT = "robostream cache"
 _VERSION = 1
+_MOST_MARK_CHARACTERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,12 @@ class Folder:
         """The folder of leases."""
         return self.path / "leases"
 
+    def is_writable(self) -> bool:
+        """Return whether this user may write to it: not to a read-only mount, say."""
+        places = (self.path, self.blocks, self.files, self.leases)
+        lock = (self.lock,) if os.path.exists(self.lock) else ()
+        return all(os.access(place, os.W_OK) for place in (*places, *lock))
+
 
 def open_folder(path: Path, block_bytes: int) -> Folder:
     """Return a cache's folder, made now if there is none; the size of blocks is the folder's own.
@@ -57,13 +66,13 @@ def open_folder(path: Path, block_bytes: int) -> Folder:
     Raises CacheError for a folder that has something else in it: a cache deletes files, so it does
     not move in with others.
     """
-    path.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path)
     if not (path / MARK).exists():
         _refuse_strangers(path)
         _write_mark(path, block_bytes)
     folder = Folder(path, _read_mark(path))
     for part in (folder.blocks, folder.files, folder.leases):
-        part.mkdir(exist_ok=True)
+        make_subfolder(part)
     return folder
 
 
@@ -87,18 +96,19 @@ def _write_mark(path: Path, block_bytes: int) -> None:
     """Write the mark so that it is there whole, also after a power cut, before anything else."""
     content = {"format": _FORMAT, "version": _VERSION, "block_bytes": block_bytes}
     # If another process is first, its size of blocks holds.
-    write_bytes_once(path / MARK, json.dumps(content).encode())
+    write_private_once(path / MARK, json.dumps(content).encode())
 
 
 def _read_mark(path: Path) -> int:
-    text = (path / MARK).read_text(errors="replace")
+    with open(open_private(path / MARK, os.O_RDONLY), errors="replace") as file:
+        text = file.read(_MOST_MARK_CHARACTERS)
     try:
         mark = json.loads(text)
         is_ours = (mark["format"], mark["version"]) == (_FORMAT, _VERSION)
         block_bytes = int(mark["block_bytes"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         is_ours, block_bytes = False, 0
-    if not is_ours or block_bytes <= 0 or block_bytes % 4096:
+    if not is_ours or not is_block_size(block_bytes):
         raise CacheError(
             f"{path / MARK}: want the mark of a {_FORMAT} of version {_VERSION}, found "
             f"{text[:80]!r}. Another version of robostream made this folder; choose another, or "

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from robostream import config
+
 MAGIC = b"RSBLOCKS"
 HEAD_BYTES = 4096
 # The mark of a block that is there. `serial` is drawn for each fill, so that a block that went and
@@ -144,7 +146,14 @@ def parse_head(head: bytes) -> tuple[Layout, str] | None:
     if len(head) != HEAD_BYTES or zlib.crc32(head[:-4]) != int.from_bytes(head[-4:], "little"):
         return None
     magic, version, block_bytes, size_bytes, length = _HEAD.unpack_from(head)
-    if (magic, version) != (MAGIC, _VERSION):
+    if (magic, version) != (MAGIC, _VERSION) or not is_block_size(block_bytes):
         return None
-    shown = head[_HEAD.size : _HEAD.size + length].decode(errors="replace")
-    return Layout(size_bytes, block_bytes), shown
+    layout = Layout(size_bytes, block_bytes)
+    if layout.num_blocks > config.MOST_CACHED_BLOCKS:
+        return None
+    return layout, head[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+
+
+def is_block_size(block_bytes: int) -> bool:
+    """Return whether blocks may have so many bytes. Pure."""
+    return 0 < block_bytes < 1 << 32 and block_bytes % 4096 == 0

@@ -16,6 +16,7 @@ import weakref
 
 from robostream.storage.cache.folder import Folder
 from robostream.storage.cache.locks import alone, is_held
+from robostream.storage.files.private import open_private
 
 _NAME = re.compile("[0-9a-f]{8}")
 
@@ -30,7 +31,7 @@ class Lease:
             while self.number == 0 or (folder.leases / _name(self.number)).exists():
                 self.number = secrets.randbits(32)
             path = folder.leases / _name(self.number)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             weakref.finalize(self, os.close, fd)
             fcntl.flock(fd, fcntl.LOCK_EX)
 

@@ -12,9 +12,13 @@ import fcntl
 import os
 import struct
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+
+from robostream.storage.files.private import open_at_least_to_read, open_private
 
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
@@ -23,7 +27,7 @@ _LONGEST_WAIT_S = 0.05
 @contextmanager
 def alone(path: Path) -> Iterator[int]:
     """Hold a file's lock, which is waited for; gives a descriptor of the file."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd, _ = open_at_least_to_read(path, os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
@@ -36,7 +40,7 @@ def alone(path: Path) -> Iterator[int]:
 
 def is_held(path: Path) -> bool:
     """Return whether some process has the lock of a file."""
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    fd = open_private(path, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -52,15 +56,20 @@ def is_held(path: Path) -> bool:
 def claimed(path: Path, first: int, stop: int, *, patience_s: float) -> Iterator[None]:
     """Hold the numbers [first, stop) of a file, so that of those who want the same one works.
 
-    A claim saves work and guards nothing: whoever waited `patience_s` in vain, or finds no file or
-    no such locks, goes on without one. So claims cannot block each other for good, and a process
-    that stands still stops nobody.
+    A claim saves work and guards nothing: whoever waited `patience_s` in vain, or finds no such
+    locks, goes on without one. So claims cannot block each other for good, and a process that
+    stands still stops nobody. Where the file is missing, or may only be read, a claim holds among
+    the threads of this process.
     """
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_private(path, os.O_RDWR)
     except OSError:
-        yield
-        return
+        if not hasattr(os, "memfd_create"):
+            yield
+            return
+        fd = os.open(f"/proc/self/fd/{_own_file()}", os.O_RDWR | os.O_CLOEXEC)
+        base = zlib.crc32(os.fsencode(path)) << 30
+        first, stop = base + first, base + stop
     try:
         deadline, wait_s = time.monotonic() + patience_s, _FIRST_WAIT_S
         while not _try_range(fd, fcntl.F_WRLCK, first, stop) and time.monotonic() < deadline:
@@ -72,6 +81,11 @@ def claimed(path: Path, first: int, stop: int, *, patience_s: float) -> Iterator
             _try_range(fd, fcntl.F_UNLCK, first, stop)
     finally:
         os.close(fd)
+
+
+@lru_cache(maxsize=1)
+def _own_file() -> int:
+    return os.memfd_create("claims", os.MFD_CLOEXEC)
 
 
 def _try_range(fd: int, kind: int, first: int, stop: int) -> bool:

@@ -26,6 +26,7 @@ from robostream.storage.cache.lease import living_leases
 from robostream.storage.cache.locks import alone
 from robostream.storage.cache.victims import Extents, blocks_of, choose_victims, one_extent, weigh
 from robostream.storage.cache.whole_file import whole_files
+from robostream.storage.files.private import open_private
 
 # Free space that is left to others: this share of the disk, or this much if that is less.
 _LEFT_SHARE, _LEFT_BYTES = 0.05, 5 * 1024**3
@@ -61,24 +62,28 @@ class Room:
         self._set_used(used)
         return used
 
-    def make(self, nbytes: int, *, kept: Path | None = None) -> bool:
+    def make(self, nbytes: int, *, kept: Path | None = None, due: float | None = None) -> bool:
         """Set space aside, dropping blocks if need be; False if there cannot be so much.
 
         Args:
             nbytes: How much will be written.
             kept: The block file it is for, if any, which stays even if all its blocks go.
+            due: When it is read; what is wanted no later stays. With None, any block may go.
         """
+        has_room = self.free(nbytes, kept=kept, due=due)
+        if has_room:
+            self._set_used(self.used() + nbytes)
+        return has_room
+
+    def free(self, nbytes: int, *, kept: Path | None, due: float | None) -> bool:
+        """Return whether there is so much space now, after dropping blocks as `make` does."""
         used = self.used()
         allowed = self._allowed(used)
         if nbytes > allowed:
             return False
         if used + nbytes > allowed:
-            target = min(allowed - nbytes, int(allowed * (1 - _EXTRA_SHARE)))
-            used = self._shrink_to(target, kept)
-        if used + nbytes > allowed:
-            return False
-        self._set_used(used + nbytes)
-        return True
+            used = self._shrink_to(allowed - nbytes, int(allowed * (1 - _EXTRA_SHARE)), kept, due)
+        return used + nbytes <= allowed
 
     def capacity(self) -> int:
         """Return how many bytes can be in use without room being made among them."""
@@ -118,8 +123,11 @@ class Room:
             else:
                 yield path, state, is_leased
 
-    def _shrink_to(self, target: int, kept: Path | None) -> int:
-        """Drop blocks until at most `target` bytes are in use; returns how many are."""
+    def _shrink_to(self, most: int, target: int, kept: Path | None, due: float | None) -> int:
+        """Drop blocks until at most `most` bytes are in use, or none if that cannot be.
+
+        Drops more, down to `target` bytes, if it can. Returns how many are in use.
+        """
         living = living_leases(self._folder)
         paths, extents, used = [], [], 0
         for path, file in block_files(self._folder):
@@ -133,7 +141,8 @@ class Room:
             if not is_leased:
                 paths.append(path)
                 extents.append(one_extent(state.st_size, state.st_mtime))
-        for number, chosen in choose_victims(extents, used - target):
+        needed = used - min(most, target)
+        for number, chosen in choose_victims(extents, needed, least_bytes=used - most, due=due):
             if number >= blocks:
                 used -= paths[number].stat().st_size
                 paths[number].unlink()
@@ -180,7 +189,7 @@ def _broken_files(folder: Folder) -> Iterator[Path]:
             and not path.is_symlink()
             and open_block_file(path) is None
         ):
-            with open(path, "rb") as file:
+            with open(open_private(path, os.O_RDONLY), "rb") as file:
                 if file.read(len(MAGIC)).strip(b"\0") in (b"", MAGIC):
                     yield path
 

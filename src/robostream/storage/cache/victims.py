@@ -66,15 +66,33 @@ def one_extent(nbytes: int, last_use_s: float) -> Extents:
     return Extents(np.array([nbytes]), np.zeros(1, bool), np.array([last_use_s]))
 
 
-def choose_victims(files: Sequence[Extents], needed_bytes: int) -> list[tuple[int, Flags]]:
-    """Return (number of the file, which of its extents) to drop for `needed_bytes` to be free."""
+def choose_victims(
+    files: Sequence[Extents],
+    needed_bytes: int,
+    *,
+    least_bytes: int = 0,
+    due: float | None = None,
+) -> list[tuple[int, Flags]]:
+    """Return (number of the file, which of its extents) to drop for `needed_bytes` to be free.
+
+    Args:
+        files: What there is.
+        needed_bytes: How much should go.
+        least_bytes: Nothing goes unless so much can.
+        due: Extents that are wanted at this time or sooner stay; with None, any may go.
+    """
     if not files or needed_bytes <= 0:
         return []
     nbytes = np.concatenate([each.nbytes for each in files])
     wanted = np.concatenate([each.wanted for each in files])
     worths = np.concatenate([each.worths for each in files])
     order = np.lexsort((worths, wanted))
-    order = order[nbytes[order] > 0]
+    may_go = nbytes > 0
+    if due is not None:
+        may_go &= ~wanted | (worths < -due) | np.isneginf(worths)
+    order = order[may_go[order]]
+    if not len(order) or nbytes[order].sum() < least_bytes:
+        return []
     count = int(np.searchsorted(np.cumsum(nbytes[order]), needed_bytes)) + 1
     chosen = np.zeros(len(nbytes), dtype=bool)
     chosen[order[:count]] = True

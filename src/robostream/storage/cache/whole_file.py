@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from robostream.storage.cache.folder import Folder
 from robostream.storage.cache.locks import is_held
+from robostream.storage.files.private import open_private
 
 _NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
@@ -40,12 +41,12 @@ class WholeFile:
 def find_whole(path: Path) -> WholeFile | None:
     """Return a file, leased, or None if there is none. For who holds the folder's lock."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = open_private(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     file = WholeFile(path, fd)
     fcntl.flock(fd, fcntl.LOCK_SH)
-    with suppress(PermissionError):  # another user's
+    with suppress(OSError):  # another user's, or of a disk that may only be read
         os.utime(fd)  # the time of last use
     return file
 
@@ -53,7 +54,7 @@ def find_whole(path: Path) -> WholeFile | None:
 def begin_whole(path: Path, nbytes: int) -> tuple[Path, int]:
     """Return a file to write, not yet named, with its space. For who holds the folder's lock."""
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    fd = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    fd = open_private(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         os.posix_fallocate(fd, 0, nbytes)
@@ -68,7 +69,7 @@ def write_whole(aside: Path, fd: int, path: Path, write: Callable[[BinaryIO], No
     """Write a file that was begun, make it durable and give it its name."""
     file = WholeFile(path, fd)
     try:
-        with open(aside, "r+b") as content:  # which keeps its space
+        with open(fd, "r+b", closefd=False) as content:  # which keeps its space
             write(content)
             content.truncate()
         os.fsync(fd)

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from robostream.storage.files.private import make_private_folder, open_private
+
 _FORM = struct.Struct("<ddd")
 _FIRST_GAP_S = 0.01
 _WIDEST_GAP_S = 2.0
@@ -118,10 +120,9 @@ class Pace:
 
 
 def _open(folder: Path, name: str) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder / name, flags, 0o644)
+        make_private_folder(folder)
+        return open_private(folder / name, os.O_RDWR | os.O_CREAT)
     except OSError:
         # A home that cannot be written to: this process keeps to its own pace.
         return os.memfd_create("pace", os.MFD_CLOEXEC)
