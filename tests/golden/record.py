@@ -64,7 +64,10 @@ def record_plan(options: dict[str, Any]) -> dict[str, Any]:
         episodes, frames = plan.slice(0, plan.num_frames)
         places = [0, 1, plan.num_frames // 3, plan.num_frames]
         receipts = [format_receipt(plan.receipt(place)) for place in places]
-        found[str(epoch)] = {"order": digest([*episodes.tolist(), *frames.tolist()]), "receipts": receipts}
+        found[str(epoch)] = {
+            "order": digest([*episodes.tolist(), *frames.tolist()]),
+            "receipts": receipts,
+        }
     return found
 
 

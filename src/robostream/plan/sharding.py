@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks, batches and workers share the order; where an epoch ends and the next begins.
+"""How ranks, batches and workers share the order, step by step, from epoch to epoch.
 
 A step is one global batch: the next world_size * batch_size positions. Rank r takes those of them
 that are r modulo world_size, so a resume at any position gives every rank its full share.
@@ -12,6 +12,7 @@ all of the same size, and at most world_size - 1 frames are delivered twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
@@ -19,7 +20,8 @@ import numpy as np
 
 from robostream.errors import SelectionError
 from robostream.plan.epoch import EpochPlan
-from robostream.plan.mix import Ints
+from robostream.plan.hashing import Ints
+from robostream.plan.receipts import pair_digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,89 @@ def advance(cut: Cut, num_frames: int, cursor: Cursor, steps: int) -> Cursor:
         return Cursor(cursor.epoch, cursor.position + steps * cut.step_size)
     epochs, steps = divmod(steps - left, per_epoch)
     return Cursor(cursor.epoch + 1 + epochs, steps * cut.step_size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What one rank delivers in one step.
+
+    Attributes:
+        step: The number of the step, counted from where the walk began.
+        positions: The global positions; those from num_frames on complete the tail.
+        episodes: The episode id at each position.
+        frames: The frame in that episode.
+    """
+
+    step: int
+    positions: range
+    episodes: Ints
+    frames: Ints
+
+
+def chunk_positions(plan: EpochPlan) -> int:
+    """Return how many positions to compute at a time, so that one of them costs little. Pure.
+
+    To compute a chunk, the window of each lane is looked at, however small the chunk is. So a chunk
+    takes at least a window from each lane, and enough positions to make up for the cost of calls;
+    but no more than 64 MiB of pairs.
+    """
+    return min(max(16_384, 64 * plan.lanes, plan.window * plan.lanes), 1 << 22)
+
+
+def walk(plan: EpochPlan, cut: Cut, position: int, steps: range) -> Iterator[Batch]:
+    """Yield the rank's batches of `steps`, numbered from `position` on.
+
+    Args:
+        plan: The order of the epoch.
+        cut: The rank, the batch size and the tail rule.
+        position: Where step 0 begins.
+        steps: All steps (`range(steps_left(...))`), or every n-th.
+    """
+    per_chunk = max(1, chunk_positions(plan) // (cut.step_size * steps.step))
+    for begin in range(0, len(steps), per_chunk):
+        chunk = steps[begin : begin + per_chunk]
+        spans = [step_positions(cut, plan.num_frames, position, step) for step in chunk]
+        whole = range(spans[0].start, spans[-1].stop, cut.world_size)
+        episodes, frames = frames_at(plan, whole)
+        for step, span in zip(chunk, spans, strict=True):
+            own = slice(whole.index(span.start), whole.index(span.start) + len(span))
+            yield Batch(step, span, episodes[own], frames[own])
+
+
+@dataclass(frozen=True, slots=True)
+class StepReceipt:
+    """The digest of one global batch, and the receipt after it.
+
+    Attributes:
+        epoch: The epoch.
+        step: The number of the step in the epoch, counted from where the ledger begins.
+        stop: The position after the step.
+        digest: The digest of the step's (episode, frame) pairs, without those completing a tail.
+        receipt: The digest of all pairs of the epoch before `stop`.
+    """
+
+    epoch: int
+    step: int
+    stop: int
+    digest: int
+    receipt: int
+
+
+def step_receipts(plan: EpochPlan, cut: Cut, position: int) -> Iterator[StepReceipt]:
+    """Yield the receipts of all steps from `position` to the end of the epoch.
+
+    They depend on the size of the global batch, not on how ranks share it.
+    """
+    steps = steps_left(cut, plan.num_frames, position)
+    receipt = plan.receipt(position)
+    per_chunk = max(1, chunk_positions(plan) // cut.step_size)
+    for begin in range(0, steps, per_chunk):
+        chunk = range(begin, min(begin + per_chunk, steps))
+        start = position + begin * cut.step_size
+        stop = min(position + chunk.stop * cut.step_size, plan.num_frames)
+        digests = pair_digests(*plan.slice(start, stop))
+        sums = np.add.reduceat(digests, np.arange(0, stop - start, cut.step_size))
+        for step, digest in zip(chunk, sums.tolist(), strict=True):
+            receipt = (receipt + digest) % (1 << 64)
+            last = min(position + (step + 1) * cut.step_size, plan.num_frames)
+            yield StepReceipt(plan.epoch, step, last, digest, receipt)
