@@ -115,5 +115,5 @@ def record() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    json.dump(record(), sys.stdout, indent=1)
+    json.dump(record(), sys.stdout, separators=(",", ":"))
     print()
