@@ -20,17 +20,8 @@ from robostream.crew.batch_memory import ByteArray
 from robostream.crew.channel import encode
 from robostream.crew.device_memory import DeviceBatches
 from robostream.crew.messages import Assign, Begin, Built, Failed, Hello, Recipe
-from robostream.plan import EpochPlan, rank_lanes
-from robostream.stream import (
-    BadSampleError,
-    Delivery,
-    Duties,
-    SharedFrames,
-    StepShare,
-    Texts,
-    Tour,
-    Worker,
-)
+from robostream.plan import Duties, EpochPlan, StepShare, Tour, rank_lanes
+from robostream.stream import BadSampleError, Delivery, SharedFrames, Texts, Worker
 
 # A worker decodes for several batches at once, until its parts of them have so many pictures.
 _PICTURES_AT_A_TIME = 32

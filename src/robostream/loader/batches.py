@@ -19,8 +19,8 @@ from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import Tensors
 from robostream.loader.tally import Tally
 from robostream.loader.upload import Finish
-from robostream.plan import Cursor, advance
-from robostream.stream import Texts, Tour
+from robostream.plan import Cursor, Tour, advance
+from robostream.stream import Texts
 
 Batch = dict[str, Any]
 

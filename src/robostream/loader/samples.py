@@ -17,8 +17,8 @@ import torch
 
 from robostream.crew import Failed
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.plan import Cursor, Cut, EpochPlan, rank_lanes
-from robostream.stream import BadSampleError, Delivery, Tour, Worker
+from robostream.plan import Cursor, Cut, EpochPlan, Tour, rank_lanes
+from robostream.stream import BadSampleError, Delivery, Worker
 
 
 @dataclass(frozen=True)  # without slots, which cached properties do not work with

@@ -8,6 +8,13 @@ The tail is the rest of an epoch that does not fill a step. With drop_last it is
 Without drop_last it is one more, shorter step. Its size is brought to a multiple of the world size
 with the frames of positions 0, 1, 2 ... of the same epoch. So every rank delivers one more batch,
 all of the same size, and at most world_size - 1 frames are delivered twice.
+
+The workers of a rank share its lanes and cameras. A worker owns (lane, camera) pairs: the frames of
+that camera in all samples of that lane. The rows of a lane belong to one worker too. So every part
+of every batch is built by one worker, and no frame is decoded by two. As every lane delivers
+equally many frames, workers have about equally much to do. Samples that belong to no lane of the
+rank (the tail's completion, stand-ins for quarantined frames) go to workers by their place in the
+batch.
 """
 
 from __future__ import annotations
@@ -196,3 +203,53 @@ def step_receipts(plan: EpochPlan, cut: Cut, position: int) -> Iterator[StepRece
             receipt = (receipt + digest) % (1 << 64)
             last = min(position + (step + 1) * cut.step_size, plan.num_frames)
             yield StepReceipt(plan.epoch, step, last, digest, receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """What worker number `worker` of `num_workers` owns, in samples with `num_cameras` cameras."""
+
+    worker: int
+    num_workers: int
+    num_cameras: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.worker < self.num_workers and self.num_cameras >= 0):
+            raise ValueError(
+                "want 0 <= worker < num_workers and num_cameras >= 0, got "
+                f"worker={self.worker}, num_workers={self.num_workers}, "
+                f"num_cameras={self.num_cameras}"
+            )
+
+    def owns_rows(self, lane: int) -> bool:
+        """Return whether the rows of the rank's lane number `lane` are this worker's."""
+        return lane % self.num_workers == self.worker
+
+    def cameras(self, lane: int) -> list[int]:
+        """Return the cameras of the rank's lane number `lane` whose pictures are this worker's.
+
+        Workers get the (lane, camera) pairs in turn, lane by lane. If the numbers of cameras and
+        workers have a common divisor, a camera would always go to the same workers, and one camera
+        may cost more than another. So the cameras move on by one whenever it would be the first
+        worker's turn with the first camera again.
+        """
+        if not self.num_cameras:
+            return []
+        lanes_per_turn = self.num_workers // gcd(self.num_cameras, self.num_workers)
+        shift = lane // lanes_per_turn
+        first = lane * self.num_cameras
+        return [
+            camera
+            for camera in range(self.num_cameras)
+            if (first + (camera + shift) % self.num_cameras) % self.num_workers == self.worker
+        ]
+
+    def owns_extra_rows(self, place: int) -> bool:
+        """Return whether this worker writes the rows of an extra at a place of the batch."""
+        return place % self.num_workers == self.worker
+
+    def extra_cameras(self, place: int) -> list[int]:
+        """Return the cameras this worker draws of an extra at a place of the batch."""
+        first = place * self.num_cameras
+        cameras = range(self.num_cameras)
+        return [c for c in cameras if (first + c) % self.num_workers == self.worker]

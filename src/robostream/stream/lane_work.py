@@ -27,10 +27,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robostream.plan import Ints, head_of_lane, places_in_lane
-from robostream.stream.agenda import Tour, first_place
-from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
-from robostream.stream.prefetch import Coming
+from robostream.plan import (
+    PORTION_FRAMES,
+    Coming,
+    Ints,
+    Pace,
+    Tour,
+    first_place,
+    head_of_lane,
+    is_portion_due,
+    margin_frames,
+    places_in_lane,
+)
 from robostream.stream.reel import Reel, is_long, is_tiny
 
 # A lane is a conveyor if it is at least so many windows long. In a shorter one, decoding along the
