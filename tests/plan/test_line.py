@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.errors import SelectionError
-from robostream.plan.line import lay_line
+from robostream.plan.line import lay_line, lay_segments
+from robostream.plan.receipts import digest, digest_line
 
 
 @given(
@@ -21,7 +22,9 @@ def test_the_line_holds_every_frame_once(lengths: list[int], key: int | None) ->
     found = sorted(zip(episodes.tolist(), frames.tolist(), strict=True))
 
     assert found == [(3 * e, f) for e, length in enumerate(lengths) for f in range(length)]
-    assert line.places(episodes, frames).tolist() == places.tolist()
+    for episode in set(episodes.tolist()):
+        ((start, stop),) = line.spans(episode)
+        assert places[episodes == episode].tolist() == list(range(start, stop))
 
 
 def test_without_a_key_the_line_is_the_dataset() -> None:
@@ -31,7 +34,37 @@ def test_without_a_key_the_line_is_the_dataset() -> None:
 
     assert episodes.tolist() == [4, 4, 9]
     assert frames.tolist() == [0, 1, 0]
-    assert line.span(9) == (2, 3)
+    assert line.spans(9) == [(2, 3)]
+
+
+def test_segments_are_parts_of_episodes_and_may_repeat() -> None:
+    """A line is any list of (episode, first frame, stop); an episode has a span for each."""
+    line = lay_segments(np.array([7, 2, 7]), np.array([3, 0, 1]), np.array([5, 2, 4]))
+    episodes, frames = line.locate(np.arange(line.num_frames))
+
+    assert episodes.tolist() == [7, 7, 2, 2, 7, 7, 7]
+    assert frames.tolist() == [3, 4, 0, 1, 1, 2, 3]
+    assert line.spans(7) == [(0, 2), (4, 7)]
+    assert line.ids.tolist() == [2, 7]
+
+
+@given(
+    segments=st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(1, 9)), min_size=1
+    ),
+    data=st.data(),
+)
+def test_digests_of_stretches_are_those_of_their_frames(
+    segments: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    """The digest of any stretch of a line adds up over its frames, whatever its segments are."""
+    episodes, firsts, lengths = (np.array(column) for column in zip(*segments, strict=True))
+    line = lay_segments(episodes, firsts, firsts + lengths)
+    start = data.draw(st.integers(0, line.num_frames))
+    stop = data.draw(st.integers(start, line.num_frames))
+    expected = digest(*line.locate(np.arange(start, stop)))
+
+    assert digest_line(line).between(start, stop) % 2**64 == expected
 
 
 @pytest.mark.parametrize("episode", [5, 6, 99])
@@ -40,7 +73,7 @@ def test_unknown_episodes_have_no_place(episode: int) -> None:
     line = lay_line(np.array([2, 0, 1]), np.array([4, 5, 9]), key=None)
 
     with pytest.raises(SelectionError, match=f"episode {episode} is not one of the 2 episodes"):
-        line.places(np.array([4, episode]), np.array([0, 0]))
+        line.spans(episode)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robostream.plan import Cut, EpochPlan, Ints, head_of_lane, walk
-from robostream.stream import Duties
-from robostream.stream.agenda import Tour, first_place, walk_agenda
+from robostream.plan import (
+    Cut,
+    Duties,
+    EpochPlan,
+    Ints,
+    Tour,
+    first_place,
+    head_of_lane,
+    walk,
+    walk_agenda,
+)
 from robostream.stream.lane_work import LaneWork, Share
 from robostream.stream.reel import Clock, Reel
+from tests.plan.schedules import lanes_of, tours
 from tests.stream.reels import no_file
-from tests.stream.tours import lanes_of, tours
 
 OFFSETS = [np.array([0]), np.array([-5, -1, 0, 4])]
 WINDOWS = [(int(offsets.min()), int(offsets.max())) for offsets in OFFSETS]

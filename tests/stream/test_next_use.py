@@ -3,10 +3,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from robostream.stream.agenda import Tour
-from robostream.stream.next_use import NextUse
+from robostream.plan import NextUse, Tour
+from tests.plan.schedules import lanes_of, tours
 from tests.stream.test_prefetch import frames_of, lane_of
-from tests.stream.tours import lanes_of, tours
 
 
 def times(tour: Tour, epoch: int) -> dict[tuple[int, int], int]:

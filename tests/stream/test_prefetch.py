@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 
 from robostream import config
-from robostream.stream.agenda import Tour, walk_agenda
+from robostream.plan import Coming, Tour, margin_frames, walk_agenda
 from robostream.stream.lane_work import LaneWork, Share
-from robostream.stream.pace import margin_frames
-from robostream.stream.prefetch import Coming, Prefetcher
-from tests.stream.tours import lanes_of, tours
+from robostream.stream.prefetch import Prefetcher
+from tests.plan.schedules import lanes_of, tours
 
 ALL = Share(rows=True, videos=[0, 1], stored=[])
 

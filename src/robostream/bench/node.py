@@ -18,14 +18,17 @@ from robostream import config
 from robostream.bench.environment import machine
 from robostream.bench.table import format_table
 from robostream.loader import choose_depth
-from robostream.plan import Cut, EpochPlan, default_lanes, rank_lanes
-from robostream.stream import (
+from robostream.plan import (
     PORTION_FRAMES,
+    Cut,
     Duties,
+    EpochPlan,
     Pace,
     Tour,
+    default_lanes,
     is_portion_due,
     margin_frames,
+    rank_lanes,
     walk_agenda,
 )
 

@@ -28,7 +28,8 @@ from robostream.crew.shared_memory import pack
 from robostream.crew.start import end_workers, signals_held, start_worker
 from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
-from robostream.stream import Texts, Tour
+from robostream.plan import Tour
+from robostream.stream import Texts
 
 CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
 _INTERRUPTED = (

@@ -10,7 +10,8 @@ from robostream.crew.messages import Assign, Begin, Failed
 from robostream.crew.station import Station
 from robostream.crew.turns import Turns
 from robostream.errors import WorkerError
-from robostream.stream import Texts, Tour
+from robostream.plan import Tour
+from robostream.stream import Texts
 
 
 class HomeCrew:

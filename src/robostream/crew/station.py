@@ -22,15 +22,12 @@ from robostream.crew.device_memory import DeviceBatches
 from robostream.crew.messages import Assign, Begin, Built, Failed, Hello, Recipe
 from robostream.crew.shared_memory import LESS_MEMORY
 from robostream.errors import WorkerError
-from robostream.plan import EpochPlan, rank_lanes
+from robostream.plan import Duties, EpochPlan, StepShare, Tour, rank_lanes
 from robostream.stream import (
     BadSampleError,
     Delivery,
-    Duties,
     SharedFrames,
-    StepShare,
     Texts,
-    Tour,
     Worker,
     kept_generators,
 )

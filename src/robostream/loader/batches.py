@@ -20,8 +20,8 @@ from robostream.loader.draw_parcels import Tensors
 from robostream.loader.options import refuse_copy
 from robostream.loader.tally import Tally
 from robostream.loader.upload import Finish
-from robostream.plan import Cursor, advance
-from robostream.stream import Texts, Tour
+from robostream.plan import Cursor, Tour, advance
+from robostream.stream import Texts
 
 Batch = dict[str, Any]
 

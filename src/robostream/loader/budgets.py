@@ -10,8 +10,8 @@ import numpy as np
 
 from robostream.assemble import FrameSelection, SampleLayout
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.plan import EpochPlan
-from robostream.stream import SharedShape, margin_frames
+from robostream.plan import EpochPlan, margin_frames
+from robostream.stream import SharedShape
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4

@@ -33,6 +33,7 @@ from robostream.loader.upload import choose_device
 from robostream.plan import (
     Cursor,
     Cut,
+    Tour,
     advance,
     capture_state,
     counts_batches,
@@ -40,7 +41,6 @@ from robostream.plan import (
     dropped_frames,
     steps_left,
 )
-from robostream.stream import Tour
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from robostream.crew import Failed
 from robostream.errors import StateError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.options import refuse_copy
-from robostream.plan import Cursor, Cut, EpochPlan, capture_state, rank_lanes
-from robostream.stream import BadSampleError, Delivery, Tour, Worker, kept_generators
+from robostream.plan import Cursor, Cut, EpochPlan, Tour, capture_state, rank_lanes
+from robostream.stream import BadSampleError, Delivery, Worker, kept_generators
 
 # What the state of an iterator has beside the state of the order.
 _OWN = ("world_size", "worker", "delivered")

@@ -37,6 +37,7 @@ from robostream.meta import Features
 from robostream.plan import (
     Cursor,
     Cut,
+    Duties,
     EpochPlan,
     capture_state,
     check_batches,
@@ -45,7 +46,7 @@ from robostream.plan import (
     parse_state,
     rank_lanes,
 )
-from robostream.stream import Duties, Worker
+from robostream.stream import Worker
 
 _IN_WORKER = "kept by the iterator of a worker"
 _WORK = ("fetch", "decode", "convert", "copy")
@@ -67,7 +68,6 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         tolerance_s: How far a picture's time may be from the table's.
         revision: Hub branch, tag or commit; pinned to a commit.
         force_cache_sync: Download metadata again.
-        streaming: Must be True; LeRobotDataset is the map-style reader.
         episode_pool_size: About how many episodes are mixed at a time, over all ranks.
         seed: Seed of the order.
         shuffle: False for dataset order.
@@ -94,7 +94,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         cache_limit: How much may be kept there, such as "200GB"; half of what the disk has left
             unless given, 0 for nothing.
         buffer_size, max_num_shards, rng, prefetch_videos, video_prefetch_workers, decode_threads:
-            Ignored, with a warning that says why; other loaders have them.
+            Ignored, with a warning; other loaders have them.
     """
 
     # What this very object has at hand; a copy begins with nothing.

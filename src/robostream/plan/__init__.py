@@ -1,86 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
 """In which order: the pure arithmetic of an epoch. No I/O, no torch, no clock, no global RNG.
 
-mix.py         pseudo-random words, each computed from a key and an index
-permute.py     permutations from a key
-line.py        the episodes of an epoch laid end to end
-lane.py        one lane of the line: a circular shuffle with random delays
-lanes.py       how the line is cut into lanes
-lane_count.py  how many lanes there are, where the user gives no number
-quarantine.py  what stands in for the frames of quarantined episodes
-receipt.py     digests of sets of frames that add up
+hashing.py     pseudo-random words and permutations, each computed from a key and an index
+line.py        the segments of an epoch laid end to end, and stand-ins for quarantined ones
+lanes.py       the line cut into lanes: circular shuffles with hashed delays
+receipts.py    digests of sets of frames that add up
 epoch.py       EpochPlan: the order of an epoch, made of the above
-cut.py         the shares of ranks and workers, the tail, the step from epoch to epoch
-walk.py        the order step by step
-ledger.py      the receipts step by step
+sharding.py    the shares of ranks and workers, the tail, the order step by step
+schedule.py    which frame of which lane goes to which place of each batch
+lookahead.py   how far ahead frames are decoded and bytes fetched, and when they are used
 state.py       where a run stands, as plain values
 """
 
 from __future__ import annotations
 
-from robostream.plan.cut import (
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.hashing import Ints as Ints
+from robostream.plan.hashing import permute as permute
+from robostream.plan.hashing import stream as stream
+from robostream.plan.lanes import Lane as Lane
+from robostream.plan.lanes import default_lanes
+from robostream.plan.lanes import head_of_lane as head_of_lane
+from robostream.plan.lanes import places_in_lane as places_in_lane
+from robostream.plan.lanes import unroll_lane as unroll_lane
+from robostream.plan.line import Line as Line
+from robostream.plan.lookahead import PORTION_FRAMES as PORTION_FRAMES
+from robostream.plan.lookahead import Coming as Coming
+from robostream.plan.lookahead import NextUse as NextUse
+from robostream.plan.lookahead import Pace as Pace
+from robostream.plan.lookahead import is_portion_due as is_portion_due
+from robostream.plan.lookahead import margin_frames as margin_frames
+from robostream.plan.receipts import digest, format_receipt
+from robostream.plan.receipts import pair_digests as pair_digests
+from robostream.plan.schedule import StepShare as StepShare
+from robostream.plan.schedule import Tour as Tour
+from robostream.plan.schedule import extra_frame as extra_frame
+from robostream.plan.schedule import first_place as first_place
+from robostream.plan.schedule import walk_agenda as walk_agenda
+from robostream.plan.sharding import (
+    Batch,
     Cursor,
     Cut,
+    StepReceipt,
     advance,
-    dropped_frames,
-    frames_at,
-    rank_lanes,
-    step_positions,
+    step_receipts,
     steps_left,
+    walk,
 )
-from robostream.plan.epoch import EpochPlan
-from robostream.plan.lane import Lane, head_of_lane, places_in_lane, unroll_lane
-from robostream.plan.lane_count import default_lanes
-from robostream.plan.ledger import StepReceipt, step_receipts
-from robostream.plan.line import Line
-from robostream.plan.mix import Ints, stream
-from robostream.plan.permute import permute
-from robostream.plan.receipt import digest, format_receipt, pair_digests
+from robostream.plan.sharding import Duties as Duties
+from robostream.plan.sharding import chunk_positions as chunk_positions
+from robostream.plan.sharding import dropped_frames as dropped_frames
+from robostream.plan.sharding import frames_at as frames_at
+from robostream.plan.sharding import rank_lanes as rank_lanes
+from robostream.plan.sharding import step_positions as step_positions
 from robostream.plan.state import (
     STATE_VERSION,
     PlanState,
     capture_state,
-    check_batches,
     check_state,
-    counts_batches,
     cursor_from_batches,
     parse_state,
 )
-from robostream.plan.walk import Batch, chunk_positions, walk
+from robostream.plan.state import check_batches as check_batches
+from robostream.plan.state import counts_batches as counts_batches
 
+# The public names, which docs/order.md teaches. The others are for the later stages of the package.
 __all__ = [
     "Batch",
     "Cursor",
     "Cut",
     "EpochPlan",
-    "Ints",
-    "Lane",
-    "Line",
     "PlanState",
     "STATE_VERSION",
     "StepReceipt",
     "advance",
     "capture_state",
-    "check_batches",
     "check_state",
-    "chunk_positions",
-    "counts_batches",
     "cursor_from_batches",
     "default_lanes",
     "digest",
-    "dropped_frames",
     "format_receipt",
-    "frames_at",
-    "head_of_lane",
-    "pair_digests",
     "parse_state",
-    "permute",
-    "places_in_lane",
-    "rank_lanes",
-    "step_positions",
     "step_receipts",
     "steps_left",
-    "stream",
-    "unroll_lane",
     "walk",
 ]

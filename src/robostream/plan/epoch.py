@@ -17,18 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.errors import SelectionError
-from robostream.plan.lane import (
+from robostream.plan.hashing import Ints, stream
+from robostream.plan.lanes import (
     MAX_WINDOW,
     Lane,
+    cut_lanes,
     exchanged_at,
     places_in_lane,
     slice_lane,
 )
-from robostream.plan.lanes import cut_lanes
-from robostream.plan.line import lay_line
-from robostream.plan.mix import Ints, stream
-from robostream.plan.quarantine import Quarantine, lay_quarantine
-from robostream.plan.receipt import LineDigests, digest, digest_line
+from robostream.plan.line import Quarantine, lay_line, lay_quarantine
+from robostream.plan.receipts import LineDigests, digest, digest_line
 
 _EPISODE_STREAM: Final = 1
 _QUARANTINE_STREAM: Final = 4  # 2 and 3 are those of the lanes
@@ -174,20 +173,23 @@ class EpochPlan:
         return self.line.locate(places)
 
     def positions(self, episode: int) -> Ints:
-        """Return the exact position of every frame of an episode; the inverse of `slice`. Pure.
+        """Return the position of every frame of an episode's segments; inverse of `slice`. Pure.
 
         Costs O(window + length of the episode).
         """
-        first, stop = self.line.span(episode)
-        pieces = []
+        return np.concatenate([self._positions(*span) for span in self.line.spans(episode)])
+
+    def _positions(self, first: int, stop: int) -> Ints:
+        """Return the positions of the line's places [first, stop)."""
+        parts = []
         while first < stop:
             number = int(self._lanes.numbers_at(np.array([first]))[0])
             lane, begin = self._lanes.lane(number), int(self._lanes.starts[number])
             last = min(stop, begin + lane.length)
             places = places_in_lane(lane, first - begin, last - begin)
-            pieces.append(places * self.lanes + number)
+            parts.append(places * self.lanes + number)
             first = last
-        return np.concatenate(pieces)
+        return np.concatenate(parts)
 
     def receipt(self, position: int) -> int:
         """Return the digest of the frames at the positions [0, position). Pure.
@@ -260,9 +262,9 @@ class EpochPlan:
         if self._quarantine is None:
             return 0
         total = 0
-        for episode in self.quarantined:
-            positions = self.positions(episode)
-            places = np.arange(*self.line.span(episode))[positions < position]
+        for span in (span for episode in self.quarantined for span in self.line.spans(episode)):
+            positions = self._positions(*span)
+            places = np.arange(*span)[positions < position]
             filled = self._quarantine.fill(positions[positions < position], places)
             total += self._digest_places(filled) - self._digest_places(places)
         return total

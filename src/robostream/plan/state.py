@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from robostream.errors import StateError
-from robostream.plan.cut import Cursor, Cut, advance
 from robostream.plan.epoch import EpochPlan
-from robostream.plan.receipt import format_receipt
+from robostream.plan.receipts import format_receipt
+from robostream.plan.sharding import Cursor, Cut, advance
 
 STATE_VERSION: Final = 1
 _WHAT = {

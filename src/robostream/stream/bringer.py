@@ -16,9 +16,9 @@ from robostream.assemble import (
     picture_span,
 )
 from robostream.decode import VideoFiles
+from robostream.plan import Coming
 from robostream.storage import Door
 from robostream.stream.frame_shelf import FrameShelf
-from robostream.stream.prefetch import Coming
 
 
 class _Span(NamedTuple):

@@ -14,12 +14,18 @@ import numpy.typing as npt
 
 from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sample_texts
 from robostream.errors import DatasetError, StorageError
-from robostream.stream.agenda import StepShare, Tour, extra_frame, walk_agenda
+from robostream.plan import (
+    PORTION_FRAMES,
+    NextUse,
+    StepShare,
+    Tour,
+    extra_frame,
+    margin_frames,
+    walk_agenda,
+)
 from robostream.stream.augment import transform_pictures, write_transformed
 from robostream.stream.bringer import Bringer
 from robostream.stream.lane_work import LaneWork, Piece, Share
-from robostream.stream.next_use import NextUse
-from robostream.stream.pace import PORTION_FRAMES, margin_frames
 from robostream.stream.prefetch import Prefetcher
 from robostream.stream.reel import Clock, Reel, is_long
 from robostream.stream.worker import Worker

@@ -27,10 +27,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robostream.plan import Ints, head_of_lane, places_in_lane
-from robostream.stream.agenda import Tour, first_place
-from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
-from robostream.stream.prefetch import Coming
+from robostream.plan import (
+    PORTION_FRAMES,
+    Coming,
+    Ints,
+    Pace,
+    Tour,
+    first_place,
+    head_of_lane,
+    is_portion_due,
+    margin_frames,
+    places_in_lane,
+)
 from robostream.stream.reel import Reel, is_long, is_tiny
 
 # A lane is a conveyor if it is at least so many windows long. In a shorter one, decoding along the
@@ -127,7 +135,7 @@ class LaneWork:
         line = self._tour.plan.line
         place = self._begin + frame % self._lane.length
         slot = bisect_right(line.starts, place) - 1
-        return int(line.episodes[slot]), place - int(line.starts[slot])
+        return int(line.episodes[slot]), place - int(line.starts[slot]) + int(line.firsts[slot])
 
     def piece_at(self, frame: int) -> Piece:
         """Return the piece that a frame of the endless line lies in; the first call opens it."""
@@ -223,7 +231,7 @@ class LaneWork:
 
     def _open(self, slot: int, block: int) -> Piece:
         line = self._tour.plan.line
-        episode, origin = int(line.episodes[slot]), int(line.starts[slot]) - self._begin
+        episode, origin = int(line.episodes[slot]), self._origin(slot)
         first, stop = self._bounds(slot, block)
         ours, steps = self._steps(first, stop)
         videos = self._share_of(block).videos
@@ -259,7 +267,7 @@ class LaneWork:
             soon = steps[here][ours[here]]
             share, episode = self._share_of(block), int(line.episodes[slot])
             if len(soon) and any(share) and episode not in self._tour.plan.quarantined:
-                origin = int(line.starts[slot]) - self._begin
+                origin = self._origin(slot)
                 rows, at = share.rows or bool(share.stored), frame - self._first_head
                 part = (episode, first - origin, stop - origin, rows, share.videos)
                 yield Coming(int(soon.min()), int(steps[ours].max()), at, *part)
@@ -276,6 +284,11 @@ class LaneWork:
         if lane.window == lane.length or not self._tour.plan.shuffle:
             return 0
         return (self._first_head + margin) % lane.length
+
+    def _origin(self, slot: int) -> int:
+        """Return where frame 0 of a segment's episode would be in the lane."""
+        line = self._tour.plan.line
+        return int(line.starts[slot]) - int(line.firsts[slot]) - self._begin
 
     def _bounds(self, slot: int, block: int) -> tuple[int, int]:
         """Return the frames [first, stop) of a piece."""

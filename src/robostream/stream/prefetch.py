@@ -15,42 +15,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from queue import Empty, PriorityQueue
 
 from robostream import config
+from robostream.plan import Coming
 
 logger = logging.getLogger(__name__)
 
 # Pieces of each lane that are fetched beyond those that are being decoded.
 _PIECES_AHEAD = 2
 _STOP = -1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Coming:
-    """A part of an episode that is ours to read.
-
-    Attributes:
-        step: The step at which its first frame is due.
-        last_step: The step at which the last frame of its piece is: parts of one piece share rows,
-            and the GOP at which they meet.
-        at: How many frames of the lane it begins after the iterator's entry.
-        episode: The episode.
-        first: The first frame of the part.
-        stop: One past the last.
-        rows: Whether rows are needed, or pictures that are stored with them.
-        videos: The cameras whose videos are needed.
-    """
-
-    step: int
-    last_step: int
-    at: int
-    episode: int
-    first: int
-    stop: int
-    rows: bool
-    videos: list[int]
 
 
 class Prefetcher:

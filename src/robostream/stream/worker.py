@@ -17,9 +17,8 @@ from robostream.assemble import (
     hold_rows,
 )
 from robostream.decode import DecodeStatistics, Meter, VideoFiles, packet_span
-from robostream.plan import Ints
+from robostream.plan import Duties, Ints
 from robostream.stream.bringer import Bringer
-from robostream.stream.duties import Duties
 from robostream.stream.frame_shelf import FrameShelf, PrivateShelf
 from robostream.stream.projector import Projector, Tools, tools_on_cpu, tools_on_gpu
 from robostream.stream.projectors import Projectors

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agenda of an iterator: which frame of which lane goes to which place of each batch. Pure.
+"""The schedule of an iterator: which frame of which lane goes to which place of each batch. Pure.
 
 It covers the lanes that one process works on, from the position where the iterator began to the end
 of its epoch, and is computed a chunk of steps at a time.
@@ -12,17 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.plan import (
-    Cut,
-    EpochPlan,
-    Ints,
-    chunk_positions,
-    frames_at,
-    head_of_lane,
-    step_positions,
-    steps_left,
-    unroll_lane,
-)
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.hashing import Ints
+from robostream.plan.lanes import head_of_lane, unroll_lane
+from robostream.plan.sharding import Cut, chunk_positions, frames_at, step_positions, steps_left
 
 _NONE = np.empty(0, np.int64)
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.plan import lane as lane_module
-from robostream.plan.lane import (
+from robostream.plan import lanes as lane_module
+from robostream.plan.hashing import below, word, words
+from robostream.plan.lanes import (
     MAX_WINDOW,
     Lane,
     exchanged_at,
     places_in_lane,
     slice_lane,
 )
-from robostream.plan.mix import below, word, words
 from tests.plan.spec import lane_order
 
 LANES = st.integers(1, 120).flatmap(

@@ -5,10 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robostream.plan import head_of_lane, walk
-from robostream.stream import agenda
-from robostream.stream.agenda import StepShare, Tour, extra_frame, first_place, walk_agenda
-from tests.stream.tours import lanes_of, tours
+from robostream.plan import (
+    StepShare,
+    Tour,
+    extra_frame,
+    first_place,
+    head_of_lane,
+    walk,
+    walk_agenda,
+)
+from robostream.plan import schedule as agenda
+from tests.plan.schedules import lanes_of, tours
 
 Sample = tuple[int, int]
 

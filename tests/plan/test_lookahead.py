@@ -4,7 +4,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.stream.pace import PORTION_FRAMES, Pace, is_portion_due, margin_frames
+from robostream.plan import PORTION_FRAMES, Pace, is_portion_due, margin_frames
 
 paces = st.builds(Pace, st.integers(0, 500), st.integers(0, 100), behind=st.integers(0, 300))
 counts = st.integers(0, 2_000)

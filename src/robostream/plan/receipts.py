@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
+from robostream.plan.hashing import Ints, Words, stream, words
 from robostream.plan.line import Line
-from robostream.plan.mix import Ints, Words, stream, words
 
 _EPISODES: Final = stream(0x45504953)
 _FRAMES: Final = stream(0x4652414D)
@@ -46,12 +46,12 @@ class LineDigests:
 
     Attributes:
         line: The line.
-        episodes: The digest of the first n episodes of the line, for each n.
+        segments: The digest of the first n segments of the line, for each n.
         frames: The sum of the words of the first n frames of any episode, for each n.
     """
 
     line: Line
-    episodes: Words
+    segments: Words
     frames: Words
 
     def between(self, start: int, stop: int) -> int:
@@ -59,19 +59,23 @@ class LineDigests:
         return self._before(stop) - self._before(start)
 
     def _before(self, place: int) -> int:
-        slot = int(np.searchsorted(self.line.starts, place, side="right")) - 1
-        begun = int(self.episodes[slot])
-        if place == self.line.num_frames:
-            return begun
-        frames = int(self.frames[place - int(self.line.starts[slot])])
-        return begun + int(words(_EPISODES, self.line.episodes[slot : slot + 1])[0]) * frames
+        line = self.line
+        segment = int(np.searchsorted(line.starts, place, side="right")) - 1
+        before = int(self.segments[segment])
+        if place == line.num_frames:
+            return before
+        first = int(line.firsts[segment])
+        stop = first + place - int(line.starts[segment])
+        frames = int(self.frames[stop]) - int(self.frames[first])
+        return before + int(words(_EPISODES, line.episodes[segment : segment + 1])[0]) * frames
 
 
 def digest_line(line: Line) -> LineDigests:
-    """Return the digests of a line, in O(episodes + longest episode). Pure."""
-    lengths = np.diff(line.starts)
-    frames = np.zeros(int(lengths.max()) + 1, dtype=np.uint64)
+    """Return the digests of a line, in O(segments + longest episode). Pure."""
+    stops = line.firsts + np.diff(line.starts)
+    frames = np.zeros(int(stops.max()) + 1, dtype=np.uint64)
     np.cumsum(words(_FRAMES, np.arange(frames.size - 1)), out=frames[1:])
-    episodes = np.zeros(lengths.size + 1, dtype=np.uint64)
-    np.cumsum(words(_EPISODES, line.episodes) * frames[lengths], out=episodes[1:])
-    return LineDigests(line=line, episodes=episodes, frames=frames)
+    segments = np.zeros(stops.size + 1, dtype=np.uint64)
+    own = frames[stops] - frames[line.firsts]
+    np.cumsum(words(_EPISODES, line.episodes) * own, out=segments[1:])
+    return LineDigests(line=line, segments=segments, frames=frames)

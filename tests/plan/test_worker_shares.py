@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.stream import Duties
+from robostream.plan import Duties
 
 workers_and_cameras = st.tuples(st.integers(1, 17), st.integers(0, 7))
 

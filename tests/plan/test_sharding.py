@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,15 @@ from robostream.plan import (
     Cut,
     EpochPlan,
     advance,
+    chunk_positions,
     digest,
     dropped_frames,
     frames_at,
     rank_lanes,
     step_positions,
+    step_receipts,
     steps_left,
+    walk,
 )
 from tests.plan.spec import LENGTHS, SETTINGS, Pair, make_plan, pairs
 
@@ -173,3 +178,81 @@ def test_impossible_cuts_are_refused(values: tuple[int, int, int]) -> None:
     """A rank is below the world size and a batch has a sample."""
     with pytest.raises(ValueError, match="want 0 <= rank < world_size"):
         Cut(*values, drop_last=False)
+
+
+@given(
+    lengths=LENGTHS,
+    settings=SETTINGS,
+    cut=st.builds(
+        lambda w, r, b, d: Cut(r % w, w, b, d),
+        st.integers(1, 7),
+        st.integers(0, 6),
+        st.integers(1, 9),
+        st.booleans(),
+    ),
+    start=st.integers(0, 60),
+    every=st.integers(1, 4),
+)
+def test_walking_delivers_the_steps_one_by_one(
+    lengths: list[int], settings: dict[str, Any], cut: Cut, start: int, every: int
+) -> None:
+    """For any rank, a walk over all steps or every n-th gives what each step alone would give."""
+    plan = make_plan(lengths, settings)
+    position = min(start, plan.num_frames)
+    steps = range(every - 1, steps_left(cut, plan.num_frames, position), every)
+    batches = list(walk(plan, cut, position, steps))
+
+    assert [batch.step for batch in batches] == list(steps)
+    for batch in batches:
+        at = step_positions(cut, plan.num_frames, position, batch.step)
+        episodes, frames = frames_at(plan, at)
+        assert batch.positions == at
+        assert batch.episodes.tolist() == episodes.tolist()
+        assert batch.frames.tolist() == frames.tolist()
+
+
+@pytest.mark.parametrize("world_size", [1, 3, 4])
+def test_chunks_join_without_a_seam(world_size: int) -> None:
+    """A walk of many chunks is the order itself."""
+    plan = EpochPlan([100] * 400, seed=1, epoch=0, lanes=4, pool_size=8)
+    cut = Cut(0, world_size, 32, drop_last=False)
+    batches = list(walk(plan, cut, 0, range(steps_left(cut, plan.num_frames, 0))))
+    walked = [frame for batch in batches for frame in batch.frames.tolist()]
+
+    assert chunk_positions(plan) < plan.num_frames
+    assert walked[: -(-40_000 // world_size)] == plan.slice(0, 40_000, world_size)[1].tolist()
+
+
+@given(
+    lengths=LENGTHS,
+    settings=SETTINGS,
+    step_size=st.integers(1, 40),
+    start=st.integers(0, 60),
+    drop_last=st.booleans(),
+)
+def test_each_step_has_its_digest_and_receipt(
+    lengths: list[int], settings: dict[str, Any], step_size: int, start: int, drop_last: bool
+) -> None:
+    """A digest is that of the step's frames, a receipt that of the epoch up to there."""
+    plan = make_plan(lengths, settings)
+    start = min(start, plan.num_frames)
+    ledger = list(step_receipts(plan, Cut(0, 1, step_size, drop_last), start))
+    bounds = [start, *(line.stop for line in ledger)]
+
+    assert [line.digest for line in ledger] == [
+        digest(*plan.slice(a, b)) for a, b in itertools.pairwise(bounds)
+    ]
+    assert [line.receipt for line in ledger] == [plan.receipt(stop) for stop in bounds[1:]]
+    assert all(line.stop == start + (line.step + 1) * step_size for line in ledger[:-1])
+
+
+def test_the_ledger_does_not_depend_on_the_ranks() -> None:
+    """With the same global batch, any number of ranks has the same receipts."""
+    plan = EpochPlan([50] * 300, seed=1, epoch=3, lanes=6, pool_size=9)
+    ledgers = [
+        list(step_receipts(plan, Cut(0, world_size, 24 // world_size, drop_last=False), 100))
+        for world_size in (1, 3, 24)
+    ]
+
+    assert ledgers[0] == ledgers[1] == ledgers[2]
+    assert ledgers[0][-1].stop == plan.num_frames

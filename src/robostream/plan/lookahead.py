@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pace of decoding along a lane: up to which frame it should have come. Pure."""
+"""How far ahead of delivery frames are decoded and bytes are fetched, and when they are used. Pure.
+
+Times of use are positions counted through all epochs. So all processes of a run agree on them,
+whatever their ranks and batches, and the cache can keep what the run needs soonest.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import isqrt
+
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.schedule import Tour
 
 # Decoding goes on by this many frames at a time: enough to feed a decoder in one go, few enough
 # that workers that wait for each other wait little.
@@ -63,3 +71,54 @@ def is_portion_due(ahead: int, head: int, goal: int) -> bool:
     It does so once a whole portion is missing, or a frame before the head.
     """
     return goal >= ahead + PORTION_FRAMES or ahead < head <= goal
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coming:
+    """A part of an episode that is ours to read.
+
+    Attributes:
+        step: The step at which its first frame is due.
+        last_step: The step at which the last frame of its piece is: parts of one piece share rows,
+            and the GOP at which they meet.
+        at: How many frames of the lane it begins after the iterator's entry.
+        episode: The episode.
+        first: The first frame of the part.
+        stop: One past the last.
+        rows: Whether rows are needed, or pictures that are stored with them.
+        videos: The cameras whose videos are needed.
+    """
+
+    step: int
+    last_step: int
+    at: int
+    episode: int
+    first: int
+    stop: int
+    rows: bool
+    videos: list[int]
+
+
+class NextUse:
+    """Times of use for the parts that one tour comes to."""
+
+    def __init__(self, tour: Tour) -> None:
+        self._tour = tour
+
+    def now(self, coming: Coming) -> float:
+        """Return when a part is first read in this tour."""
+        tour = self._tour
+        return self._time(tour.plan, tour.start + coming.step * tour.cut.step_size)
+
+    def later(self, coming: Coming) -> float:
+        """Return when a part is first read in the next epoch."""
+        positions = self._following.positions(coming.episode)[coming.first : coming.stop]
+        return self._time(self._following, int(positions.min()))
+
+    @cached_property
+    def _following(self) -> EpochPlan:
+        return self._tour.plan.replace(epoch=self._tour.plan.epoch + 1)
+
+    @staticmethod
+    def _time(plan: EpochPlan, position: int) -> float:
+        return float(plan.epoch * plan.num_frames + position)

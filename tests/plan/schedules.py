@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from robostream.plan import Cut, EpochPlan, rank_lanes
-from robostream.stream.agenda import Tour
+from robostream.plan import Cut, EpochPlan, Tour, rank_lanes
 
 
 @st.composite

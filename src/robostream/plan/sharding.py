@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks, batches and workers share the order, step by step, from epoch to epoch.
+
+A step is one global batch: the next world_size * batch_size positions. Rank r takes those of them
+that are r modulo world_size, so a resume at any position gives every rank its full share.
+
+The tail is the rest of an epoch that does not fill a step. With drop_last it is not delivered.
+Without drop_last it is one more, shorter step. Its size is brought to a multiple of the world size
+with the frames of positions 0, 1, 2 ... of the same epoch. So every rank delivers one more batch,
+all of the same size, and at most world_size - 1 frames are delivered twice.
+
+The workers of a rank share its lanes and cameras. A worker owns (lane, camera) pairs: the frames of
+that camera in all samples of that lane. The rows of a lane belong to one worker too. So every part
+of every batch is built by one worker, and no frame is decoded by two. As every lane delivers
+equally many frames, workers have about equally much to do. Samples that belong to no lane of the
+rank (the tail's completion, stand-ins for quarantined frames) go to workers by their place in the
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from robostream.errors import SelectionError
+from robostream.plan.epoch import EpochPlan
+from robostream.plan.hashing import Ints
+from robostream.plan.receipts import pair_digests
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One rank's share of the order, and the tail rule."""
+
+    rank: int
+    world_size: int
+    batch_size: int
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rank < self.world_size and self.batch_size >= 1):
+            raise ValueError(
+                "want 0 <= rank < world_size and batch_size >= 1, got "
+                f"rank={self.rank}, world_size={self.world_size}, batch_size={self.batch_size}"
+            )
+
+    @property
+    def step_size(self) -> int:
+        """The number of positions of a full step: the size of the global batch."""
+        return self.world_size * self.batch_size
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """The next position to deliver, and its epoch."""
+
+    epoch: int
+    position: int
+
+
+def steps_left(cut: Cut, num_frames: int, position: int) -> int:
+    """Return how many steps every rank still delivers in the epoch from `position` on. Pure."""
+    full, tail = divmod(num_frames - position, cut.step_size)
+    return full if cut.drop_last or tail == 0 else full + 1
+
+
+def dropped_frames(cut: Cut, num_frames: int, position: int) -> int:
+    """Return how many frames at the epoch's end are not delivered, from `position` on. Pure."""
+    return (num_frames - position) % cut.step_size if cut.drop_last else 0
+
+
+def step_positions(cut: Cut, num_frames: int, position: int, step: int) -> range:
+    """Return the rank's positions in the step-th step after `position`. Pure.
+
+    Positions from num_frames on complete the tail: they stand for positions 0, 1, 2 ...
+    """
+    start = position + step * cut.step_size
+    size = min(cut.step_size, -(-(num_frames - start) // cut.world_size) * cut.world_size)
+    first = start + (cut.rank - start) % cut.world_size
+    return range(first, start + size, cut.world_size)
+
+
+def rank_lanes(cut: Cut, lanes: int) -> range:
+    """Return the lanes a rank takes frames from. Pure.
+
+    If world_size divides their number, each rank has 1 / world_size of them to itself.
+    """
+    common = gcd(cut.world_size, lanes)
+    return range(cut.rank % common, lanes, common)
+
+
+def frames_at(plan: EpochPlan, positions: range) -> tuple[Ints, Ints]:
+    """Return the episode ids and frames at a rank's positions, the tail's completion too. Pure."""
+    inside = len(range(positions.start, min(positions.stop, plan.num_frames), positions.step))
+    parts = [plan.slice(p, p + 1) for p in (q % plan.num_frames for q in positions[inside:])]
+    if inside:
+        own = positions[:inside]
+        parts.insert(0, plan.slice(own.start, own[-1] + 1, own.step))
+    episodes, frames = zip(*parts, strict=True)
+    return np.concatenate(episodes), np.concatenate(frames)
+
+
+def advance(cut: Cut, num_frames: int, cursor: Cursor, steps: int) -> Cursor:
+    """Return the cursor after `steps` more steps, in a later epoch where this one ends. Pure."""
+    per_epoch = steps_left(cut, num_frames, 0)
+    if per_epoch == 0:
+        raise SelectionError(
+            f"the {num_frames} frames of an epoch do not fill one global batch of {cut.step_size} "
+            f"({cut.world_size} ranks x {cut.batch_size}), and drop_last drops the rest, so "
+            "nothing would ever be delivered. Lower batch_size or set drop_last=False."
+        )
+    left = steps_left(cut, num_frames, cursor.position)
+    if steps < left:
+        return Cursor(cursor.epoch, cursor.position + steps * cut.step_size)
+    epochs, steps = divmod(steps - left, per_epoch)
+    return Cursor(cursor.epoch + 1 + epochs, steps * cut.step_size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What one rank delivers in one step.
+
+    Attributes:
+        step: The number of the step, counted from where the walk began.
+        positions: The global positions; those from num_frames on complete the tail.
+        episodes: The episode id at each position.
+        frames: The frame in that episode.
+    """
+
+    step: int
+    positions: range
+    episodes: Ints
+    frames: Ints
+
+
+def chunk_positions(plan: EpochPlan) -> int:
+    """Return how many positions to compute at a time, so that one of them costs little. Pure.
+
+    To compute a chunk, the window of each lane is looked at, however small the chunk is. So a chunk
+    takes at least a window from each lane, and enough positions to make up for the cost of calls;
+    but no more than 64 MiB of pairs.
+    """
+    return min(max(16_384, 64 * plan.lanes, plan.window * plan.lanes), 1 << 22)
+
+
+def walk(plan: EpochPlan, cut: Cut, position: int, steps: range) -> Iterator[Batch]:
+    """Yield the rank's batches of `steps`, numbered from `position` on.
+
+    Args:
+        plan: The order of the epoch.
+        cut: The rank, the batch size and the tail rule.
+        position: Where step 0 begins.
+        steps: All steps (`range(steps_left(...))`), or every n-th.
+    """
+    per_chunk = max(1, chunk_positions(plan) // (cut.step_size * steps.step))
+    for begin in range(0, len(steps), per_chunk):
+        chunk = steps[begin : begin + per_chunk]
+        spans = [step_positions(cut, plan.num_frames, position, step) for step in chunk]
+        whole = range(spans[0].start, spans[-1].stop, cut.world_size)
+        episodes, frames = frames_at(plan, whole)
+        for step, span in zip(chunk, spans, strict=True):
+            own = slice(whole.index(span.start), whole.index(span.start) + len(span))
+            yield Batch(step, span, episodes[own], frames[own])
+
+
+@dataclass(frozen=True, slots=True)
+class StepReceipt:
+    """The digest of one global batch, and the receipt after it.
+
+    Attributes:
+        epoch: The epoch.
+        step: The number of the step in the epoch, counted from where the ledger begins.
+        stop: The position after the step.
+        digest: The digest of the step's (episode, frame) pairs, without those completing a tail.
+        receipt: The digest of all pairs of the epoch before `stop`.
+    """
+
+    epoch: int
+    step: int
+    stop: int
+    digest: int
+    receipt: int
+
+
+def step_receipts(plan: EpochPlan, cut: Cut, position: int) -> Iterator[StepReceipt]:
+    """Yield the receipts of all steps from `position` to the end of the epoch.
+
+    They depend on the size of the global batch, not on how ranks share it.
+    """
+    steps = steps_left(cut, plan.num_frames, position)
+    receipt = plan.receipt(position)
+    per_chunk = max(1, chunk_positions(plan) // cut.step_size)
+    for begin in range(0, steps, per_chunk):
+        chunk = range(begin, min(begin + per_chunk, steps))
+        start = position + begin * cut.step_size
+        stop = min(position + chunk.stop * cut.step_size, plan.num_frames)
+        digests = pair_digests(*plan.slice(start, stop))
+        sums = np.add.reduceat(digests, np.arange(0, stop - start, cut.step_size))
+        for step, digest in zip(chunk, sums.tolist(), strict=True):
+            receipt = (receipt + digest) % (1 << 64)
+            last = min(position + (step + 1) * cut.step_size, plan.num_frames)
+            yield StepReceipt(plan.epoch, step, last, digest, receipt)
+
+
+@dataclass(frozen=True, slots=True)
+class Duties:
+    """What worker number `worker` of `num_workers` owns, in samples with `num_cameras` cameras."""
+
+    worker: int
+    num_workers: int
+    num_cameras: int
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.worker < self.num_workers and self.num_cameras >= 0):
+            raise ValueError(
+                "want 0 <= worker < num_workers and num_cameras >= 0, got "
+                f"worker={self.worker}, num_workers={self.num_workers}, "
+                f"num_cameras={self.num_cameras}"
+            )
+
+    def owns_rows(self, lane: int) -> bool:
+        """Return whether the rows of the rank's lane number `lane` are this worker's."""
+        return lane % self.num_workers == self.worker
+
+    def cameras(self, lane: int) -> list[int]:
+        """Return the cameras of the rank's lane number `lane` whose pictures are this worker's.
+
+        Workers get the (lane, camera) pairs in turn, lane by lane. If the numbers of cameras and
+        workers have a common divisor, a camera would always go to the same workers, and one camera
+        may cost more than another. So the cameras move on by one whenever it would be the first
+        worker's turn with the first camera again.
+        """
+        if not self.num_cameras:
+            return []
+        lanes_per_turn = self.num_workers // gcd(self.num_cameras, self.num_workers)
+        shift = lane // lanes_per_turn
+        first = lane * self.num_cameras
+        return [
+            camera
+            for camera in range(self.num_cameras)
+            if (first + (camera + shift) % self.num_cameras) % self.num_workers == self.worker
+        ]
+
+    def owns_extra_rows(self, place: int) -> bool:
+        """Return whether this worker writes the rows of an extra at a place of the batch."""
+        return place % self.num_workers == self.worker
+
+    def extra_cameras(self, place: int) -> list[int]:
+        """Return the cameras this worker draws of an extra at a place of the batch."""
+        first = place * self.num_cameras
+        cameras = range(self.num_cameras)
+        return [c for c in cameras if (first + c) % self.num_workers == self.worker]
