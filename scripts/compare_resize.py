@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
 from robostream.bench.table import format_table
-from robostream.decode import DecodedPicture, FrameReader, PictureScaler, Renderer, load_ffmpeg
+from robostream.decode import DecodedFrame, FrameReader, FrameScaler, Renderer, load_ffmpeg
 from robostream.decode.picture.conversion import convert
 from robostream.decode.picture.scale import FILTER
 from robostream.tools import SynthSpec
@@ -53,7 +53,7 @@ def compare(width: int, height: int) -> list[list[object]]:
     decoded = decoded_pictures(width, height)
     full = [draw(picture) for picture in decoded]
     wanted = {mode: [by_torch(picture, mode) for picture in full] for mode in MODES}
-    scalers = {name: PictureScaler(RENDERER, flags) for name, flags in FILTERS.items()}
+    scalers = {name: FrameScaler(RENDERER, flags) for name, flags in FILTERS.items()}
     ways: dict[str, Callable[[int], Picture]] = {
         name: lambda n, scaler=scaler: draw(scaler.scale(decoded[n], TARGET, file=""))
         for name, scaler in scalers.items()
@@ -84,7 +84,7 @@ def timed(ways: dict[str, Callable[[int], Picture]]) -> dict[str, float]:
     return {name: min(found) for name, found in tries.items()}
 
 
-def decoded_pictures(width: int, height: int) -> list[DecodedPicture]:
+def decoded_pictures(width: int, height: int) -> list[DecodedFrame]:
     spec = SynthSpec(
         episodes=1, min_frames=PICTURES, max_frames=PICTURES, width=width, height=height
     )
@@ -98,7 +98,7 @@ def decoded_pictures(width: int, height: int) -> list[DecodedPicture]:
 RENDERER = Renderer(load_ffmpeg())
 
 
-def draw(picture: DecodedPicture) -> Picture:
+def draw(picture: DecodedFrame) -> Picture:
     out = np.empty(picture.layout.shape, np.uint8)
     RENDERER.draw(picture, out, file="")
     return out

@@ -12,7 +12,7 @@ from robostream import LeRobotDatasetMetadata
 from robostream.plan import Cursor, Cut, advance, digest
 
 
-class Delivery(NamedTuple):
+class BatchBuilder(NamedTuple):
     """A process's batch of one step.
 
     Attributes:
@@ -45,7 +45,7 @@ class Feed(Protocol):
     def order(self) -> dict[str, Any]:
         """What the order is made of, for the log of receipts."""
 
-    def deliveries(self) -> Iterator[Delivery]:
+    def deliveries(self) -> Iterator[BatchBuilder]:
         """Yield batch after batch, epoch after epoch, from where the feed stands."""
 
     def save(self, folder: Path, step: int) -> None:
@@ -64,7 +64,7 @@ def deliver(
     num_frames: int,
     cursor: Cursor,
     count_own: Callable[[Cut, int, int], int],
-) -> Iterator[Delivery]:
+) -> Iterator[BatchBuilder]:
     """Yield the batches of an epoch with what is known about each.
 
     Args:
@@ -79,7 +79,7 @@ def deliver(
         after = advance(cut, num_frames, cursor, 1)
         stop = after.position if after.epoch == cursor.epoch else num_frames
         own = count_own(cut, num_frames, cursor.position)
-        yield Delivery(batch, cursor.epoch, stop, own)
+        yield BatchBuilder(batch, cursor.epoch, stop, own)
         cursor = after
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from examples.scaling.feed import Delivery, action_window, deliver
+from examples.scaling.feed import BatchBuilder, action_window, deliver
 from examples.scaling.options import TrainOptions
 from examples.scaling.preemption import STOP_SIGNALS
 from examples.scaling.processes import Processes
@@ -72,7 +72,7 @@ class MapFeed:
         """What the order is made of, for the log of receipts."""
         return {"num_frames": len(self._sampler), "seed": self._seed, "shuffle": "uniform"}
 
-    def deliveries(self) -> Iterator[Delivery]:
+    def deliveries(self) -> Iterator[BatchBuilder]:
         """Yield batch after batch, epoch after epoch, from where the feed stands."""
         frames = len(self._sampler)
         while True:

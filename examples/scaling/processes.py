@@ -44,7 +44,7 @@ class Processes:
         sums = self._sum(torch.tensor(numbers, dtype=torch.float64))
         return [float(number) for number in sums]
 
-    def gather(self, value: T) -> list[T]:
+    def start_pool(self, value: T) -> list[T]:
         """Return the value of every process, by rank. Blocks."""
         return [value] if self.count == 1 else list(gather_object([value]))
 

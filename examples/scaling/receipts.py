@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from examples.scaling.feed import Delivery
+from examples.scaling.feed import BatchBuilder
 from examples.scaling.files import LineLog, write_json
 from robostream.plan import format_receipt
 
@@ -28,7 +28,7 @@ class Receipts:
         if log is not None and log.is_empty:
             log.write({"order_log": 1} | order)
 
-    def add(self, step: int, delivery: Delivery, digest: int) -> None:
+    def add(self, step: int, delivery: BatchBuilder, digest: int) -> None:
         """Count a step; `digest` is that of all processes."""
         before = self._sum if delivery.epoch == self._epoch else 0
         self._epoch, self._sum = delivery.epoch, (before + digest) % (1 << 64)

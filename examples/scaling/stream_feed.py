@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from examples.scaling.feed import Delivery, action_window, deliver
+from examples.scaling.feed import BatchBuilder, action_window, deliver
 from examples.scaling.files import write_json
 from examples.scaling.options import TrainOptions
 from examples.scaling.processes import Processes
@@ -53,7 +53,7 @@ class StreamFeed:
         state = self._loader.state_dict()
         return {name: state[name] for name in _ORDER}
 
-    def deliveries(self) -> Iterator[Delivery]:
+    def deliveries(self) -> Iterator[BatchBuilder]:
         """Yield batch after batch, epoch after epoch, from where the loader stands."""
         frames = self._stream.num_frames
         while True:

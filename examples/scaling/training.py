@@ -47,7 +47,7 @@ def train(options: TrainOptions) -> Outcome:
     """
     with stop_on_signals() as stop, ExitStack() as held:
         processes = Processes(options.mixed_precision)
-        chosen = processes.gather(choose_checkpoint(options.resume_from, options.output_dir))[0]
+        chosen = processes.start_pool(choose_checkpoint(options.resume_from, options.output_dir))[0]
         feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
         held.callback(feed.close)
         outcome = _Run(processes, options, feed, chosen, held).go(stop)
@@ -122,7 +122,7 @@ class _Run:
 
     def _save(self) -> Path:
         """Write a checkpoint, in the main process; return when it is there."""
-        random_states = self.processes.gather(random_state())
+        random_states = self.processes.start_pool(random_state())
 
         def fill(folder: Path) -> None:
             for log in self.logs:

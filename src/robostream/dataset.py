@@ -12,11 +12,11 @@ from torch.utils.data import Dataset
 from robostream import arguments, config
 from robostream.assemble import (
     AbsoluteToRelative,
-    Address,
-    Choice,
+    DatasetLocation,
     EpisodeFilter,
     ImageTransforms,
     Resize,
+    SampleOptions,
     choose_cache,
     localise,
     open_dataset,
@@ -96,8 +96,8 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
     ) -> None:
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
         opened = open_dataset(
-            Address(repo_id, root, revision, None, force_cache_sync, *access),
-            Choice(
+            DatasetLocation(repo_id, root, revision, None, force_cache_sync, *access),
+            SampleOptions(
                 episodes=episodes,
                 episode_filter=episode_filter,
                 camera_keys=camera_keys,

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from robostream import config
-from robostream.assemble import Address, Choice, open_dataset
+from robostream.assemble import DatasetLocation, SampleOptions, open_dataset
 from robostream.assemble.columns import language_value
 from robostream.assemble.rows import RowReader
 from robostream.errors import DataFileError
@@ -20,8 +20,8 @@ DATA = "data/chunk-000/file-000.parquet"
 
 
 def reader_of(root: Path) -> RowReader:
-    dataset = open_dataset(Address("some/name", root), Choice())
-    return RowReader(dataset, dataset.open_door(), dataset.spec.columns)
+    dataset = open_dataset(DatasetLocation("some/name", root), SampleOptions())
+    return RowReader(dataset, dataset.file_opener(), dataset.spec.columns)
 
 
 def rewrite(root: Path, table: pa.Table, **options: int) -> None:

@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.assemble import Address, Choice, RowReader, choose_cache, open_dataset, shared_rows
+from robostream.assemble import (
+    DatasetLocation,
+    RowReader,
+    SampleOptions,
+    choose_cache,
+    open_dataset,
+    shared_rows,
+)
 from robostream.meta import OpenParquet
 from tests.fixture_datasets import FIXTURES, copy_of
 
@@ -34,9 +41,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def reader_of(root: Path, *more: str) -> RowReader:
-    address = Address("some/name", root, cache=choose_cache(None, None))
-    dataset = open_dataset(address, Choice())
-    return RowReader(dataset, dataset.open_door(), [*KEYS, *more])
+    address = DatasetLocation("some/name", root, cache=choose_cache(None, None))
+    dataset = open_dataset(address, SampleOptions())
+    return RowReader(dataset, dataset.file_opener(), [*KEYS, *more])
 
 
 def check_rows(reader: RowReader) -> None:

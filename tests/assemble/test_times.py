@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.assemble import Address, Choice, RowReader, check_times, open_dataset
+from robostream.assemble import DatasetLocation, RowReader, SampleOptions, check_times, open_dataset
 from robostream.errors import DataFileError
 from tests.fixture_datasets import ROOTS, copy_of, root_id
 
@@ -67,8 +67,8 @@ def test_a_wrong_fps_is_told_by_the_steps() -> None:
 @pytest.mark.parametrize("root", ROOTS, ids=root_id)
 def test_tables_lerobot_wrote_have_the_times_of_their_frames(root: Path) -> None:
     """A reader with a tolerance reads them like one without."""
-    dataset = open_dataset(Address("some/name", root), Choice())
-    meta, reader = dataset.meta, RowReader(dataset, dataset.open_door(), [], TOLERANCE_S)
+    dataset = open_dataset(DatasetLocation("some/name", root), SampleOptions())
+    meta, reader = dataset.meta, RowReader(dataset, dataset.file_opener(), [], TOLERANCE_S)
 
     assert [reader.read(e).length for e in range(meta.total_episodes)] == list(
         meta.episodes["length"]
@@ -82,8 +82,8 @@ def test_a_reader_with_a_tolerance_refuses_wrong_times(tmp_path: Path) -> None:
     place = table.column_names.index("timestamp")
     zeros = pa.array(np.zeros(len(table), np.float32))
     pq.write_table(table.set_column(place, "timestamp", zeros), root / DATA)
-    dataset = open_dataset(Address("some/name", root), Choice())
+    dataset = open_dataset(DatasetLocation("some/name", root), SampleOptions())
 
-    assert not RowReader(dataset, dataset.open_door(), []).read(1).numbers["timestamp"].any()
+    assert not RowReader(dataset, dataset.file_opener(), []).read(1).numbers["timestamp"].any()
     with pytest.raises(DataFileError, match=r"file-000\.parquet: episode 1: frame 1 has.* 6 of 7"):
-        RowReader(dataset, dataset.open_door(), [], TOLERANCE_S).read(1)
+        RowReader(dataset, dataset.file_opener(), [], TOLERANCE_S).read(1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.bench.stream.pace import Pace
+from robostream.bench.stream.pace import DecodePacing
 from robostream.bench.stretches import STRETCH_S, stretch_rates
 
 GAPS = st.lists(st.floats(1e-3, 3.0), min_size=1, max_size=200)
@@ -34,7 +34,7 @@ def test_throughput_begins_with_the_last_batch_of_the_warm_up(
     gaps: list[float], warmup: int
 ) -> None:
     """What came later, over the time it took; a wait in the warm-up counts for nothing."""
-    pace = Pace(warmup)
+    pace = DecodePacing(warmup)
     for arrival, gap in zip(itertools.accumulate(gaps), gaps, strict=True):
         pace.add(arrival, gap, 8)
     figures = pace.figures(8)

@@ -19,7 +19,7 @@ from tests.decode.videos import KINDS, reference
 
 
 @dataclass(frozen=True)
-class Clip:
+class SampleVideo:
     """A video file and its frames as its container decodes them in order."""
 
     path: Path
@@ -58,15 +58,15 @@ def local_engine(
 
 
 @pytest.fixture(scope="session")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Clip]:
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], SampleVideo]:
     """Make a video of a kind, or return the one made before."""
     quiet_encoders()
-    made: dict[str, Clip] = {}
+    made: dict[str, SampleVideo] = {}
 
-    def make(kind: str) -> Clip:
+    def make(kind: str) -> SampleVideo:
         if kind not in made:
             path = KINDS[kind](tmp_path_factory.mktemp(kind))
-            made[kind] = Clip(path, *reference(path))
+            made[kind] = SampleVideo(path, *reference(path))
         return made[kind]
 
     return make

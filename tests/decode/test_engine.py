@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from robostream.decode import FrameEngine
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip, local_engine
+from tests.decode.conftest import SampleVideo, local_engine
 from tests.decode.videos import KINDS
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 Ints = np.ndarray
 
 # A handful of frames; a part of the clip; all of it.
@@ -32,7 +32,7 @@ MAIN_KINDS = (
 )
 
 
-def read_one_by_one(engine: FrameEngine, clip: Clip, order: Ints) -> None:
+def read_one_by_one(engine: FrameEngine, clip: SampleVideo, order: Ints) -> None:
     """Read frames one by one and compare each with the container's."""
     for frame in order.tolist():
         out = clip.slots(1)
@@ -41,7 +41,7 @@ def read_one_by_one(engine: FrameEngine, clip: Clip, order: Ints) -> None:
         np.testing.assert_array_equal(out[0], clip.pictures[frame])
 
 
-def damaged_copy(clip: Clip, path: Path, packet: int) -> Path:
+def damaged_copy(clip: SampleVideo, path: Path, packet: int) -> Path:
     """Write a copy of a file with the middle of a packet set to zero."""
     with local_engine() as engine:
         index = engine.index(clip.file)
@@ -53,7 +53,7 @@ def damaged_copy(clip: Clip, path: Path, packet: int) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_frame_is_the_one_the_container_gives(clip: ClipMaker, kind: str) -> None:
+def test_every_frame_is_the_one_the_container_gives(clip: VideoMaker, kind: str) -> None:
     """Read one by one in random order, with nothing kept, every frame is bit for bit right."""
     video = clip(kind)
     order = np.random.default_rng(0).permutation(len(video))
@@ -63,7 +63,7 @@ def test_every_frame_is_the_one_the_container_gives(clip: ClipMaker, kind: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kept_frame_is_the_one_that_was_decoded(clip: ClipMaker, kind: str) -> None:
+def test_a_kept_frame_is_the_one_that_was_decoded(clip: VideoMaker, kind: str) -> None:
     """With room for all, the second time round nothing is decoded and every frame is right."""
     video = clip(kind)
     order = np.random.default_rng(1).permutation(len(video))
@@ -79,7 +79,7 @@ def test_a_kept_frame_is_the_one_that_was_decoded(clip: ClipMaker, kind: str) ->
 @pytest.mark.parametrize("budget", BUDGETS)
 @pytest.mark.parametrize("is_random", [True, False], ids=["random", "in order"])
 def test_frames_are_right_whatever_is_kept(
-    clip: ClipMaker, kind: str, budget: int, is_random: bool
+    clip: VideoMaker, kind: str, budget: int, is_random: bool
 ) -> None:
     """With any budget, in any order, frames stay bit for bit the same."""
     video = clip(kind)
@@ -96,7 +96,7 @@ def test_frames_are_right_whatever_is_kept(
 )
 @settings(max_examples=30)
 def test_windows_repeat_frames_and_keep_their_order(
-    clip: ClipMaker, budget: int, windows: list[list[int]]
+    clip: VideoMaker, budget: int, windows: list[list[int]]
 ) -> None:
     """A window is written in the order asked for; repeats are copies; an empty one is no work."""
     video = clip("h264_bframes")
@@ -112,7 +112,7 @@ def test_windows_repeat_frames_and_keep_their_order(
     assert counts["images_delivered"] == sum(map(len, windows))
 
 
-def test_a_frame_asked_for_twice_is_decoded_once(clip: ClipMaker) -> None:
+def test_a_frame_asked_for_twice_is_decoded_once(clip: VideoMaker) -> None:
     """Repeats in one window cost a copy, also with nothing kept."""
     video = clip("av1_g2")
     with local_engine() as engine:
@@ -121,7 +121,7 @@ def test_a_frame_asked_for_twice_is_decoded_once(clip: ClipMaker) -> None:
         assert engine.statistics.summary()["images_decoded"] == 2
 
 
-def test_pictures_of_several_sizes_share_a_small_budget(clip: ClipMaker) -> None:
+def test_pictures_of_several_sizes_share_a_small_budget(clip: VideoMaker) -> None:
     """Depth and colour, large and small, wide and odd, evict each other and stay right."""
     videos = [clip(kind) for kind in ("h264_g2", "odd_width", "av1_small", "depth", "444")]
     rng = np.random.default_rng(0)
@@ -135,7 +135,7 @@ def test_pictures_of_several_sizes_share_a_small_budget(clip: ClipMaker) -> None
             assert engine.statistics.summary()["picture_evictions"] > 50
 
 
-def test_a_size_that_comes_late_gets_all_the_room(clip: ClipMaker) -> None:
+def test_a_size_that_comes_late_gets_all_the_room(clip: VideoMaker) -> None:
     """Pictures that are not read any more are dropped for pictures of another size."""
     first, second = clip("h264_g2"), clip("odd_width")
     budget = 60 * 96 * 64 * 3 // 2
@@ -148,7 +148,7 @@ def test_a_size_that_comes_late_gets_all_the_room(clip: ClipMaker) -> None:
             assert engine.statistics.summary()["images_decoded"] == before
 
 
-def test_float_pictures_are_divided_exactly(clip: ClipMaker) -> None:
+def test_float_pictures_are_divided_exactly(clip: VideoMaker) -> None:
     """float32 slots hold uint8 / 255 as one float32 division, kept or not."""
     video = clip("odd_width")
     with local_engine(budget_bytes=10**8) as engine:
@@ -160,7 +160,7 @@ def test_float_pictures_are_divided_exactly(clip: ClipMaker) -> None:
             np.testing.assert_array_equal(out, wanted / np.float32(255))
 
 
-def test_slots_may_lie_anywhere_in_a_batch(clip: ClipMaker) -> None:
+def test_slots_may_lie_anywhere_in_a_batch(clip: VideoMaker) -> None:
     """Pictures are written straight into a view of a larger batch, and nowhere else."""
     video = clip("h264_g2")
     batch = np.zeros((3, 2, 2, *video.pictures[0].shape), np.uint8)
@@ -174,7 +174,7 @@ def test_slots_may_lie_anywhere_in_a_batch(clip: ClipMaker) -> None:
 
 
 @pytest.mark.parametrize("kind", ["av1_g2", "h264_bframes", "h264_g250"])
-def test_reading_in_order_decodes_about_once(clip: ClipMaker, kind: str) -> None:
+def test_reading_in_order_decodes_about_once(clip: VideoMaker, kind: str) -> None:
     """Where frames are read one after the other, each is decoded once or little more."""
     video = clip(kind)
     with local_engine(budget_bytes=10**8) as engine:
@@ -183,7 +183,7 @@ def test_reading_in_order_decodes_about_once(clip: ClipMaker, kind: str) -> None
         assert engine.statistics.summary()["amplification"] < 1.15
 
 
-def test_cameras_read_in_order_side_by_side_do_not_evict_each_other(clip: ClipMaker) -> None:
+def test_cameras_read_in_order_side_by_side_do_not_evict_each_other(clip: VideoMaker) -> None:
     """Each of a sample's cameras gets a stretch that leaves room for the others'."""
     videos = [clip(kind) for kind in ("av1_g2", "h264_g2", "h264_bframes", "hevc_closed")]
     with local_engine(budget_bytes=80 * 96 * 64 * 3 // 2) as engine:
@@ -194,7 +194,7 @@ def test_cameras_read_in_order_side_by_side_do_not_evict_each_other(clip: ClipMa
         assert engine.statistics.summary()["amplification"] < 2
 
 
-def test_windows_read_in_order_decode_about_once(clip: ClipMaker) -> None:
+def test_windows_read_in_order_decode_about_once(clip: VideoMaker) -> None:
     """Windows that reach ahead and back are read in order too, and decode hardly more."""
     video = clip("av1_g2")
     offsets = np.array([-9, 0, 12])
@@ -208,7 +208,7 @@ def test_windows_read_in_order_decode_about_once(clip: ClipMaker) -> None:
         assert engine.statistics.summary()["images_decoded"] < 1.3 * 48
 
 
-def test_random_reads_decode_no_more_than_they_must(clip: ClipMaker) -> None:
+def test_random_reads_decode_no_more_than_they_must(clip: VideoMaker) -> None:
     """Frames of short GOPs, wanted in no order, are not taken for a beginning of an order."""
     video = clip("av1_g2")
     rng = np.random.default_rng(0)
@@ -218,7 +218,7 @@ def test_random_reads_decode_no_more_than_they_must(clip: ClipMaker) -> None:
         assert engine.statistics.summary()["amplification"] < 1.6
 
 
-def test_random_reads_gain_from_a_second_visit(clip: ClipMaker) -> None:
+def test_random_reads_gain_from_a_second_visit(clip: VideoMaker) -> None:
     """With room for all, random reads of long GOPs decode each frame at most twice or so."""
     video = clip("h264_g250")
     order = np.random.default_rng(3).permutation(len(video))
@@ -228,7 +228,7 @@ def test_random_reads_gain_from_a_second_visit(clip: ClipMaker) -> None:
         assert engine.statistics.summary()["amplification"] < 2.5
 
 
-def test_frames_nobody_may_want_are_not_decoded(clip: ClipMaker) -> None:
+def test_frames_nobody_may_want_are_not_decoded(clip: VideoMaker) -> None:
     """Reading in order stops ahead of what `within` leaves out, another episode say."""
     video = clip("av1_g2")
     with local_engine(budget_bytes=10**8) as engine:
@@ -238,7 +238,7 @@ def test_frames_nobody_may_want_are_not_decoded(clip: ClipMaker) -> None:
         assert engine.statistics.summary()["images_decoded"] <= 8 + 3
 
 
-def test_wrong_requests_are_refused(clip: ClipMaker) -> None:
+def test_wrong_requests_are_refused(clip: VideoMaker) -> None:
     """Frames that are not there and slots of another shape are errors, kept or not."""
     video = clip("h264_g2")
     for budget in (0, 10**8):
@@ -262,7 +262,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         engine.index(str(tmp_path / "absent.mp4"))
 
 
-def test_a_damaged_run_keeps_nothing(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_damaged_run_keeps_nothing(clip: VideoMaker, tmp_path: Path) -> None:
     """What was decoded before an error is not trusted: asked for again, it is decoded again."""
     video = clip("h264_g250")
     bad = str(damaged_copy(video, tmp_path / "bad.mp4", 40))
@@ -282,7 +282,7 @@ def test_a_damaged_run_keeps_nothing(clip: ClipMaker, tmp_path: Path) -> None:
 
 
 def test_a_frame_that_cannot_be_kept_is_not_taken_for_kept(
-    clip: ClipMaker, monkeypatch: pytest.MonkeyPatch
+    clip: VideoMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If putting a picture away fails, its unfilled memory is never drawn."""
     video = clip("h264_g2")
@@ -298,7 +298,7 @@ def test_a_frame_that_cannot_be_kept_is_not_taken_for_kept(
         read_one_by_one(engine, video, np.array([1, 0, 1]))
 
 
-def test_a_failed_read_is_counted_too(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_failed_read_is_counted_too(clip: VideoMaker, tmp_path: Path) -> None:
     """What was decoded before the error counts as decoded, and nothing as delivered."""
     video = clip("h264_g250")
     bad = str(damaged_copy(video, tmp_path / "bad.mp4", 40))
@@ -312,7 +312,7 @@ def test_a_failed_read_is_counted_too(clip: ClipMaker, tmp_path: Path) -> None:
     assert counts["decode_s"] > 0
 
 
-def test_statistics_add_up(clip: ClipMaker) -> None:
+def test_statistics_add_up(clip: VideoMaker) -> None:
     """What was delivered, found and opened is counted, and time is split over what was done."""
     video = clip("av1_g2")
     with local_engine(budget_bytes=10**8) as engine:
@@ -328,7 +328,7 @@ def test_statistics_add_up(clip: ClipMaker) -> None:
     assert min(counts["fetch_s"], counts["decode_s"], counts["convert_s"], counts["copy_s"]) > 0
 
 
-def test_an_engine_keeps_to_its_limit_of_open_files(clip: ClipMaker, tmp_path: Path) -> None:
+def test_an_engine_keeps_to_its_limit_of_open_files(clip: VideoMaker, tmp_path: Path) -> None:
     """However many files are read, no more than `max_files` are open at a time."""
     video = clip("h264_g2")
     copies = [tmp_path / f"{number}.mp4" for number in range(12)]
@@ -350,7 +350,7 @@ def test_an_engine_keeps_to_its_limit_of_open_files(clip: ClipMaker, tmp_path: P
     assert 1 <= most <= 4
 
 
-def test_a_closed_engine_holds_nothing(clip: ClipMaker) -> None:
+def test_a_closed_engine_holds_nothing(clip: VideoMaker) -> None:
     """Files and pictures are let go; counts can still be asked for."""
     video = clip("h264_g2")
     with local_engine(budget_bytes=10**8) as engine:
@@ -365,7 +365,7 @@ def test_a_closed_engine_holds_nothing(clip: ClipMaker) -> None:
 @pytest.mark.parametrize("kind", ["av1_g2", "h264_g250", "ten_bit", "odd_width", "444", "depth"])
 @pytest.mark.parametrize("size", [(32, 32), (45, 61), (80, 128)])
 def test_resized_frames_are_the_same_kept_or_not(
-    clip: ClipMaker, kind: str, budget: int, size: tuple[int, int]
+    clip: VideoMaker, kind: str, budget: int, size: tuple[int, int]
 ) -> None:
     """In any order and with any budget, a resized frame is what it is decoded by itself."""
     video = clip(kind)
@@ -385,7 +385,7 @@ def test_resized_frames_are_the_same_kept_or_not(
     assert kept_bytes <= min(budget, len(video) * (3 * size[0] * size[1] + 64))
 
 
-def test_a_frame_of_another_size_than_its_slot_is_refused(clip: ClipMaker) -> None:
+def test_a_frame_of_another_size_than_its_slot_is_refused(clip: VideoMaker) -> None:
     """Nothing is resized that nobody asked to resize."""
     with local_engine() as engine, pytest.raises(VideoFileError, match="96x64"):
         engine.read(clip("av1_g2").file, [0], np.zeros((1, 3, 32, 32), np.uint8))

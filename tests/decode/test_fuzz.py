@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.decode.conftest import Clip, local_engine
+from tests.decode.conftest import SampleVideo, local_engine
 
 REPO = Path(__file__).parents[2]
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 
 
 @pytest.mark.parametrize(
     "kind", ["av1_g2", "h264_bframes", "hevc_closed", "moov_first", "trimmed_start", "fragmented"]
 )
-def test_damaged_files_are_refused_or_right(clip: ClipMaker, tmp_path: Path, kind: str) -> None:
+def test_damaged_files_are_refused_or_right(clip: VideoMaker, tmp_path: Path, kind: str) -> None:
     """No damage crashes or hangs; a cut file is refused and named; damage stays in its GOP."""
     command = [sys.executable, "-m", "tests.decode.fuzz_program", str(clip(kind).path)]
     done = subprocess.run(
@@ -40,7 +40,7 @@ def test_damaged_files_are_refused_or_right(clip: ClipMaker, tmp_path: Path, kin
 
 
 def test_a_file_replaced_while_open_stays_the_one_that_was_opened(
-    clip: ClipMaker, tmp_path: Path
+    clip: VideoMaker, tmp_path: Path
 ) -> None:
     """A new file renamed over an open one is not mixed with it; a new engine sees the new one."""
     old, new = clip("h264_bframes"), clip("h264_g250")
@@ -60,7 +60,7 @@ def test_a_file_replaced_while_open_stays_the_one_that_was_opened(
         np.testing.assert_array_equal(out[0], new.pictures[200])
 
 
-def test_a_saved_index_is_dropped_when_the_file_changes(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_saved_index_is_dropped_when_the_file_changes(clip: VideoMaker, tmp_path: Path) -> None:
     """A file of another size under the same name gets an index of its own."""
     path, folder = tmp_path / "video.mp4", tmp_path / "indices"
     for kind, frame in (("h264_bframes", 30), ("av1_g2", 40)):

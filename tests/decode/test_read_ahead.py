@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import PictureLayout, VideoFile, build_index
+from robostream.decode import FrameLayout, VideoFile, build_index
 from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip
+from tests.decode.conftest import SampleVideo
 
-ClipMaker = Callable[[str], Clip]
-LAYOUT = PictureLayout("yuv420p", 96, 64, 2, 1)
+VideoMaker = Callable[[str], SampleVideo]
+LAYOUT = FrameLayout("yuv420p", 96, 64, 2, 1)
 RGB_BYTES = 3 * 96 * 64
 ALL = (0, 1000)
 
 
-def opened(clip: Clip) -> VideoFile:
+def opened(clip: SampleVideo) -> VideoFile:
     """Return a clip as a file held open."""
     source = LocalSource(clip.path)
     return VideoFile(clip.file, source, build_index(source))
@@ -39,7 +39,7 @@ def read(
     return chosen
 
 
-def test_reads_in_order_get_a_stretch_of_whole_gops(clip: ClipMaker) -> None:
+def test_reads_in_order_get_a_stretch_of_whole_gops(clip: VideoMaker) -> None:
     """The fourth read in order decodes about 32 frames on, to the end of a GOP."""
     file = opened(clip("h264_g2"))
     order, recent = ReadingOrder(), RecentFrames(10**8)
@@ -48,7 +48,7 @@ def test_reads_in_order_get_a_stretch_of_whole_gops(clip: ClipMaker) -> None:
     assert chosen == [[0], [1], [2], list(range(3, 36)), [], []]
 
 
-def test_a_stretch_goes_on_where_the_last_one_ended(clip: ClipMaker) -> None:
+def test_a_stretch_goes_on_where_the_last_one_ended(clip: VideoMaker) -> None:
     """Once in order, every stretch is decoded at once."""
     file = opened(clip("h264_g250"))
     order, recent = ReadingOrder(), RecentFrames(8 * 50 * RGB_BYTES)
@@ -58,7 +58,7 @@ def test_a_stretch_goes_on_where_the_last_one_ended(clip: ClipMaker) -> None:
 
 
 @pytest.mark.parametrize("step", [1, 3, 8])
-def test_steps_may_leave_frames_out(clip: ClipMaker, step: int) -> None:
+def test_steps_may_leave_frames_out(clip: VideoMaker, step: int) -> None:
     """Every eighth frame is in order too."""
     file = opened(clip("h264_g2"))
     order, recent = ReadingOrder(), RecentFrames(10**8)
@@ -69,7 +69,7 @@ def test_steps_may_leave_frames_out(clip: ClipMaker, step: int) -> None:
     assert chosen[4] == []
 
 
-def test_steps_back_or_too_far_are_no_order(clip: ClipMaker) -> None:
+def test_steps_back_or_too_far_are_no_order(clip: VideoMaker) -> None:
     """Reading back, or the same frame again and again, is not reading in order."""
     file = opened(clip("h264_g250"))
     order, recent = ReadingOrder(), RecentFrames(10**8)
@@ -89,7 +89,7 @@ def test_few_files_are_remembered() -> None:
     assert len(order._trails) <= 32
 
 
-def test_a_gop_is_completed_on_the_second_visit(clip: ClipMaker) -> None:
+def test_a_gop_is_completed_on_the_second_visit(clip: VideoMaker) -> None:
     """If the first frame of a GOP is kept from an earlier read, the rest is decoded at once."""
     file = opened(clip("h264_bframes"))
     order, recent = ReadingOrder(), RecentFrames(10**8)
@@ -109,7 +109,7 @@ def test_a_gop_is_completed_on_the_second_visit(clip: ClipMaker) -> None:
     span=st.tuples(st.integers(0, 100), st.integers(150, 260)),
 )
 def test_more_is_decoded_only_within_bounds(
-    clip: ClipMaker, room: int, reads: list[list[int]], span: tuple[int, int]
+    clip: VideoMaker, room: int, reads: list[list[int]], span: tuple[int, int]
 ) -> None:
     """All that is wanted is decoded; what comes beside it is wanted by somebody, new, and fits."""
     file = opened(clip("h264_g250"))

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import PictureLayout
+from robostream.decode import FrameLayout
 from robostream.decode.recent_frames import RecentFrames
 
 LAYOUTS = [
-    PictureLayout("rgb", 32, 32, 0, 0),
-    PictureLayout("rgb", 64, 32, 0, 0),
-    PictureLayout("yuv420p", 64, 48, 2, 1),
-    PictureLayout("depth", 160, 120, 0, 0),
+    FrameLayout("rgb", 32, 32, 0, 0),
+    FrameLayout("rgb", 64, 32, 0, 0),
+    FrameLayout("yuv420p", 64, 48, 2, 1),
+    FrameLayout("depth", 160, 120, 0, 0),
 ]
 SMALL = LAYOUTS[0]
 
 
-def put(recent: RecentFrames, file: str, frame: int, layout: PictureLayout = SMALL) -> bool:
+def put(recent: RecentFrames, file: str, frame: int, layout: FrameLayout = SMALL) -> bool:
     """Keep a picture filled with its number; return whether it got in."""
     memory = recent.add(file, frame, layout)
     if memory is not None:
@@ -35,11 +35,11 @@ steps = st.tuples(
 
 @given(budget=st.integers(0, 120_000), steps=st.lists(steps, max_size=80))
 def test_the_least_recently_used_go_first(
-    budget: int, steps: list[tuple[str, int, PictureLayout]]
+    budget: int, steps: list[tuple[str, int, FrameLayout]]
 ) -> None:
     """What is kept, in which order, is what an ordered dict with a budget in bytes would hold."""
     recent = RecentFrames(budget)
-    model: OrderedDict[int, PictureLayout] = OrderedDict()
+    model: OrderedDict[int, FrameLayout] = OrderedDict()
     evictions = 0
     for action, frame, layout in steps:
         if action == "add":

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from robostream.decode import VideoFiles
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip
+from tests.decode.conftest import SampleVideo
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 
 
 @given(names=st.lists(st.sampled_from("abcdefg"), max_size=40), cap=st.integers(1, 5))
 @settings(max_examples=25)
-def test_it_is_a_least_recently_used_cache(clip: ClipMaker, names: list[str], cap: int) -> None:
+def test_it_is_a_least_recently_used_cache(clip: VideoMaker, names: list[str], cap: int) -> None:
     """Hits, misses, evictions and what is held are those of an ordered dict with a cap."""
     path = clip("h264_g2").path
     files = VideoFiles(lambda name: LocalSource(path), max_files=cap)
@@ -47,7 +47,7 @@ def test_it_is_a_least_recently_used_cache(clip: ClipMaker, names: list[str], ca
     assert len(files) == len(model)
 
 
-def test_a_file_is_opened_and_indexed_once(clip: ClipMaker) -> None:
+def test_a_file_is_opened_and_indexed_once(clip: VideoMaker) -> None:
     """As long as a file is held open, every call returns the same object."""
     opened: list[str] = []
 
@@ -63,7 +63,7 @@ def test_a_file_is_opened_and_indexed_once(clip: ClipMaker) -> None:
     assert first.index.num_frames == 48
 
 
-def test_threads_open_different_files_at_a_time_and_one_file_once(clip: ClipMaker) -> None:
+def test_threads_open_different_files_at_a_time_and_one_file_once(clip: VideoMaker) -> None:
     """Each opening waits for the other, as a remote one does for its server; none is repeated."""
     names = [clip("h264_g2").file, clip("av1_g2").file]
     opened: list[str] = []
@@ -83,7 +83,7 @@ def test_threads_open_different_files_at_a_time_and_one_file_once(clip: ClipMake
     assert files.take_counts() == {"file_hits": 4, "file_misses": 2, "file_evictions": 0}
 
 
-def test_a_file_that_was_let_go_can_still_be_read(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_file_that_was_let_go_can_still_be_read(clip: VideoMaker, tmp_path: Path) -> None:
     """It stays open while somebody holds it, even if it is gone from the disk."""
     path = Path(shutil.copy(clip("h264_g2").path, tmp_path))
     content = path.read_bytes()
@@ -96,7 +96,7 @@ def test_a_file_that_was_let_go_can_still_be_read(clip: ClipMaker, tmp_path: Pat
     assert held.source.read(0, len(content)) == content
 
 
-def test_a_failed_opening_can_be_tried_again(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_failed_opening_can_be_tried_again(clip: VideoMaker, tmp_path: Path) -> None:
     """An error reaches the caller, leaves nothing behind and evicts nobody."""
     path = tmp_path / "late.mp4"
     files = VideoFiles(LocalSource, max_files=1)
@@ -112,7 +112,7 @@ def test_a_failed_opening_can_be_tried_again(clip: ClipMaker, tmp_path: Path) ->
     assert files.get(str(path)).index.num_frames == 48
 
 
-def test_cleared_files_are_opened_again(clip: ClipMaker) -> None:
+def test_cleared_files_are_opened_again(clip: VideoMaker) -> None:
     """After clear nothing is held."""
     files = VideoFiles(LocalSource, max_files=4)
     held = files.get(clip("h264_g2").file)
@@ -123,7 +123,7 @@ def test_cleared_files_are_opened_again(clip: ClipMaker) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_said_once(
-    clip: ClipMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    clip: VideoMaker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without kept indices things go on, only slower the next time."""
     (tmp_path / "taken").write_text("a file where a folder is wanted")

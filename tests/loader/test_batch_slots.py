@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robostream.crew import format_batch
 from robostream.errors import WorkerError
 from robostream.loader.batch_slots import BatchSlots
+from robostream.workers import format_batch
 
 
 def test_batches_that_no_memory_can_hold_are_told() -> None:

@@ -58,7 +58,7 @@ def test_a_file_that_is_opened_again_is_the_one_it_was(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     """Also if it was closed between, to make room for others."""
-    door = open_stream(copy_of("av1_multifile", tmp_path))._dataset.open_door()
+    door = open_stream(copy_of("av1_multifile", tmp_path))._dataset.file_opener()
     before = door.open(VIDEO).read(0, 500)
     assert door.open(VIDEO).read(0, 500) == before
     change(Path(door.open(VIDEO).name))

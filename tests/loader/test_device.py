@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from robostream import LeRobotDataset, config
-from robostream.crew import format_batch
 from robostream.errors import SelectionError, VideoFileError
 from robostream.loader import batch_bytes, pinned_slots
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.upload import CudaUpload
+from robostream.workers import format_batch
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.forked import in_child
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
@@ -83,11 +83,11 @@ def test_more_batches_are_built_ahead_on_the_way_to_a_device(
     monkeypatch.setattr(config, "BATCH_MEMORY_PER_WORKER_BYTES", 10**6)
     stream = open_stream(AV1, return_uint8=True)
     loaders = [open_loader(stream, 4, num_workers=1, device=d) for d in (None, "cpu")]
-    drawn, in_parcels = (batch_bytes(loader) for loader in loaders)
+    drawn, in_yuv = (batch_bytes(loader) for loader in loaders)
 
-    assert in_parcels == pytest.approx(drawn / 2, rel=0.02)
+    assert in_yuv == pytest.approx(drawn / 2, rel=0.02)
     assert [loader.prefetch_factor for loader in loaders] == [
-        2 * 10**6 // nbytes - 1 for nbytes in (drawn, in_parcels)
+        2 * 10**6 // nbytes - 1 for nbytes in (drawn, in_yuv)
     ]
     assert batch_bytes(loaders[1]) <= loaders[1]._open().slots.format.slot_bytes
     loaders[1].close()

@@ -227,7 +227,7 @@ def test_workers_do_not_wait_for_the_gpu_to_label_a_parcel(cuda: str) -> None:
     parcel = torch.zeros(96 + 64, dtype=torch.uint8, device=cuda)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        DeviceRenderer().write_parcel(content, parcel, label=5)
+        DeviceRenderer().write_yuv(content, parcel, label=5)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

@@ -10,7 +10,7 @@ from tests.loader.programs import run
 PROGRAM = """
 import _thread
 from pathlib import Path
-from robostream.crew import start
+from robostream.workers import start
 start._END_S = 0.0    # workers that have just started would take a while to end
 signal.signal(signal.SIGINT, signal.default_int_handler)
 FILES = ("/robostream/crew/", "/loader/dataloader.py", "/loader/team.py", "subprocess.py")

@@ -275,7 +275,7 @@ def test_an_error_reaches_the_consumer_with_its_sample(tmp_path: Path, workers: 
 
 def test_a_worker_that_cannot_go_on_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error outside of any sample arrives as text, not on the terminal."""
-    monkeypatch.setattr("robostream.loader.team.pack", lambda recipe: _pack_nonsense())
+    monkeypatch.setattr("robostream.loader.running_pool.pack", lambda recipe: _pack_nonsense())
     loader = open_loader(blind_stream(), 4, num_workers=1)
 
     with pytest.raises(WorkerError, match=r"(?s)worker 0 of 1 .*failed:.*Traceback"):
@@ -283,7 +283,7 @@ def test_a_worker_that_cannot_go_on_says_why(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _pack_nonsense() -> int:
-    from robostream.crew import pack
+    from robostream.workers import pack
 
     return pack("no recipe")
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from robostream.batches import transform_pictures
 from robostream.errors import SelectionError
-from robostream.stream import transform_pictures
 from tests.loader.programs import run
 from tests.loader.streams import open_loader, open_stream
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from robostream.errors import RobostreamError
 from robostream.meta import LeRobotDatasetMetadata, location_of
-from robostream.storage import Door
+from robostream.storage import FileOpener
 
 REPO = Path(__file__).parents[2]
 
@@ -54,7 +54,7 @@ def main(arguments: dict[str, Any], read: str) -> dict[str, Any]:
     logging.getLogger("robostream").addHandler(handler)
     try:
         meta = LeRobotDatasetMetadata(**arguments)
-        content = Door(location_of(meta)).read_whole(read, most_bytes=10**9) if read else b""
+        content = FileOpener(location_of(meta)).read_whole(read, most_bytes=10**9) if read else b""
     except RobostreamError as error:
         return {"error": type(error).__name__, "message": str(error), "warnings": warnings}
     return {

@@ -13,7 +13,7 @@ from fsspec.registry import _registry
 from robostream.bench.network import serve_files
 from robostream.errors import MetadataError, MissingExtraError
 from robostream.meta import LeRobotDatasetMetadata, location_of
-from robostream.storage import Door
+from robostream.storage import FileOpener
 from tests.fixture_datasets import FIXTURES
 from tests.servers.s3 import S3Endpoint
 
@@ -32,7 +32,8 @@ def assert_is_fixture(meta: LeRobotDatasetMetadata) -> None:
     assert meta.tasks.index == local.tasks.index
     assert meta.episodes[1] == local.episodes[1]
     assert (
-        Door(location_of(meta)).read_whole(DATA, most_bytes=10**9) == (FIXTURE / DATA).read_bytes()
+        FileOpener(location_of(meta)).read_whole(DATA, most_bytes=10**9)
+        == (FIXTURE / DATA).read_bytes()
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from robostream.plan import Cut, EpochPlan, Tour, rank_lanes
+from robostream.plan import Cut, EpochPlan, Schedule, rank_lanes
 
 
 @st.composite
-def tours(draw: st.DrawFn, *, max_frames: int = 60, quarantine: bool = True) -> Tour:
+def tours(draw: st.DrawFn, *, max_frames: int = 60, quarantine: bool = True) -> Schedule:
     """Return a tour of a small epoch."""
     lengths = draw(st.lists(st.integers(1, max_frames), min_size=1, max_size=8))
     bad = st.sets(st.integers(0, len(lengths) - 1), max_size=len(lengths) - 1)
@@ -29,10 +29,10 @@ def tours(draw: st.DrawFn, *, max_frames: int = 60, quarantine: bool = True) -> 
         batch_size=draw(st.integers(1, 7)),
         drop_last=draw(st.booleans()),
     )
-    return Tour(plan, cut, draw(st.integers(0, plan.num_frames - 1)))
+    return Schedule(plan, cut, draw(st.integers(0, plan.num_frames - 1)))
 
 
-def lanes_of(tour: Tour) -> list[int]:
+def lanes_of(tour: Schedule) -> list[int]:
     """Return the rank's lanes that have frames."""
     lanes = rank_lanes(tour.cut, tour.plan.lanes)
     return [number for number in lanes if number < tour.plan.num_frames]

@@ -4,15 +4,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.plan import PORTION_FRAMES, Pace, is_portion_due, margin_frames
+from robostream.plan import CHUNK_FRAMES, DecodePacing, is_chunk_due, margin_frames
 
-paces = st.builds(Pace, st.integers(0, 500), st.integers(0, 100), behind=st.integers(0, 300))
+paces = st.builds(
+    DecodePacing, st.integers(0, 500), st.integers(0, 100), behind=st.integers(0, 300)
+)
 counts = st.integers(0, 2_000)
 
 
 @given(pace=paces, jump=counts, passed=counts, more=st.tuples(counts, counts))
 def test_the_goal_never_moves_back(
-    pace: Pace, jump: int, passed: int, more: tuple[int, int]
+    pace: DecodePacing, jump: int, passed: int, more: tuple[int, int]
 ) -> None:
     """The further the head is, and the more frames have left, the further decoding should be."""
     head = pace.first_head + jump
@@ -22,7 +24,7 @@ def test_the_goal_never_moves_back(
 
 @given(pace=paces, jump=counts, passed=counts)
 def test_decoding_that_has_caught_up_keeps_the_margin_or_the_head(
-    pace: Pace, jump: int, passed: int
+    pace: DecodePacing, jump: int, passed: int
 ) -> None:
     """Once twice what it was behind has left, the goal is a margin before an even pace."""
     passed += 2 * pace.behind
@@ -33,11 +35,11 @@ def test_decoding_that_has_caught_up_keeps_the_margin_or_the_head(
 
 @given(pace=paces, jump=counts, passed=counts)
 def test_decoding_that_begins_at_the_first_head_is_never_behind_the_head(
-    pace: Pace, jump: int, passed: int
+    pace: DecodePacing, jump: int, passed: int
 ) -> None:
     """In long GOPs a picture by itself costs much, so the head never overtakes decoding."""
     head = pace.first_head + jump
-    at_head = Pace(pace.first_head, pace.margin, behind=pace.margin)
+    at_head = DecodePacing(pace.first_head, pace.margin, behind=pace.margin)
 
     assert at_head.goal(head, passed) >= head
     assert at_head.goal(pace.first_head, 0) == pace.first_head
@@ -48,10 +50,10 @@ def test_decoding_waits_for_a_whole_portion_unless_the_head_needs_less(
     ahead: int, head: int, goal: int
 ) -> None:
     """Decoding waits until a portion is missing, or a frame before the head is."""
-    is_short = goal - ahead < PORTION_FRAMES
+    is_short = goal - ahead < CHUNK_FRAMES
     is_needed = ahead < head <= goal
 
-    assert is_portion_due(ahead, head, goal) == (not is_short or is_needed)
+    assert is_chunk_due(ahead, head, goal) == (not is_short or is_needed)
 
 
 @given(window=st.integers(1, 1 << 22))
@@ -60,4 +62,4 @@ def test_the_margin_is_small_beside_the_window(window: int) -> None:
     margin = margin_frames(window)
 
     assert margin <= window
-    assert margin <= 2 * window**0.5 + 2 * PORTION_FRAMES
+    assert margin <= 2 * window**0.5 + 2 * CHUNK_FRAMES

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.plan import Duties
+from robostream.plan import WorkerShard
 
 workers_and_cameras = st.tuples(st.integers(1, 17), st.integers(0, 7))
 
 
-def crew(num_workers: int, num_cameras: int) -> list[Duties]:
+def crew(num_workers: int, num_cameras: int) -> list[WorkerShard]:
     """Return the duties of all workers."""
-    return [Duties(worker, num_workers, num_cameras) for worker in range(num_workers)]
+    return [WorkerShard(worker, num_workers, num_cameras) for worker in range(num_workers)]
 
 
 @given(sizes=workers_and_cameras, number=st.integers(0, 10_000))
@@ -60,4 +60,4 @@ def test_a_worker_that_is_none_is_refused() -> None:
     """Numbers count from 0 to below the number of workers."""
     for numbers in ((2, 2, 3), (-1, 2, 3), (0, 0, 3), (0, 1, -1)):
         with pytest.raises(ValueError, match="want 0 <= worker < num_workers"):
-            Duties(*numbers)
+            WorkerShard(*numbers)

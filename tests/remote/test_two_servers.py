@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from robostream.storage import CacheSettings, Door, as_location
+from robostream.storage import CacheSettings, FileOpener, as_location
 from tests.loader.streams import open_loader, open_stream
 from tests.remote.conftest import Pair
 from tests.remote.digest import EpochDigest, digest_epoch
@@ -85,6 +85,6 @@ def test_blocks_of_equal_versions_belong_to_their_endpoint(
             os.utime(folder / "file.bin", (1_700_000_000, 1_700_000_000))
             endpoint = stack.enter_context(serve_nginx(tmp_path / name, work))
             location = as_location(url, anonymous | {option: endpoint}, settings)
-            contents.append(Door(location).open("file.bin").read(0, 1000))
+            contents.append(FileOpener(location).open("file.bin").read(0, 1000))
 
     assert contents == [b"a" * 1000, b"b" * 1000]

@@ -8,7 +8,7 @@ import pytest
 from robostream.errors import AccessDeniedError, MissingFileError, StorageError
 from robostream.storage.remote.answers import Part, read_part, retry_after_s
 from robostream.storage.remote.connections import Answer
-from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.retry import TransientError
 
 LOGIN = "Log in."
 
@@ -58,7 +58,7 @@ def test_a_range_at_the_end_may_be_shorter() -> None:
 )
 def test_what_may_be_better_the_next_time(given: Answer) -> None:
     """Wrong, short and long answers are never taken; they are asked for again."""
-    with pytest.raises(Passing):
+    with pytest.raises(TransientError):
         read(given)
 
 

@@ -12,7 +12,7 @@ import pytest
 from robostream import config
 from robostream.bench.network import Fault, Proxy, Script, serve_files, start_proxy
 from robostream.errors import ChangedFileError, DamagedFileError
-from robostream.storage import TRAFFIC, CacheSettings, Door, as_location
+from robostream.storage import TRAFFIC, CacheSettings, FileOpener, as_location
 from tests.threads import at_once
 
 BLOCK = config.CACHE_BLOCK_BYTES
@@ -28,8 +28,8 @@ def proxy(tmp_path: Path) -> Iterator[Proxy]:
         yield running
 
 
-def open_door(proxy: Proxy, tmp_path: Path, limit: int | str | None = None) -> Door:
-    return Door(as_location(proxy.url, None, CacheSettings(tmp_path / "cache", limit)))
+def file_opener(proxy: Proxy, tmp_path: Path, limit: int | str | None = None) -> FileOpener:
+    return FileOpener(as_location(proxy.url, None, CacheSettings(tmp_path / "cache", limit)))
 
 
 def fetched(proxy: Proxy) -> list[int]:
@@ -40,7 +40,7 @@ def fetched(proxy: Proxy) -> list[int]:
 def test_bytes_are_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
     """A second reader of the same range, in whatever process, asks for nothing but the version."""
     for _ in range(2):
-        source = open_door(proxy, tmp_path).open("file.bin")
+        source = file_opener(proxy, tmp_path).open("file.bin")
         assert source.read(10, BLOCK + 10) == CONTENT[10 : BLOCK + 10]
 
     assert fetched(proxy) == [2 * BLOCK]
@@ -48,7 +48,7 @@ def test_bytes_are_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
     """Gaps are fetched with one request each, and reading asks for nothing more."""
-    door = open_door(proxy, tmp_path)
+    door = file_opener(proxy, tmp_path)
     source = door.open("file.bin")
     source.read(2 * BLOCK, 3 * BLOCK)
     source.bring(0, len(CONTENT))
@@ -62,7 +62,7 @@ def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:
     """One fetches, the others wait for it."""
-    source = open_door(proxy, tmp_path).open("file.bin")
+    source = file_opener(proxy, tmp_path).open("file.bin")
 
     def bring(_: int) -> bytes:
         source.bring(0, 3 * BLOCK)
@@ -74,7 +74,7 @@ def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_a_file_opened_again_is_known(proxy: Proxy, tmp_path: Path) -> None:
     """Its size and version are not asked for twice through one door."""
-    door = open_door(proxy, tmp_path)
+    door = file_opener(proxy, tmp_path)
     for _ in range(3):
         assert door.open("file.bin").size() == len(CONTENT)
 
@@ -83,7 +83,7 @@ def test_a_file_opened_again_is_known(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_versions_are_not_mixed(proxy: Proxy, tmp_path: Path) -> None:
     """Bytes of another version than the one that was opened are an error."""
-    source = open_door(proxy, tmp_path).open("file.bin")
+    source = file_opener(proxy, tmp_path).open("file.bin")
     source.read(0, 10)
     proxy.play(Script((Fault("etag"),)))
 
@@ -94,7 +94,7 @@ def test_versions_are_not_mixed(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_a_read_beyond_the_end_is_an_error(proxy: Proxy, tmp_path: Path) -> None:
     """As without a cache."""
-    source = open_door(proxy, tmp_path).open("file.bin")
+    source = file_opener(proxy, tmp_path).open("file.bin")
 
     with pytest.raises(DamagedFileError, match="got 10 of 20"):
         source.read(len(CONTENT) - 10, len(CONTENT) + 10)
@@ -104,7 +104,7 @@ def test_a_cache_without_room_reads_from_the_server(
     proxy: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Reading goes on, with a warning, and each time from the server."""
-    source = open_door(proxy, tmp_path, limit=1000).open("file.bin")
+    source = file_opener(proxy, tmp_path, limit=1000).open("file.bin")
 
     assert [source.read(0, 100) for _ in range(2)] == [CONTENT[:100]] * 2
     assert len(fetched(proxy)) == 2

@@ -11,7 +11,7 @@ import pytest
 from robostream import config
 from robostream.bench.network import Fault, Proxy, Script, serve_files, start_proxy
 from robostream.errors import ChangedFileError, UnreachableError
-from robostream.storage import TRAFFIC, Door, as_location
+from robostream.storage import TRAFFIC, FileOpener, as_location
 
 CONTENT = os.urandom(100_000)
 
@@ -32,7 +32,7 @@ def proxy(server: str) -> Iterator[Proxy]:
         yield running
 
 
-def counts_of(door: Door) -> dict[str, float]:
+def counts_of(door: FileOpener) -> dict[str, float]:
     return dict(zip(TRAFFIC, door.traffic.take(), strict=True))
 
 
@@ -56,7 +56,7 @@ def counts_of(door: Door) -> dict[str, float]:
 def test_what_passes_is_never_seen(proxy: Proxy, fault: Fault) -> None:
     """The bytes are right, and the counts tell what it took."""
     proxy.play(Script((fault,)))
-    door = Door(as_location(proxy.url))
+    door = FileOpener(as_location(proxy.url))
     source = door.open("file.bin")
 
     assert source.read(1000, 60_000) == CONTENT[1000:60_000]
@@ -72,7 +72,7 @@ def test_a_connection_that_was_closed_while_idle_counts(
 ) -> None:
     """It is asked again at once, though no failure is allowed, and both requests are counted."""
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "0")
-    door = Door(as_location(proxy.url))
+    door = FileOpener(as_location(proxy.url))
     source = door.open("file.bin")
     source.read(0, 10)
     counts_of(door)
@@ -88,7 +88,7 @@ def test_silence_is_a_stall(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> No
     """An answer that stops coming is asked for again."""
     monkeypatch.setattr(config, "REMOTE_TIMEOUT_S", 0.3)
     proxy.play(Script((Fault("stall", times=1, at_bytes=500),)))
-    door = Door(as_location(proxy.url))
+    door = FileOpener(as_location(proxy.url))
 
     assert door.open("file.bin").read(0, 60_000) == CONTENT[:60_000]
     assert counts_of(door)["stalls"] >= 1
@@ -97,7 +97,7 @@ def test_silence_is_a_stall(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_file_that_changes_is_an_error(proxy: Proxy) -> None:
     """Parts of two versions are never mixed."""
     proxy.play(Script((Fault("etag", skip=1),)))
-    source = Door(as_location(proxy.url)).open("file.bin")
+    source = FileOpener(as_location(proxy.url)).open("file.bin")
     source.read(0, 10)
 
     with pytest.raises(ChangedFileError, match=r"file\.bin: the file was changed while"):
@@ -108,7 +108,7 @@ def test_giving_up_names_the_file(proxy: Proxy, monkeypatch: pytest.MonkeyPatch)
     """With the attempts and the last cause, and without the query of the address."""
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "1")
     proxy.play(Script((Fault("status", status=502),)))
-    source = Door(as_location(f"{proxy.url}?sig=hidden")).open("file.bin")
+    source = FileOpener(as_location(f"{proxy.url}?sig=hidden")).open("file.bin")
 
     with pytest.raises(
         UnreachableError, match=r"file\.bin: gave up after 2 attempts.*502"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from robostream.errors import AccessDeniedError, StorageError, UnreachableError
-from robostream.storage import TRAFFIC, Door, as_location
+from robostream.storage import TRAFFIC, FileOpener, as_location
 from robostream.storage.remote import connections
 from tests.servers.ftp import serve_ftp
 from tests.servers.scripted import CERTIFICATE, Handler, Scripted, serve_scripted
@@ -37,7 +37,7 @@ def trust(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(url: str, **options: object) -> bytes:
-    return Door(as_location(url, options)).open("file.bin").read(0, 256)
+    return FileOpener(as_location(url, options)).open("file.bin").read(0, 256)
 
 
 def file_or(redirect: Callable[[Handler], str | None]) -> Callable[[Handler], None]:
@@ -100,7 +100,7 @@ def test_a_listing_that_goes_on_elsewhere_does_not_take_the_token_there(tmp_path
         with serve_scripted(lambda h: h.reply(200, page, Link=link)) as hub:
             place = as_location("hf://buckets/a/b", {"endpoint": hub.url, "token": SECRET})
             with pytest.raises(StorageError, match="another server: the token is not sent there"):
-                Door(place).sizes("videos", ".mp4")
+                FileOpener(place).sizes("videos", ".mp4")
 
     assert hub.requests[0].headers["authorization"] == f"Bearer {SECRET}"
     assert other.requests == []
@@ -125,7 +125,7 @@ def test_impossible_numbers_are_errors_of_ours(status: int, headers: dict[str, s
         handler.reply(status, CONTENT, Connection="close", **headers)
 
     with serve_scripted(reply) as server:
-        source = Door(as_location(server.url)).open("file.bin")
+        source = FileOpener(as_location(server.url)).open("file.bin")
         for ask in (source.size, lambda: source.read(0, 256)):
             with pytest.raises(StorageError) as error:
                 ask()
@@ -144,7 +144,7 @@ def test_a_length_that_is_no_number_is_no_length(length: str) -> None:
     with serve_scripted(reply) as server:
         assert read(server.url) == CONTENT
         with pytest.raises(StorageError, match="does not say how large the file is"):
-            Door(as_location(server.url)).open("file.bin").size()
+            FileOpener(as_location(server.url)).open("file.bin").size()
 
 
 def test_a_wait_that_is_no_number_is_waited_out_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_a_trickle_is_a_stall_and_asked_for_again(monkeypatch: pytest.MonkeyPatc
             select.select([], [], [], 0.05)
 
     with serve_scripted(reply) as server:
-        door = Door(as_location(server.url))
+        door = FileOpener(as_location(server.url))
 
         assert door.open("file.bin").read(0, 256) == CONTENT
         counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
@@ -233,7 +233,7 @@ def test_the_certificate_error_names_the_variable_that_decides(
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/none.pem")
         connections._trust.cache_clear()
         with pytest.raises(UnreachableError, match=r"/none\.pem: .*REQUESTS_CA_BUNDLE"):
-            Door(as_location(f"https://localhost:{server.port}")).open("file.bin").size()
+            FileOpener(as_location(f"https://localhost:{server.port}")).open("file.bin").size()
 
 
 @pytest.mark.parametrize(
@@ -318,6 +318,6 @@ def test_a_server_that_closes_every_idle_connection_ends_in_an_error() -> None:
         handler.reply(200 if handler.command == "HEAD" else 206, Content_Length="x")
 
     with serve_scripted(reply) as server:
-        source = Door(as_location(server.url)).open("file.bin")
+        source = FileOpener(as_location(server.url)).open("file.bin")
         with pytest.raises(StorageError):
             source.size()

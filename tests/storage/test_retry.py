@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.errors import UnreachableError
 from robostream.storage import TRAFFIC, Traffic
-from robostream.storage.remote.pace import Pace
-from robostream.storage.remote.retry import Asking, Passing, backoff_s
+from robostream.storage.remote.rate_limit import RateLimit
+from robostream.storage.remote.retry import Retrying, TransientError, backoff_s
 
 
 @pytest.fixture
-def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asking:
+def retrying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retrying:
     """Three retries, and a clock that does not wait."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    return Asking(Pace(tmp_path, "server"), Traffic(), 3)
+    return Retrying(RateLimit(tmp_path, "server"), Traffic(), 3)
 
 
-def answers(*script: Passing | str) -> list[Passing | str]:
+def answers(*script: TransientError | str) -> list[TransientError | str]:
     return list(reversed(script))
 
 
-def play(asking: Asking, script: list[Passing | str]) -> str:
+def play(retrying: Retrying, script: list[TransientError | str]) -> str:
     def ask() -> str:
         step = script.pop()
-        if isinstance(step, Passing):
+        if isinstance(step, TransientError):
             raise step
         return step
 
-    return asking.until_answered(ask, "the file")
+    return retrying.until_answered(ask, "the file")
 
 
 @given(failures=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True))
@@ -43,31 +43,35 @@ def test_delays_grow_and_stay_below_ten_seconds(failures: int, draw: float) -> N
     assert backoff_s(failures, 7.0, draw) >= 7.0
 
 
-def test_a_failure_that_passes_is_asked_again(asking: Asking) -> None:
+def test_a_failure_that_passes_is_asked_again(retrying: Retrying) -> None:
     """Three failures are three retries, then the answer comes."""
-    failures = [Passing("HTTP 500"), Passing("reset"), Passing("silence", is_stall=True)]
+    failures = [
+        TransientError("HTTP 500"),
+        TransientError("reset"),
+        TransientError("silence", is_stall=True),
+    ]
 
-    assert play(asking, answers(*failures, "bytes")) == "bytes"
-    counts = dict(zip(TRAFFIC, asking.traffic.take(), strict=True))
+    assert play(retrying, answers(*failures, "bytes")) == "bytes"
+    counts = dict(zip(TRAFFIC, retrying.traffic.take(), strict=True))
     assert (counts["requests"], counts["retries"], counts["stalls"]) == (4, 3, 1)
 
 
-def test_giving_up_says_what_and_how_often(asking: Asking) -> None:
+def test_giving_up_says_what_and_how_often(retrying: Retrying) -> None:
     """One failure more than retries allow is the end, with the last cause, without its secrets."""
-    last = Passing("no route to https://a.b/c?signature=hidden")
+    last = TransientError("no route to https://a.b/c?signature=hidden")
 
     with pytest.raises(
         UnreachableError, match=r"the file: gave up after 4 attempts.*no route"
     ) as e:
-        play(asking, answers(*[Passing("HTTP 503")] * 3, last, "too late"))
+        play(retrying, answers(*[TransientError("HTTP 503")] * 3, last, "too late"))
     assert "hidden" not in str(e.value)
 
 
-def test_refusals_are_waited_out(asking: Asking) -> None:
+def test_refusals_are_waited_out(retrying: Retrying) -> None:
     """A server that asks for patience gets it: refusals are no failures."""
-    refused = [Passing("HTTP 429", is_refusal=True, wait_s=0.0) for _ in range(20)]
+    refused = [TransientError("HTTP 429", is_refusal=True, wait_s=0.0) for _ in range(20)]
 
-    assert play(asking, answers(*refused, "bytes")) == "bytes"
+    assert play(retrying, answers(*refused, "bytes")) == "bytes"
 
 
 @pytest.mark.parametrize(

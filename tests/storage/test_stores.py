@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robostream.errors import DamagedFileError, MissingFileError, NoListingError, StorageError
-from robostream.storage import Door, Location, as_location
+from robostream.storage import FileOpener, Location, as_location
 from tests.servers.hub import Hub, serve_hub
 from tests.servers.s3 import S3Endpoint
 from tests.threads import at_once
@@ -79,7 +79,7 @@ def location(request: pytest.FixtureRequest, folder: Path) -> Location:
 def test_any_range_reads_exactly_its_bytes(location: Location, bounds: tuple[int, int]) -> None:
     """A read returns the bytes [start, stop) and no others, whatever letters the name has."""
     start, stop = sorted(bounds)
-    source = Door(location).open(VIDEO)
+    source = FileOpener(location).open(VIDEO)
 
     assert source.read(start, stop) == CONTENT[start:stop]
     assert source.size() == SIZE
@@ -87,7 +87,7 @@ def test_any_range_reads_exactly_its_bytes(location: Location, bounds: tuple[int
 
 def test_files_are_what_they_are(location: Location) -> None:
     """Small, empty and oddly named files have their sizes and content."""
-    door = Door(location)
+    door = FileOpener(location)
     for name, content in FILES.items():
         source = door.open(name)
 
@@ -98,7 +98,7 @@ def test_files_are_what_they_are(location: Location) -> None:
 
 def test_a_version_stays_while_the_file_does(location: Location) -> None:
     """Two looks at one file see one version, and two files have two."""
-    door = Door(location)
+    door = FileOpener(location)
 
     assert door.open(VIDEO).version() == door.open(VIDEO).version() != ""
     assert door.open(VIDEO).version() != door.open("meta/é #?.json").version()
@@ -106,7 +106,7 @@ def test_a_version_stays_while_the_file_does(location: Location) -> None:
 
 def test_files_are_listed_with_their_sizes(location: Location) -> None:
     """Listing finds all files below a folder; a web server says that it cannot."""
-    door = Door(location)
+    door = FileOpener(location)
     wanted = {n: len(c) for n, c in sorted(FILES.items()) if n.startswith("videos/")}
     if location.url.startswith("http"):
         with pytest.raises(NoListingError, match="lists no files"):
@@ -119,7 +119,7 @@ def test_files_are_listed_with_their_sizes(location: Location) -> None:
 
 def test_a_read_beyond_the_end_is_an_error(location: Location) -> None:
     """Fewer bytes than asked for are never returned: the file is truncated."""
-    source = Door(location).open(VIDEO)
+    source = FileOpener(location).open(VIDEO)
 
     with pytest.raises(DamagedFileError, match="99990 to 100010, got 10 of 20"):
         source.read(99_990, 100_010)
@@ -129,7 +129,7 @@ def test_a_read_beyond_the_end_is_an_error(location: Location) -> None:
 
 def test_a_missing_file_is_named(location: Location) -> None:
     """What is not there is a MissingFileError with its address."""
-    missing = Door(location).open("videos/none.mp4")
+    missing = FileOpener(location).open("videos/none.mp4")
 
     with pytest.raises(MissingFileError, match=r"videos/none\.mp4: "):
         missing.size()
@@ -143,12 +143,12 @@ def test_a_missing_file_is_named(location: Location) -> None:
 def test_names_stay_below_the_root(location: Location, name: str) -> None:
     """Whatever metadata says, no other file is opened or listed."""
     with pytest.raises(StorageError, match="below the dataset's root"):
-        Door(location).open(name)
+        FileOpener(location).open(name)
 
 
 def test_many_threads_read_at_once(location: Location) -> None:
     """Reads do not disturb each other."""
-    source = Door(location).open(VIDEO)
+    source = FileOpener(location).open(VIDEO)
 
     def wrong(seed: int) -> list[int]:
         starts = np.random.default_rng(seed).integers(0, SIZE - 1000, 20).tolist()
@@ -161,4 +161,4 @@ def test_a_location_travels_to_other_processes(location: Location) -> None:
     """Its copy opens the same files."""
     copy = pickle.loads(pickle.dumps(location))
 
-    assert Door(copy).open(VIDEO).read(3, 9) == CONTENT[3:9]
+    assert FileOpener(copy).open(VIDEO).read(3, 9) == CONTENT[3:9]

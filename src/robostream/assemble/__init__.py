@@ -22,9 +22,15 @@ download.py    the files of chosen episodes; downloading those of a Hub dataset
 from robostream.assemble.download import localise, selected_files
 from robostream.assemble.episode import find_pictures, picture_numbers, picture_span
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
-from robostream.assemble.opened import Address, Choice, OpenedDataset, choose_cache, open_dataset
+from robostream.assemble.opened import (
+    DatasetLocation,
+    OpenedDataset,
+    SampleOptions,
+    choose_cache,
+    open_dataset,
+)
 from robostream.assemble.pictures import read_picture
-from robostream.assemble.row_shelf import RowShelf, hold_rows
+from robostream.assemble.row_cache import RowCache, hold_rows
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.sample import (
     Arrays,
@@ -43,7 +49,7 @@ from robostream.assemble.selection import (
 )
 from robostream.assemble.sizes import (
     find_cameras,
-    find_parcels,
+    find_yuv_cameras,
     first_pictures,
     note_shape,
     video_shape,
@@ -60,11 +66,11 @@ from robostream.assemble.windows import Offsets, window_targets
 
 __all__ = [
     "AbsoluteToRelative",
-    "Address",
+    "DatasetLocation",
     "ArrayLayout",
     "Arrays",
     "CameraLayout",
-    "Choice",
+    "SampleOptions",
     "EpisodeFilter",
     "EpisodeRows",
     "FrameSelection",
@@ -73,7 +79,7 @@ __all__ = [
     "OpenedDataset",
     "Resize",
     "RowReader",
-    "RowShelf",
+    "RowCache",
     "SampleLayout",
     "SampleSpec",
     "check_times",
@@ -82,7 +88,7 @@ __all__ = [
     "draw_stored",
     "fill_row",
     "find_cameras",
-    "find_parcels",
+    "find_yuv_cameras",
     "find_pictures",
     "first_pictures",
     "finish_depth",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.spec import SampleSpec
 from robostream.assemble.windows import Offsets
-from robostream.decode import Size, parcel_bytes
+from robostream.decode import Size, yuv_bytes
 from robostream.meta import (
     DepthCoding,
     decoded_bytes,
@@ -43,7 +43,7 @@ class CameraLayout:
         kept_bytes: Bytes of one picture, as it is kept.
         gop_frames: Frames of the longest GOP in its first video; 1 where there is none.
         has_long_gops: Whether GOPs there are decoded in several goes.
-        is_parcel: Whether its pictures lie in a batch as parcels, to be drawn where it arrives.
+        is_yuv: Whether its pictures lie in a batch as parcels, to be drawn where it arrives.
     """
 
     key: str
@@ -58,7 +58,7 @@ class CameraLayout:
     kept_bytes: int
     gop_frames: int
     has_long_gops: bool
-    is_parcel: bool = False
+    is_yuv: bool = False
 
     def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
         """Return the camera with pictures of another (channels, height, width)."""
@@ -73,15 +73,15 @@ class CameraLayout:
     @property
     def parcel_size(self) -> Size | None:
         """The size of its pictures if they are parcels."""
-        return (self.stack[2], self.stack[3]) if self.is_parcel else None
+        return (self.stack[2], self.stack[3]) if self.is_yuv else None
 
     @property
     def travels(self) -> ArrayLayout:
         """How its pictures of one sample lie in a batch that is being built."""
-        if not self.is_parcel:
+        if not self.is_yuv:
             return self.shape, self.dtype
         _, _, height, width = self.stack
-        return (*self.shape[:-3], parcel_bytes(width, height)), np.uint8
+        return (*self.shape[:-3], yuv_bytes(width, height)), np.uint8
 
 
 class FoundCamera(NamedTuple):
@@ -130,13 +130,13 @@ class SampleLayout:
         declared = {key: FoundCamera(image_shape(features[key])) for key in spec.cameras}
         found = declared | self._found
         cameras = [_camera_layout(key, features[key], spec, found[key]) for key in spec.cameras]
-        return [replace(camera, is_parcel=camera.key in self._parcels) for camera in cameras]
+        return [replace(camera, is_yuv=camera.key in self._parcels) for camera in cameras]
 
     def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
         """Return the layout with what the user's transform makes of cameras."""
         return SampleLayout(self.dataset, found=self._found, transformed=transformed)
 
-    def in_parcels(self, cameras: Collection[str]) -> SampleLayout:
+    def in_yuv(self, cameras: Collection[str]) -> SampleLayout:
         """Return the layout with pictures of some cameras as 4:2:0; none that is transformed."""
         found, transformed = self._found, self._transformed
         return SampleLayout(self.dataset, found=found, transformed=transformed, parcels=cameras)

@@ -19,11 +19,11 @@ from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
 from robostream.byte_sizes import parse_bytes
 from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras, warn_of_overlaps
-from robostream.storage import CacheSettings, Door, Location, as_location
+from robostream.storage import CacheSettings, FileOpener, Location, as_location
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class DatasetLocation:
     """Where a dataset is, as a user says it; see `LeRobotDatasetMetadata`.
 
     Attributes:
@@ -58,7 +58,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SampleOptions:
     """What of a dataset is read, and as what; the arguments of `LeRobotDataset` by these names."""
 
     episodes: Sequence[int] | None = None
@@ -90,9 +90,9 @@ class OpenedDataset:
     spec: SampleSpec
     opened_at_s: float
 
-    def open_door(self) -> Door:
+    def file_opener(self) -> FileOpener:
         """Return what opens files of data/ and videos/ in this process."""
-        return Door(self.files)
+        return FileOpener(self.files)
 
     @property
     def index_folder(self) -> Path | None:
@@ -100,7 +100,7 @@ class OpenedDataset:
 
         None for a local one, whose files' own tables are read within a millisecond.
         """
-        return config.index_home() / self.meta.fingerprint if self.files.is_far else None
+        return config.index_home() / self.meta.fingerprint if self.files.is_remote else None
 
 
 def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSettings | None:
@@ -115,7 +115,7 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSet
     return CacheSettings(Path(folder).expanduser().absolute(), limit)
 
 
-def open_dataset(address: Address, choice: Choice) -> OpenedDataset:
+def open_dataset(address: DatasetLocation, choice: SampleOptions) -> OpenedDataset:
     """Return a dataset that has episodes, or raise. Reads its metadata and nothing else."""
     opened_at_s = time.time()
     meta = LeRobotDatasetMetadata(

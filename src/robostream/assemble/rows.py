@@ -25,7 +25,7 @@ from robostream.meta import (
     open_parquet,
     readable_parquet,
 )
-from robostream.storage import Door, Recent
+from robostream.storage import FileOpener, LruCache
 
 _OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
 # Row groups this many times as long as the episode are decoded once for the whole machine.
@@ -94,7 +94,7 @@ class RowReader:
     def __init__(
         self,
         dataset: OpenedDataset,
-        door: Door,
+        door: FileOpener,
         keys: Sequence[str],
         tolerance_s: float | None = None,
     ) -> None:
@@ -105,7 +105,7 @@ class RowReader:
         self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
         self._first_rows = _first_rows(meta)
-        self._files: Recent[str, _DataFile] = Recent(
+        self._files: LruCache[str, _DataFile] = LruCache(
             _OPEN_FILES, drop=lambda file: file.parquet.close()
         )
         self._has_pictures = any(meta.features[key]["dtype"] == "image" for key in self._keys)
@@ -164,7 +164,7 @@ class RowReader:
         length = int(self._meta.episodes["length"][episode])
         if self._has_pictures:
             # A file that is far away would have to come whole.
-            is_shared = maps_pictures and not self._location.is_far
+            is_shared = maps_pictures and not self._location.is_remote
         else:
             is_shared = self._are_shared(file, episode, range(begin, stop))
         if is_shared:
@@ -204,7 +204,7 @@ class RowReader:
             return self._shared_group[1]
         numbers = range(*groups[1:])
         _check_sizes(file, numbers, where)
-        if self._location.is_far:
+        if self._location.is_remote:
             self._door.open(groups[0]).bring(*file.byte_span(numbers))
         with readable_parquet(where):
             return file.read_row_groups(numbers, self._keys)
@@ -214,8 +214,8 @@ class RowReader:
         if held is not None:
             return held
         # Far away, the columns of a row group are read together: fewer requests.
-        is_far = self._location.is_far
-        file = open_parquet(self._door.open(relative), columns_together=is_far)
+        is_remote = self._location.is_remote
+        file = open_parquet(self._door.open(relative), columns_together=is_remote)
         _check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))

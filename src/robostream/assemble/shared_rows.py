@@ -24,7 +24,15 @@ import pyarrow as pa
 from robostream.assemble.opened import OpenedDataset
 from robostream.errors import CacheError
 from robostream.meta import OpenParquet, open_parquet
-from robostream.storage import ByteSource, Cache, CacheSettings, Door, Recent, WholeFile, open_cache
+from robostream.storage import (
+    ByteSource,
+    Cache,
+    CacheSettings,
+    FileOpener,
+    LruCache,
+    WholeFile,
+    open_cache,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +99,12 @@ class SharedRows:
         keys: The columns that are read.
     """
 
-    def __init__(self, dataset: OpenedDataset, door: Door, keys: Sequence[str]) -> None:
+    def __init__(self, dataset: OpenedDataset, door: FileOpener, keys: Sequence[str]) -> None:
         self._door = door
-        self._settings, self._is_far = dataset.files.cache, dataset.files.is_far
+        self._settings, self._is_far = dataset.files.cache, dataset.files.is_remote
         self._keys = list(keys)
         self._is_shared = self._settings is not None
-        self._mapped: Recent[str, MappedRows] = Recent(_MAPPED_FILES)
+        self._mapped: LruCache[str, MappedRows] = LruCache(_MAPPED_FILES)
 
     def get(self, relative: str, first: int, length: int) -> tuple[pa.Table, MappedRows] | None:
         """Return rows [first, first + length) of a data file and the file they are mapped from.

@@ -16,7 +16,7 @@ from robostream.assemble.rows import RowReader
 from robostream.decode import (
     PLANAR_8BIT,
     FileRun,
-    PictureLayout,
+    FrameLayout,
     PyavBackend,
     VideoFile,
     VideoFiles,
@@ -24,7 +24,7 @@ from robostream.decode import (
 )
 from robostream.errors import ChangedFileError, DatasetError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.storage import Door
+from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def find_cameras(dataset: OpenedDataset) -> dict[str, FoundCamera]:
     first few can be is left out; whoever reads its pictures will say what is wrong.
     """
     spec = dataset.spec
-    door = dataset.open_door()
+    door = dataset.file_opener()
     files = _open_files(dataset, door)
     first = _first_episodes(dataset)
     found: dict[str, FoundCamera] = {}
@@ -59,14 +59,14 @@ def find_cameras(dataset: OpenedDataset) -> dict[str, FoundCamera]:
     return found
 
 
-def find_parcels(layout: SampleLayout) -> list[str]:
+def find_yuv_cameras(layout: SampleLayout) -> list[str]:
     """Return the cameras whose pictures can travel as 8-bit 4:2:0.
 
     The first picture of a camera that can be read decides. Pictures that the user's transform
     applies to cannot travel so.
     """
     dataset = layout.dataset
-    files = _open_files(dataset, dataset.open_door())
+    files = _open_files(dataset, dataset.file_opener())
     first = _first_episodes(dataset)
     found = []
     for camera in layout.cameras:
@@ -81,9 +81,9 @@ def find_parcels(layout: SampleLayout) -> list[str]:
 def first_pictures(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, int]]:
     """Yield (camera, file, frame number) of the first picture of each camera with parcels."""
     dataset = layout.dataset
-    files = _open_files(dataset, dataset.open_door())
+    files = _open_files(dataset, dataset.file_opener())
     for camera in layout.cameras:
-        if camera.is_parcel:
+        if camera.is_yuv:
             file, numbers = find_pictures(dataset, files, _first_episodes(dataset)[0], camera.key)
             yield camera.key, file, int(numbers[0])
 
@@ -117,7 +117,7 @@ def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     )
 
 
-def _open_files(dataset: OpenedDataset, door: Door) -> VideoFiles:
+def _open_files(dataset: OpenedDataset, door: FileOpener) -> VideoFiles:
     return VideoFiles(
         door.open,
         max_files=1,
@@ -130,7 +130,7 @@ def _first_episodes(dataset: OpenedDataset) -> list[int]:
     return [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
 
 
-def _decoded_layout(file: VideoFile, number: int) -> PictureLayout | None:
+def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
     run = plan_runs(file.index, [number])[0]
     decoded = PyavBackend().decode([FileRun(file.source, file.index, run)])
     layouts = [picture.layout for _, _, picture in decoded if picture is not None]
@@ -166,7 +166,7 @@ def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: st
     return FoundCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
 
 
-def _stored_shape(dataset: OpenedDataset, door: Door, episode: int, key: str) -> Shape:
+def _stored_shape(dataset: OpenedDataset, door: FileOpener, episode: int, key: str) -> Shape:
     reader = RowReader(dataset, door, [key])
     try:
         encoded = reader.read(episode).object_at(key, 0)

@@ -23,7 +23,7 @@ from robostream.bench.environment import machine
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.table import format_table
 from robostream.decode import (
-    Arena,
+    BufferPool,
     FileRun,
     FrameEngine,
     PyavBackend,
@@ -156,7 +156,7 @@ def _costs(file: str) -> dict[str, float]:
     pieces = [FileRun(source, index, run) for run in runs]
     pictures = [picture for _, _, picture in PyavBackend().decode(pieces) if picture is not None]
     renderer, layout = Renderer(load_ffmpeg()), pictures[0].layout
-    arena = Arena(2 * len(pictures) * layout.nbytes)
+    arena = BufferPool(2 * len(pictures) * layout.nbytes)
     slots = [arena.memory(arena.take(layout.nbytes) or 0) for _ in pictures]
     colours = np.zeros((len(pictures), *layout.shape), np.uint8)
     floats = colours.astype(np.float32)

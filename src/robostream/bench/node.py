@@ -19,17 +19,17 @@ from robostream.bench.environment import machine
 from robostream.bench.table import format_table
 from robostream.loader import choose_depth
 from robostream.plan import (
-    PORTION_FRAMES,
+    CHUNK_FRAMES,
     Cut,
-    Duties,
+    DecodePacing,
     EpochPlan,
-    Pace,
-    Tour,
+    Schedule,
+    WorkerShard,
     default_lanes,
-    is_portion_due,
+    is_chunk_due,
     margin_frames,
     rank_lanes,
-    walk_agenda,
+    schedule_steps,
 )
 
 _BATCH_SIZE = 32
@@ -63,9 +63,9 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
     )
     cut = Cut(0, ranks, _BATCH_SIZE, drop_last=True)
     own = list(rank_lanes(cut, lanes))
-    owners = [Duties(worker, workers, cameras) for worker in range(workers)]
+    owners = [WorkerShard(worker, workers, cameras) for worker in range(workers)]
     pairs = [sum(len(duties.cameras(at)) for at in range(len(own))) for duties in owners]
-    tour = Tour(plan, cut, 0)
+    tour = Schedule(plan, cut, 0)
     ahead = np.array([_work(tour, own, duties, steps) for duties in owners])
     pairwise = np.array([_work_in_pairs(tour, own, duties, steps) for duties in owners])
     depth = choose_depth(_BATCH_SIZE, batch_bytes=0, num_workers=workers)
@@ -82,15 +82,15 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
     }
 
 
-def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[float]:
+def _work(tour: Schedule, lanes: list[int], duties: WorkerShard, steps: int) -> list[float]:
     """Return a worker's work for each of the first steps, in pictures."""
     cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
     margin = margin_frames(tour.plan.window)
-    paces: dict[int, Pace] = {}
+    paces: dict[int, DecodePacing] = {}
     ahead: dict[int, int] = {}
     passed: Counter[int] = Counter()
     work = []
-    for share in walk_agenda(tour, lanes):
+    for share in schedule_steps(tour, lanes):
         if share.step == steps:
             break
         total = 0.0
@@ -98,11 +98,11 @@ def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[floa
             if not cameras[at]:
                 continue
             # The steady state: what an epoch's first windows cost is not simulated.
-            pace = paces.setdefault(at, Pace(head, margin, behind=0))
+            pace = paces.setdefault(at, DecodePacing(head, margin, behind=0))
             passed[at] += 1
             goal = pace.goal(head, passed[at])
-            reached = ahead.setdefault(at, goal - len(ahead) % PORTION_FRAMES)
-            if is_portion_due(reached, head, goal):
+            reached = ahead.setdefault(at, goal - len(ahead) % CHUNK_FRAMES)
+            if is_chunk_due(reached, head, goal):
                 ahead[at] = goal
                 total += cameras[at] * (goal - reached) * (1 - _DRAWING)
             total += cameras[at] * _DRAWING
@@ -110,12 +110,14 @@ def _work(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[floa
     return work
 
 
-def _work_in_pairs(tour: Tour, lanes: list[int], duties: Duties, steps: int) -> list[float]:
+def _work_in_pairs(
+    tour: Schedule, lanes: list[int], duties: WorkerShard, steps: int
+) -> list[float]:
     """Return the same where a frame is decoded with the other one of its GOP, which then waits."""
     cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
     waiting: set[tuple[int, int]] = set()
     work = []
-    for share in walk_agenda(tour, lanes):
+    for share in schedule_steps(tour, lanes):
         if share.step == 2 * steps:
             break
         total = 0.0

@@ -11,7 +11,13 @@ from pathlib import Path
 from tqdm import tqdm
 
 from robostream import config
-from robostream.assemble import Address, Choice, choose_cache, open_dataset, selected_files
+from robostream.assemble import (
+    DatasetLocation,
+    SampleOptions,
+    choose_cache,
+    open_dataset,
+    selected_files,
+)
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.cli.plan_arguments import DATASET_HELP
@@ -19,8 +25,8 @@ from robostream.storage import (
     TRAFFIC,
     Cache,
     CacheInfo,
-    Door,
-    Warming,
+    CacheWarming,
+    FileOpener,
     cache_limit,
     is_cache,
 )
@@ -94,14 +100,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _warm(args: argparse.Namespace) -> int:
     place = choose_cache(args.cache_dir, args.cache_limit)
-    address = Address(args.dataset, revision=args.revision, cache=place)
-    dataset = open_dataset(address, Choice())
-    if not dataset.files.is_far:
+    address = DatasetLocation(args.dataset, revision=args.revision, cache=place)
+    dataset = open_dataset(address, SampleOptions())
+    if not dataset.files.is_remote:
         print(json.dumps(None) if args.json else f"{dataset.files.url}: on this disk already")
         return 0
-    door = dataset.open_door()
+    door = dataset.file_opener()
     files = selected_files(dataset, videos=True)
-    warming = Warming(door, files, requests=config.WARM_REQUESTS)
+    warming = CacheWarming(door, files, requests=config.WARM_REQUESTS)
     fitting = sum(piece.stop - piece.start for piece in warming.pieces)
     try:
         with tqdm(total=fitting, unit="B", unit_scale=True, desc="warm", disable=None) as bar:
@@ -113,7 +119,7 @@ def _warm(args: argparse.Namespace) -> int:
     return 0
 
 
-def _warmed(door: Door, warming: Warming, fitting: int) -> dict[str, int]:
+def _warmed(door: FileOpener, warming: CacheWarming, fitting: int) -> dict[str, int]:
     counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
     return {
         "files": len(warming.sizes),

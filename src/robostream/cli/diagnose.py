@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from robostream.assemble import Address
+from robostream.assemble import DatasetLocation
 from robostream.cli.plan_arguments import DATASET_HELP
 from robostream.errors import SelectionError
 from robostream.tools import diagnose_episode, diagnosis_json, diagnosis_text
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the diagnosis and return whether the episode decodes."""
-    address = Address(args.dataset, args.root, args.revision, args.data_files_root)
+    address = DatasetLocation(args.dataset, args.root, args.revision, args.data_files_root)
     try:
         diagnosis = diagnose_episode(
             address,

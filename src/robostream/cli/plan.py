@@ -25,9 +25,9 @@ from robostream.tools import (
     Mixing,
     RankNeeds,
     Steps,
-    foretell_mixing,
-    foretell_rank,
-    foretell_steps,
+    estimate_mixing,
+    estimate_rank,
+    estimate_steps,
     measure_dataset,
 )
 
@@ -66,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
     """Print what the run will need."""
     meta = load_meta(args.dataset, args.revision)
     plan, cut, sizes = make_plan(args, meta), make_cut(args), measure_dataset(meta)
-    steps = foretell_steps(plan, cut, epochs=args.epochs, samples_per_s=args.samples_per_second)
-    mixing = foretell_mixing(plan, cut, wanted=args.diversity)
-    rank = foretell_rank(plan, cut, sizes, epoch_s=steps.epoch_s)
+    steps = estimate_steps(plan, cut, epochs=args.epochs, samples_per_s=args.samples_per_second)
+    mixing = estimate_mixing(plan, cut, wanted=args.diversity)
+    rank = estimate_rank(plan, cut, sizes, epoch_s=steps.epoch_s)
     if args.json:
         figures = {
             "episodes": plan.num_episodes,

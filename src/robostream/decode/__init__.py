@@ -24,11 +24,11 @@ from robostream.decode.engine import FrameEngine
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
 from robostream.decode.index.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.picture.arena import Arena, SlotMemory
+from robostream.decode.picture.buffer_pool import BufferPool, SlotMemory
 from robostream.decode.picture.conversion import one_thread
-from robostream.decode.picture.decoded import CPU, DecodedPicture
+from robostream.decode.picture.decoded import CPU, DecodedFrame
 from robostream.decode.picture.from_pyav import FrameReader
-from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
+from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.on_device import (
     DeviceRenderer,
@@ -40,11 +40,11 @@ from robostream.decode.picture.parcel import (
     NUM_LABELS,
     drawing_of,
     label_of,
-    open_parcels,
-    parcel_bytes,
+    open_yuv,
+    yuv_bytes,
 )
 from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import PictureScaler, Size, scale_values
+from robostream.decode.picture.scale import FrameScaler, Size, scale_values
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles
 from robostream.decode.video_source import VideoSource
@@ -54,11 +54,11 @@ __all__ = [
     "CPU",
     "NUM_LABELS",
     "PLANAR_8BIT",
-    "Arena",
+    "BufferPool",
     "Backend",
     "CodecConfig",
     "DecodeStatistics",
-    "DecodedPicture",
+    "DecodedFrame",
     "DeviceRenderer",
     "DeviceScaler",
     "FrameEngine",
@@ -66,8 +66,8 @@ __all__ = [
     "FrameReader",
     "Meter",
     "MeteredSource",
-    "PictureLayout",
-    "PictureScaler",
+    "FrameLayout",
+    "FrameScaler",
     "FileRun",
     "PyavBackend",
     "Renderer",
@@ -88,9 +88,9 @@ __all__ = [
     "new_packet",
     "one_thread",
     "open_nvdec",
-    "open_parcels",
+    "open_yuv",
     "packet_span",
-    "parcel_bytes",
+    "yuv_bytes",
     "plan_runs",
     "scale_values",
     "summarise",

@@ -16,10 +16,10 @@ from robostream.decode.codec.pyav_backend import PyavBackend
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.picture.decoded import DecodedPicture
+from robostream.decode.picture.decoded import DecodedFrame
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import PictureScaler, Size
+from robostream.decode.picture.scale import FrameScaler, Size
 from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.statistics import DecodeStatistics
@@ -54,7 +54,7 @@ class FrameEngine:
         self.files = VideoFiles(open_source, max_files=max_files, index_folder=index_folder)
         self._backend = backend or PyavBackend()
         self._renderer = Renderer(load_ffmpeg())
-        self._scaler = PictureScaler(self._renderer)
+        self._scaler = FrameScaler(self._renderer)
         self._recent = RecentFrames(budget_bytes)
         self._order = ReadingOrder()
         self._meter = Meter()
@@ -172,18 +172,18 @@ class FrameEngine:
             elsewhere = self._meter.elsewhere_s - elsewhere
             self._meter.decode_s += time.perf_counter() - began - elsewhere
 
-    def _scale(self, held: VideoFile, picture: DecodedPicture, size: Size | None) -> DecodedPicture:
+    def _scale(self, held: VideoFile, picture: DecodedFrame, size: Size | None) -> DecodedFrame:
         began = time.perf_counter()
         scaled = self._scaler.scale(picture, size, file=held.name)
         self._meter.convert_s += time.perf_counter() - began
         return scaled
 
-    def _draw(self, held: VideoFile, picture: DecodedPicture, out: npt.NDArray[Any]) -> None:
+    def _draw(self, held: VideoFile, picture: DecodedFrame, out: npt.NDArray[Any]) -> None:
         began = time.perf_counter()
         self._renderer.draw(picture, out, file=held.name)
         self._meter.convert_s += time.perf_counter() - began
 
-    def _keep(self, held: VideoFile, number: int, picture: DecodedPicture) -> None:
+    def _keep(self, held: VideoFile, number: int, picture: DecodedFrame) -> None:
         began = time.perf_counter()
         memory = self._recent.add(held.name, number, picture.layout)
         if memory is not None:

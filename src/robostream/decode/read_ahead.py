@@ -15,7 +15,7 @@ from robostream.config import STRETCH_FRAMES
 from robostream.decode.index.frame_index import FrameIndex
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.video_files import VideoFile
-from robostream.storage import Recent
+from robostream.storage import LruCache
 
 # A file counts as read in order once so many reads in a row began at most so many frames after the
 # read before them.
@@ -42,7 +42,7 @@ class ReadingOrder:
     """Notices which files are read in order; remembers a few files. For one thread."""
 
     def __init__(self) -> None:
-        self._trails: Recent[str, _Trail] = Recent(_REMEMBERED_FILES)
+        self._trails: LruCache[str, _Trail] = LruCache(_REMEMBERED_FILES)
 
     def follows(self, file: str, first: int) -> bool:
         """Return whether a read that begins at frame `first` continues reading in order."""

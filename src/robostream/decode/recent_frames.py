@@ -5,23 +5,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from robostream.decode.picture.arena import SlotMemory, allocate
-from robostream.decode.picture.layout import PictureLayout
-from robostream.storage import Recent
+from robostream.decode.picture.buffer_pool import SlotMemory, allocate
+from robostream.decode.picture.layout import FrameLayout
+from robostream.storage import LruCache
 
 
 class KeptFrame(NamedTuple):
     """The bytes of a picture, and its layout in them."""
 
     memory: SlotMemory
-    layout: PictureLayout
+    layout: FrameLayout
 
 
 class RecentFrames:
     """At most `budget_bytes` of pictures, by file and frame number. For one thread."""
 
     def __init__(self, budget_bytes: int) -> None:
-        self._kept: Recent[tuple[str, int], KeptFrame] = Recent(
+        self._kept: LruCache[tuple[str, int], KeptFrame] = LruCache(
             budget_bytes, weigh=lambda kept: kept.layout.nbytes
         )
 
@@ -49,7 +49,7 @@ class RecentFrames:
         """Return a kept picture, which counts as used now."""
         return self._kept.get((file, frame))
 
-    def add(self, file: str, frame: int, layout: PictureLayout) -> SlotMemory | None:
+    def add(self, file: str, frame: int, layout: FrameLayout) -> SlotMemory | None:
         """Return memory to write a picture to; None if it is larger than the whole budget."""
         if layout.nbytes > self._kept.budget:
             return None

@@ -17,7 +17,7 @@ from robostream.decode.index.index_cache import drop_index, load_index, save_ind
 from robostream.decode.index.indexing import build_index
 from robostream.decode.video_source import VideoSource
 from robostream.errors import ReplacedFileError, StorageError, VideoFileError
-from robostream.storage import ByteSource, Recent
+from robostream.storage import ByteSource, LruCache
 
 logger = logging.getLogger(__name__)
 _unwritable: set[Path] = set()
@@ -60,7 +60,7 @@ class VideoFiles:
         self._open_source = open_source
         self._index_folder = index_folder
         self._looked_since_s = looked_since_s
-        self._files: Recent[str, VideoFile] = Recent(max_files)
+        self._files: LruCache[str, VideoFile] = LruCache(max_files)
         self._lock = threading.Lock()
         # Held while a file is opened: of a remote one that takes some round trips, in which other
         # threads open other files.
@@ -116,7 +116,7 @@ class VideoFiles:
 
     def clear(self) -> None:
         """Let go of all files. Does not wait for one that is being opened."""
-        self._files = Recent(self._files.budget)
+        self._files = LruCache(self._files.budget)
 
     def _held(self, name: str) -> VideoFile | None:
         with self._lock:

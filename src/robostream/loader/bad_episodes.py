@@ -7,9 +7,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from robostream.crew import Failed
 from robostream.errors import DatasetError, ReplacedFileError, SelectionError, tell_where
 from robostream.plan import EpochPlan
+from robostream.workers import Failed
 
 logger = logging.getLogger(__name__)
 

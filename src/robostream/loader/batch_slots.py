@@ -16,7 +16,7 @@ from collections import deque
 import numpy as np
 
 from robostream.assemble import Arrays
-from robostream.crew import BatchFormat, ByteArray, create_memory, map_memory
+from robostream.workers import BatchFormat, ByteArray, create_memory, map_memory
 
 logger = logging.getLogger(__name__)
 

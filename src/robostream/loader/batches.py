@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, Protocol, SupportsIndex
 
-from robostream.crew import Failed
+from robostream.batches import Texts
 from robostream.errors import WorkerError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import Tensors
 from robostream.loader.options import refuse_copy
-from robostream.loader.tally import Tally
+from robostream.loader.stats import LoaderStats
 from robostream.loader.upload import Finish
-from robostream.plan import Cursor, Tour, advance
-from robostream.stream import Texts
+from robostream.plan import Cursor, Schedule, advance
+from robostream.workers import Failed
 
 Batch = dict[str, Any]
 
@@ -32,7 +32,7 @@ _TURNS_PER_DEPTH = 2
 class Builders(Protocol):
     """Who builds batches: worker processes, or this process itself."""
 
-    def begin(self, tour: Tour, timeout_s: float) -> int:
+    def begin(self, tour: Schedule, timeout_s: float) -> int:
         """Begin a new iterator; return its number. Nothing waits longer (0: for ever) for it."""
 
     def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
@@ -83,7 +83,7 @@ class BatchIterator(Iterator[Batch]):
 
     def __init__(
         self,
-        tour: Tour,
+        tour: Schedule,
         builders: Builders,
         slots: BatchSlots,
         bad_episodes: BadEpisodes,
@@ -93,7 +93,7 @@ class BatchIterator(Iterator[Batch]):
         timeout_s: float,
         finish: Finish,
         on_deliver: Callable[[Cursor, int], None],
-        tally: Tally,
+        tally: LoaderStats,
         on_close: Callable[[], None],
     ) -> None:
         self._tour = tour
@@ -230,7 +230,7 @@ class BatchIterator(Iterator[Batch]):
         self._end()
         plan = self._bad_episodes.plan_of(self._tour.plan)
         start = self._tour.start + self._step * self._tour.cut.step_size
-        self._tour = Tour(plan, self._tour.cut, start)
+        self._tour = Schedule(plan, self._tour.cut, start)
         self._step = 0
         self._begin()
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from robostream.assemble import FrameSelection, SampleLayout
+from robostream.batches import SharedFrameLayout
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.plan import EpochPlan, margin_frames
-from robostream.stream import SharedShape
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4
@@ -36,10 +36,12 @@ class FrameBudget:
     reason: str
 
 
-def shared_shape(layout: SampleLayout, selection: FrameSelection, *, on_disk: bool) -> SharedShape:
+def shared_shape(
+    layout: SampleLayout, selection: FrameSelection, *, on_disk: bool
+) -> SharedFrameLayout:
     """Return where the pictures of a whole selection would lie. Pure."""
     videos, cameras = layout.spec.videos, layout.cameras
-    return SharedShape(
+    return SharedFrameLayout(
         episodes=selection.episodes,
         cameras=tuple(camera.key for camera in cameras),
         starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
@@ -53,7 +55,7 @@ def shared_shape(layout: SampleLayout, selection: FrameSelection, *, on_disk: bo
 
 def choose_frame_budget(
     asked: int | str,
-    shape: SharedShape | None,
+    shape: SharedFrameLayout | None,
     needed: int,
     *,
     memory: int,

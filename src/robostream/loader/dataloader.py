@@ -16,24 +16,23 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from robostream import arguments, config
-from robostream.assemble import SampleLayout, find_parcels
+from robostream.assemble import SampleLayout, find_yuv_cameras
 from robostream.byte_sizes import format_bytes
-from robostream.crew import create_memory, map_memory, rest_if_over, signals_held
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
-from robostream.loader.bookmark import Bookmark
 from robostream.loader.gpu_decoding import choose_gpu, count_workers, gpu_memory
 from robostream.loader.machine import local_ranks, share_of_cores, whole_memory
 from robostream.loader.options import choose_depth, refuse_samples, warn_of_ignored
-from robostream.loader.outfit import open_kept
+from robostream.loader.position import Position
+from robostream.loader.running_pool import Order, RunningPool, start_pool
+from robostream.loader.stats import Counters, LoaderStats
 from robostream.loader.streaming import StreamingLeRobotDataset
-from robostream.loader.tally import Counters, Tally
-from robostream.loader.team import Order, Team, gather
 from robostream.loader.upload import choose_device
+from robostream.loader.worker_setup import open_kept_frames
 from robostream.plan import (
     Cursor,
     Cut,
-    Tour,
+    Schedule,
     advance,
     capture_state,
     counts_batches,
@@ -41,6 +40,7 @@ from robostream.plan import (
     dropped_frames,
     steps_left,
 )
+from robostream.workers import create_memory, map_memory, park_at_shutdown, signals_held
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +125,10 @@ class StreamingDataLoader(DataLoader[Any]):
         # None where nothing is built ahead, as torch has it.
         self.prefetch_factor = self._depth if self.num_workers else None
         self._progress = arguments.truth(progress, "progress")
-        self._bookmark = Bookmark()
+        self._bookmark = Position()
         # A bookmark that was set on the stream and gone on from by now is not for a new loader.
         self._adopted = dataset._bookmark.version if dataset._bookmark.is_used else 0
-        self._team: Team | None = None
+        self._team: RunningPool | None = None
         self._begin_anew()
         self._said_dropped = False
         self._is_made = True
@@ -175,7 +175,7 @@ class StreamingDataLoader(DataLoader[Any]):
         plan = self.stream._bad_episodes.plan_of(self.stream.plan(start.epoch))
         team = self._open()
 
-        tour = Tour(plan, self._cut, start.position)
+        tour = Schedule(plan, self._cut, start.position)
         show, close = self._tally.open_bar(tour.num_steps if self._progress else None)
 
         def on_deliver(cursor: Cursor, size: int) -> None:
@@ -253,7 +253,9 @@ class StreamingDataLoader(DataLoader[Any]):
     def _begin_anew(self) -> None:
         self._starting = threading.Lock()
         self._counters = Counters(max(self.num_workers, 1))
-        self._tally = Tally(self._counters.summary, self.stream._dataset.spec.images_per_sample)
+        self._tally = LoaderStats(
+            self._counters.summary, self.stream._dataset.spec.images_per_sample
+        )
 
     def _adopt(self) -> None:
         """Take over a bookmark that was set on the stream since it was last looked at."""
@@ -269,7 +271,7 @@ class StreamingDataLoader(DataLoader[Any]):
         assert bookmark.last_staged is not None
         return bookmark.last_staged
 
-    def _open(self) -> Team:
+    def _open(self) -> RunningPool:
         """Return the workers and the memory they write to, made anew where they are missing.
 
         Both together: an interrupt, or another thread, must not leave workers that write to one
@@ -282,7 +284,7 @@ class StreamingDataLoader(DataLoader[Any]):
                     self._team = self._start()
                 return self._team
         except BaseException:
-            rest_if_over()
+            park_at_shutdown()
             raise
 
     def _choose_depth(self, prefetch_factor: int | None) -> int:
@@ -336,14 +338,14 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _in_parcels(self) -> SampleLayout:
         """Return how samples lie in a batch that goes to a device. Opens videos."""
-        return self.stream._layout.in_parcels(self._parcels)
+        return self.stream._layout.in_yuv(self._parcels)
 
     @functools.cached_property
     def _parcels(self) -> list[str]:
         """The cameras whose pictures can travel as 4:2:0. Opens videos."""
-        return find_parcels(self.stream._layout)
+        return find_yuv_cameras(self.stream._layout)
 
-    def _start(self) -> Team:
+    def _start(self) -> RunningPool:
         outfit = self.stream._fit_out(max(self.num_workers, 1), self._gpu)
         order = Order(
             self._most_samples,
@@ -354,7 +356,7 @@ class StreamingDataLoader(DataLoader[Any]):
             decodes_there=self._gpu is not None,
             pin_memory=self.pin_memory,
         )
-        before, open_memory = self._counters.rows, open_kept(outfit, self.stream._limits)
+        before, open_memory = self._counters.rows, open_kept_frames(outfit, self.stream._limits)
         # An interrupt would leave processes and memory that nobody ends.
         with signals_held():
             board = create_memory(before.nbytes)
@@ -363,7 +365,7 @@ class StreamingDataLoader(DataLoader[Any]):
             rows[:] = before
             self._counters.rows = rows
             try:
-                return gather(order, outfit, rows, board=board, kept=kept)
+                return start_pool(order, outfit, rows, board=board, kept=kept)
             finally:
                 for fd in (board, kept):
                     if fd is not None:

@@ -9,17 +9,17 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
+from robostream.batches import WorkerContext
 from robostream.errors import StateError
 from robostream.loader.agreement import EpochAgreement
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.bookmark import Bookmark
 from robostream.loader.plain import PlainProgress, plain_progress
+from robostream.loader.position import Position
 from robostream.loader.samples import SampleIterator, SampleShare
 from robostream.plan import Cursor, Cut, EpochPlan
-from robostream.stream import Worker
 
 
-class DirectReading:
+class DirectIteration:
     """Which samples the next iterator over a stream delivers, and where the stream stands.
 
     A plain DataLoader's workers iterate over copies of the stream. They agree on their epochs by a
@@ -27,7 +27,7 @@ class DirectReading:
     """
 
     def __init__(self) -> None:
-        self.bookmark = Bookmark()
+        self.bookmark = Position()
         self._agreement = EpochAgreement()
         # How many iterators this very copy has begun in a worker.
         self._laps = 0
@@ -37,7 +37,7 @@ class DirectReading:
         self,
         plan: Callable[[int], EpochPlan],
         cut: Cut,
-        open_worker: Callable[[int], Worker],
+        open_worker: Callable[[int], WorkerContext],
         bad_episodes: BadEpisodes,
         check_state: Callable[[Mapping[str, Any]], Cursor],
     ) -> SampleIterator:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from robostream.assemble import CameraLayout
-from robostream.decode import NUM_LABELS, Size, drawing_of, open_parcels
+from robostream.decode import NUM_LABELS, Size, drawing_of, open_yuv
 
 Tensors = dict[str, torch.Tensor]
 _WHITE = 255
@@ -65,7 +65,7 @@ def draw_parcels(parcels: torch.Tensor, size: Size, dtype: torch.dtype) -> torch
 
 def _draw(parcels: torch.Tensor, size: Size) -> torch.Tensor:
     (height, width), count = size, len(parcels)
-    labels, y, chroma = open_parcels(parcels, size)
+    labels, y, chroma = open_yuv(parcels, size)
     numbers = _numbers(parcels.device)[labels.int()]
     y_factor, y_offset = numbers[:, :2, None, None].unbind(1)
     factors, offsets = numbers[:, 2:, None, None].view(count, 2, 3, 2, 1, 1).unbind(1)

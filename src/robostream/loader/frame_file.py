@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from robostream import arguments
+from robostream.batches import SharedFrameLayout
 from robostream.byte_sizes import format_bytes
 from robostream.errors import SelectionError
 from robostream.storage import make_private_folder, open_private
-from robostream.stream import SharedShape
 
 _FORMAT = "checksums"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -41,7 +41,7 @@ def check_folder(folder: str | Path) -> None:
         )
 
 
-def open_frame_file(folder: Path, shape: SharedShape, dataset: str) -> int:
+def open_frame_file(folder: Path, shape: SharedFrameLayout, dataset: str) -> int:
     """Return a descriptor of the file, made now if it is not there; its space is reserved.
 
     `dataset` is a text that no other dataset has. A disk that filled up later would kill the

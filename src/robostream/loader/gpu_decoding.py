@@ -106,7 +106,7 @@ def _obstacle(layout: SampleLayout) -> str | None:
                 f"image_transforms need the pictures of {camera.key} on the CPU; apply them to the "
                 "batch on the GPU instead"
             )
-        if not camera.is_parcel:
+        if not camera.is_yuv:
             return f"the pictures of {camera.key} are not 8-bit 4:2:0 of even height"
     return None
 

@@ -22,7 +22,7 @@ from robostream.assemble import (
     FrameSelection,
     ImageTransforms,
     OpenedDataset,
-    RowShelf,
+    RowCache,
     SampleLayout,
     SampleSpec,
     check_transforms,
@@ -44,7 +44,7 @@ from robostream.errors import (
     call_user,
     tell_where,
 )
-from robostream.storage import Recent
+from robostream.storage import LruCache
 
 _NOW = np.zeros(1, np.int64)
 # Episodes and cameras whose pictures' numbers are kept at hand.
@@ -204,7 +204,7 @@ class MapReader:
     def _opened(self) -> _Open:
         if self._open is None or self._open.process != os.getpid():
             dataset = self._dataset
-            door = dataset.open_door()
+            door = dataset.file_opener()
             self._open = _Open(
                 process=os.getpid(),
                 engine=FrameEngine(
@@ -214,7 +214,7 @@ class MapReader:
                     backend=_open_backend(self._video_backend),
                     index_folder=dataset.index_folder,
                 ),
-                rows=RowShelf(
+                rows=RowCache(
                     dataset,
                     door,
                     self.spec.columns,
@@ -257,5 +257,5 @@ class _Open:
 
     process: int
     engine: FrameEngine
-    rows: RowShelf
-    spans: Recent[tuple[int, str], _Span] = field(default_factory=lambda: Recent(_SPANS))
+    rows: RowCache
+    spans: LruCache[tuple[int, str], _Span] = field(default_factory=lambda: LruCache(_SPANS))

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from robostream.crew import ByteArray
 from robostream.loader.batch_slots import BatchSlots
+from robostream.workers import ByteArray
 
 logger = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from typing import Any, NoReturn, SupportsIndex
 import numpy as np
 import torch
 
-from robostream.crew import Failed
+from robostream.batches import BadSampleError, BatchBuilder, WorkerContext, kept_generators
 from robostream.errors import StateError
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.options import refuse_copy
-from robostream.plan import Cursor, Cut, EpochPlan, Tour, capture_state, rank_lanes
-from robostream.stream import BadSampleError, Delivery, Worker, kept_generators
+from robostream.plan import Cursor, Cut, EpochPlan, Schedule, capture_state, rank_lanes
+from robostream.workers import Failed
 
 # What the state of an iterator has beside the state of the order.
 _OWN = ("world_size", "worker", "delivered")
@@ -51,7 +51,7 @@ class SampleShare:
         return list(rank_lanes(self.cut, self.plan.lanes))[self.worker :: self.num_workers]
 
     def __len__(self) -> int:
-        total = Tour(self.plan, self.cut, self.start).num_steps
+        total = Schedule(self.plan, self.cut, self.start).num_steps
         turns, rest = divmod(total, self._period)
         return turns * len(self._own) + sum(step < rest for step in self._own)
 
@@ -67,7 +67,7 @@ class SampleShare:
 
     @functools.cached_property
     def _own(self) -> list[int]:
-        tour, ours = Tour(self.plan, self.cut, self.start), set(self.lanes)
+        tour, ours = Schedule(self.plan, self.cut, self.start), set(self.lanes)
         first = tour.start + (self.cut.rank - tour.start) % self.cut.world_size
         steps = range(self._period)
         return [s for s in steps if (first + s * self.cut.world_size) % self.plan.lanes in ours]
@@ -94,7 +94,7 @@ class SampleIterator:
         share: SampleShare,
         *,
         skipped: int,
-        worker: Worker,
+        worker: WorkerContext,
         bad_episodes: BadEpisodes,
         check_state: Callable[[Mapping[str, Any]], tuple[EpochPlan, int]],
         on_deliver: Callable[[SampleIterator], None],
@@ -174,7 +174,7 @@ class SampleIterator:
             share = self.share = dataclasses.replace(self.share, plan=plan)
             begin = share.step(self.delivered)
             start = share.start + begin * share.cut.world_size
-            tour = Tour(plan, share.cut, start)
+            tour = Schedule(plan, share.cut, start)
             try:
                 yield from self._deliver(tour, share, begin)
             except BadSampleError as bad:
@@ -183,8 +183,8 @@ class SampleIterator:
                 failed = Failed(0, 0, bad.episode, bad.frame, bad.position, cause, "")
                 self._bad_episodes.set_aside(failed, plan)
 
-    def _deliver(self, tour: Tour, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
-        delivery = Delivery(self._worker, tour, share.lanes)
+    def _deliver(self, tour: Schedule, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
+        delivery = BatchBuilder(self._worker, tour, share.lanes)
         ours = dict.fromkeys(share._own)
         try:
             while (part := delivery.next_share()) is not None:
@@ -193,7 +193,7 @@ class SampleIterator:
         finally:
             delivery.close()
 
-    def _sample(self, delivery: Delivery, part: Any) -> dict[str, Any]:
+    def _sample(self, delivery: BatchBuilder, part: Any) -> dict[str, Any]:
         layout = self._worker.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
         with kept_generators(layout.spec.image_transforms):

@@ -15,30 +15,31 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from robostream import arguments, config
 from robostream.assemble import (
-    Address,
-    Choice,
+    DatasetLocation,
     EpisodeFilter,
     ImageTransforms,
     Resize,
     SampleLayout,
+    SampleOptions,
     choose_cache,
     open_dataset,
 )
+from robostream.batches import WorkerContext
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.bookmark import Bookmark
 from robostream.loader.by_value import for_pickle
-from robostream.loader.direct import DirectReading
+from robostream.loader.direct import DirectIteration
 from robostream.loader.gpu_decoding import refuse_gpu
 from robostream.loader.options import check_options, choose_lanes, refuse_items, warn_of_ignored
-from robostream.loader.outfit import Limits, Outfit, fit_out, lay_out
+from robostream.loader.position import Position
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator
+from robostream.loader.worker_setup import ResourceLimits, WorkerSetup, choose_layout, choose_setup
 from robostream.meta import Features
 from robostream.plan import (
     Cursor,
     Cut,
-    Duties,
     EpochPlan,
+    WorkerShard,
     capture_state,
     check_batches,
     check_state,
@@ -46,7 +47,6 @@ from robostream.plan import (
     parse_state,
     rank_lanes,
 )
-from robostream.stream import Worker
 
 _IN_WORKER = "kept by the iterator of a worker"
 _WORK = ("fetch", "decode", "convert", "copy")
@@ -99,7 +99,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
 
     # What this very object has at hand; a copy begins with nothing.
     _plan: EpochPlan | None = None
-    _worker: tuple[int, Worker] | None = None
+    _worker: tuple[int, WorkerContext] | None = None
 
     def __init__(
         self,
@@ -152,8 +152,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         check_options(streaming=streaming, video_decode_device=video_decode_device)
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
         self._dataset = open_dataset(
-            Address(repo_id, root, revision, data_files_root, force_cache_sync, *access),
-            Choice(
+            DatasetLocation(repo_id, root, revision, data_files_root, force_cache_sync, *access),
+            SampleOptions(
                 episodes=episodes,
                 episode_filter=episode_filter,
                 camera_keys=camera_keys,
@@ -175,8 +175,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.lanes = choose_lanes(lanes, self.num_episodes, self.world_size, shuffle=self.shuffle)
         self._lanes_are_given = lanes is not None
         self.video_decode_device = video_decode_device
-        self._limits = Limits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
-        self._direct, self._bad_episodes = DirectReading(), BadEpisodes(on_bad_episode)
+        self._limits = ResourceLimits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size)
+        self._direct, self._bad_episodes = DirectIteration(), BadEpisodes(on_bad_episode)
 
     @property
     def root(self) -> Path | str:
@@ -363,7 +363,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         return for_pickle(self.__dict__ | own, self.image_transforms)
 
     @property
-    def _bookmark(self) -> Bookmark:
+    def _bookmark(self) -> Position:
         """Where iterating over this very object stands."""
         return self._direct.bookmark
 
@@ -375,14 +375,14 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     @functools.cached_property
     def _layout(self) -> SampleLayout:
         """How samples lie in a batch."""
-        return lay_out(self._dataset)
+        return choose_layout(self._dataset)
 
-    def _fit_out(self, num_workers: int, gpu: str | None = None) -> Outfit:
+    def _fit_out(self, num_workers: int, gpu: str | None = None) -> WorkerSetup:
         """Return what each of this rank's workers is given."""
         plan, layout = self.plan(self._bookmark.cursor.epoch), self._layout
-        return fit_out(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)
+        return choose_setup(layout, plan, self._cut, self._limits, num_workers=num_workers, gpu=gpu)
 
-    def _open_worker(self, num_workers: int) -> Worker:
+    def _open_worker(self, num_workers: int) -> WorkerContext:
         """Return what this process builds samples with; a fork opens its own."""
         if self._worker is None or self._worker[0] != os.getpid():
             refuse_gpu(self.video_decode_device)
@@ -390,8 +390,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             # Nobody else sees what this process keeps, also where it would hold all pictures.
             own_bytes = outfit.frames.nbytes // num_workers
             budgets = dataclasses.replace(outfit.budgets, frame_bytes=own_bytes)
-            duties = Duties(0, 1, len(outfit.layout.cameras))
-            self._worker = os.getpid(), Worker(outfit.layout, duties, budgets)
+            duties = WorkerShard(0, 1, len(outfit.layout.cameras))
+            self._worker = os.getpid(), WorkerContext(outfit.layout, duties, budgets)
         return self._worker[1]
 
     def _stats(self) -> dict[str, float]:

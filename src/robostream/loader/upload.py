@@ -23,12 +23,12 @@ import numpy.typing as npt
 import torch
 
 from robostream.assemble import CameraLayout
-from robostream.crew import BatchFormat, ByteArray, DeviceBatches
 from robostream.errors import SelectionError
 from robostream.loader.batch_slots import BatchSlots
 from robostream.loader.draw_parcels import Tensors, draw_all
 from robostream.loader.machine import num_gpus, too_few_gpus
 from robostream.loader.pinned_slots import PinnedSlots
+from robostream.workers import BatchFormat, ByteArray, DeviceBatches
 
 # Makes the tensors of a batch from the bytes of a slot; with its number and the batch's size.
 Draw = Callable[[ByteArray, int, int], Tensors]

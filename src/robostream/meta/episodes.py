@@ -20,7 +20,7 @@ from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
 from robostream.meta.decoded_size import DecodeBudget
 from robostream.meta.parquet import check_unique, keep_table, open_parquet, readable_parquet
-from robostream.storage import Door, Location
+from robostream.storage import FileOpener, Location
 
 _FOLDER = "meta/episodes"
 _SKIPPED = "stats/"  # by far the widest columns; nothing at run time reads them per episode
@@ -118,7 +118,7 @@ def empty_episodes() -> EpisodeTable:
     return EpisodeTable({name: np.empty(0, np.int64) for name in _REQUIRED}, {})
 
 
-def load_episodes(door: Door, video_keys: Sequence[str], count: int) -> EpisodeTable:
+def load_episodes(door: FileOpener, video_keys: Sequence[str], count: int) -> EpisodeTable:
     """Read and check all files of meta/episodes; statistics columns are left out.
 
     Args:
@@ -128,7 +128,7 @@ def load_episodes(door: Door, video_keys: Sequence[str], count: int) -> EpisodeT
             until they have so many, and are listed only if those run out before.
     """
     budget = DecodeBudget()
-    pieces = list(_walk(door, video_keys, count, budget)) if door.location.is_far else []
+    pieces = list(_walk(door, video_keys, count, budget)) if door.location.is_remote else []
     if sum(piece.num_rows for _, piece in pieces) < count:
         known = dict(pieces)
         with suppress(NoListingError):
@@ -148,7 +148,7 @@ def load_episodes(door: Door, video_keys: Sequence[str], count: int) -> EpisodeT
 
 
 def _walk(
-    door: Door, video_keys: Sequence[str], count: int, budget: DecodeBudget
+    door: FileOpener, video_keys: Sequence[str], count: int, budget: DecodeBudget
 ) -> Iterator[tuple[str, pa.Table]]:
     """Yield files of the table by their usual names, chunk by chunk.
 
@@ -195,12 +195,12 @@ def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
 
 
 def _read_file(
-    door: Door, relative: str, video_keys: Sequence[str], budget: DecodeBudget
+    door: FileOpener, relative: str, video_keys: Sequence[str], budget: DecodeBudget
 ) -> tuple[str, pa.Table]:
     source = door.open(relative)
     where = source.name
     with readable_parquet(where):
-        is_large = door.location.is_far and source.size() > _LARGE_BYTES
+        is_large = door.location.is_remote and source.size() > _LARGE_BYTES
     if is_large and door.cache is not None and source.version():
         table = keep_table(door.cache, source, lambda: _read_columns(door, relative, budget))
     else:
@@ -218,17 +218,17 @@ def _read_file(
     return where, table
 
 
-def _read_columns(door: Door, relative: str, budget: DecodeBudget) -> pa.Table:
+def _read_columns(door: FileOpener, relative: str, budget: DecodeBudget) -> pa.Table:
     """Return a file of the table without statistics.
 
     LeRobot's recorder writes ten episodes at a time, with statistics between the other columns: of
     a large remote file only those others are fetched.
     """
-    source, is_far = door.open(relative), door.location.is_far
-    is_lean = is_far and source.size() > _LARGE_BYTES
+    source, is_remote = door.open(relative), door.location.is_remote
+    is_lean = is_remote and source.size() > _LARGE_BYTES
     if is_lean:
         source = door.open_remote(relative)
-    with open_parquet(source, at_once=is_far and not is_lean, is_lean=is_lean) as file:
+    with open_parquet(source, at_once=is_remote and not is_lean, is_lean=is_lean) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         check_unique(names, source.name)
         with readable_parquet(source.name):

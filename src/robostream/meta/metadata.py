@@ -29,7 +29,7 @@ from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, read_tasks
 from robostream.storage import (
     CacheSettings,
-    Door,
+    FileOpener,
     Location,
     as_location,
     parse_repo_url,
@@ -80,7 +80,7 @@ class LeRobotDatasetMetadata:
         )
         self.root: Path | str = meta_location.local_root or meta_location.url
         with as_metadata_error():
-            door = Door(meta_location)
+            door = FileOpener(meta_location)
             self.info = self._load_info(door)
             self.tasks = self._load_tasks(door)
             self.episodes = self._load_episodes(door)
@@ -318,14 +318,14 @@ class LeRobotDatasetMetadata:
         url = f"hf://datasets/{repo_id}@{self.revision}"
         return as_location(folder), Location(url, access | (options or {}), cache)
 
-    def _read(self, door: Door, relative: str) -> bytes | None:
+    def _read(self, door: FileOpener, relative: str) -> bytes | None:
         try:
             limit = config.json_limit_bytes()
             return door.read_whole(relative, most_bytes=limit, setting=config.JSON_LIMIT_NAME)
         except MissingFileError:
             return None
 
-    def _load_info(self, door: Door) -> DatasetInfo:
+    def _load_info(self, door: FileOpener) -> DatasetInfo:
         where = f"{self.root}/{config.INFO_PATH}"
         text = self._read(door, config.INFO_PATH)
         if text is None:
@@ -334,7 +334,7 @@ class LeRobotDatasetMetadata:
             )
         return parse_info(text, where)
 
-    def _load_tasks(self, door: Door) -> TaskTable:
+    def _load_tasks(self, door: FileOpener) -> TaskTable:
         if self.total_tasks == 0:
             return TaskTable()
         source = door.open(config.TASKS_PATH)
@@ -349,7 +349,7 @@ class LeRobotDatasetMetadata:
                 "the whole meta/ folder."
             ) from error
 
-    def _load_episodes(self, door: Door) -> EpisodeTable:
+    def _load_episodes(self, door: FileOpener) -> EpisodeTable:
         if self.total_episodes == 0:
             return empty_episodes()
         table = load_episodes(door, self.video_keys, self.total_episodes)
@@ -363,7 +363,7 @@ class LeRobotDatasetMetadata:
             )
         return table
 
-    def _load_stats(self, door: Door) -> Stats | None:
+    def _load_stats(self, door: FileOpener) -> Stats | None:
         text = self._read(door, config.STATS_PATH)
         if text is None:
             return None

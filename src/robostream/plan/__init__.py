@@ -24,19 +24,19 @@ from robostream.plan.lanes import head_of_lane as head_of_lane
 from robostream.plan.lanes import places_in_lane as places_in_lane
 from robostream.plan.lanes import unroll_lane as unroll_lane
 from robostream.plan.line import Line as Line
-from robostream.plan.lookahead import PORTION_FRAMES as PORTION_FRAMES
-from robostream.plan.lookahead import Coming as Coming
+from robostream.plan.lookahead import CHUNK_FRAMES as CHUNK_FRAMES
+from robostream.plan.lookahead import DecodePacing as DecodePacing
 from robostream.plan.lookahead import NextUse as NextUse
-from robostream.plan.lookahead import Pace as Pace
-from robostream.plan.lookahead import is_portion_due as is_portion_due
+from robostream.plan.lookahead import UpcomingPart as UpcomingPart
+from robostream.plan.lookahead import is_chunk_due as is_chunk_due
 from robostream.plan.lookahead import margin_frames as margin_frames
 from robostream.plan.receipts import digest, format_receipt
 from robostream.plan.receipts import pair_digests as pair_digests
-from robostream.plan.schedule import StepShare as StepShare
-from robostream.plan.schedule import Tour as Tour
+from robostream.plan.schedule import Schedule as Schedule
+from robostream.plan.schedule import ScheduledStep as ScheduledStep
 from robostream.plan.schedule import extra_frame as extra_frame
 from robostream.plan.schedule import first_place as first_place
-from robostream.plan.schedule import walk_agenda as walk_agenda
+from robostream.plan.schedule import schedule_steps as schedule_steps
 from robostream.plan.sharding import (
     Batch,
     Cursor,
@@ -47,7 +47,7 @@ from robostream.plan.sharding import (
     steps_left,
     walk,
 )
-from robostream.plan.sharding import Duties as Duties
+from robostream.plan.sharding import WorkerShard as WorkerShard
 from robostream.plan.sharding import chunk_positions as chunk_positions
 from robostream.plan.sharding import dropped_frames as dropped_frames
 from robostream.plan.sharding import frames_at as frames_at

@@ -12,11 +12,11 @@ from functools import cached_property
 from math import isqrt
 
 from robostream.plan.epoch import EpochPlan
-from robostream.plan.schedule import Tour
+from robostream.plan.schedule import Schedule
 
 # Decoding goes on by this many frames at a time: enough to feed a decoder in one go, few enough
 # that workers that wait for each other wait little.
-PORTION_FRAMES = 8
+CHUNK_FRAMES = 8
 # While decoding catches up, it gains one frame for each so many that leave.
 _CATCH_UP = 2
 
@@ -26,11 +26,11 @@ def margin_frames(window: int) -> int:
 
     The head is at most a few square roots of the window away from an even pace.
     """
-    return min(2 * isqrt(window) + 2 * PORTION_FRAMES, window)
+    return min(2 * isqrt(window) + 2 * CHUNK_FRAMES, window)
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DecodePacing:
     """Up to which frame of one lane decoding should have come.
 
     Decoding moves along the line by one frame for each frame that leaves, so every worker has
@@ -65,16 +65,16 @@ class Pace:
         return goal if is_catching_up else max(goal, head)
 
 
-def is_portion_due(ahead: int, head: int, goal: int) -> bool:
+def is_chunk_due(ahead: int, head: int, goal: int) -> bool:
     """Return whether decoding, which has come to `ahead`, goes on to its goal now. Pure.
 
     It does so once a whole portion is missing, or a frame before the head.
     """
-    return goal >= ahead + PORTION_FRAMES or ahead < head <= goal
+    return goal >= ahead + CHUNK_FRAMES or ahead < head <= goal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Coming:
+class UpcomingPart:
     """A part of an episode that is ours to read.
 
     Attributes:
@@ -102,15 +102,15 @@ class Coming:
 class NextUse:
     """Times of use for the parts that one tour comes to."""
 
-    def __init__(self, tour: Tour) -> None:
+    def __init__(self, tour: Schedule) -> None:
         self._tour = tour
 
-    def now(self, coming: Coming) -> float:
+    def now(self, coming: UpcomingPart) -> float:
         """Return when a part is first read in this tour."""
         tour = self._tour
         return self._time(tour.plan, tour.start + coming.step * tour.cut.step_size)
 
-    def later(self, coming: Coming) -> float:
+    def later(self, coming: UpcomingPart) -> float:
         """Return when a part is first read in the next epoch."""
         positions = self._following.positions(coming.episode)[coming.first : coming.stop]
         return self._time(self._following, int(positions.min()))

@@ -21,7 +21,7 @@ _NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Tour:
+class Schedule:
     """One pass over an epoch, from `start` on: what an iterator delivers.
 
     Attributes:
@@ -50,7 +50,7 @@ class Tour:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StepShare:
+class ScheduledStep:
     """What one process does for one batch; the lists have an entry for each sample of its lanes.
 
     Attributes:
@@ -72,7 +72,7 @@ class StepShare:
     extras: list[tuple[int, int]]
 
 
-def walk_agenda(tour: Tour, lanes: list[int]) -> Iterator[StepShare]:
+def schedule_steps(tour: Schedule, lanes: list[int]) -> Iterator[ScheduledStep]:
     """Yield the share of every step of a tour for a process that works on `lanes`.
 
     Args:
@@ -87,19 +87,19 @@ def walk_agenda(tour: Tour, lanes: list[int]) -> Iterator[StepShare]:
         yield from _chunk(tour, lanes, steps, heads, extras)
 
 
-def extra_frame(tour: Tour, position: int) -> tuple[int, int]:
+def extra_frame(tour: Schedule, position: int) -> tuple[int, int]:
     """Return the (episode, frame) of a sample that belongs to no lane. Pure."""
     episodes, frames = frames_at(tour.plan, range(position, position + 1))
     return int(episodes[0]), int(frames[0])
 
 
 def _chunk(
-    tour: Tour,
+    tour: Schedule,
     lanes: list[int],
     steps: range,
     heads: list[int],
     extras: dict[int, list[tuple[int, int]]],
-) -> Iterator[StepShare]:
+) -> Iterator[ScheduledStep]:
     size, world = tour.cut.step_size, tour.cut.world_size
     first = tour.start + steps.start * size
     last = min(tour.start + steps.stop * size, tour.plan.num_frames)
@@ -124,11 +124,11 @@ def _chunk(
         beyond = [(n, p) for n, p in enumerate(spots) if p >= tour.plan.num_frames]
         lists: list[list[int]] = [column.tolist() for column in columns]
         more = [*extras.get(step, ()), *beyond]
-        yield StepShare(step, len(spots), lists[0], lists[1], lists[2], lists[3], more)
+        yield ScheduledStep(step, len(spots), lists[0], lists[1], lists[2], lists[3], more)
 
 
 def _lane_part(
-    tour: Tour, number: int, first: int, last: int, heads: list[int], at: int
+    tour: Schedule, number: int, first: int, last: int, heads: list[int], at: int
 ) -> tuple[Ints, Ints, Ints]:
     """Return position, frame and head of a lane's samples at the rank's positions [first, last)."""
     plan, cut = tour.plan, tour.cut
@@ -147,16 +147,16 @@ def _lane_part(
     return positions, frames, reached
 
 
-def first_place(tour: Tour, number: int) -> int:
+def first_place(tour: Schedule, number: int) -> int:
     """Return the first place of a lane at or after the tour's start. Pure."""
     return max(0, -(-(tour.start - number) // tour.plan.lanes))
 
 
-def _first_heads(tour: Tour, lanes: list[int]) -> list[int]:
+def _first_heads(tour: Schedule, lanes: list[int]) -> list[int]:
     return [head_of_lane(tour.plan.lane(n)[0], first_place(tour, n)) for n in lanes]
 
 
-def _quarantined_places(tour: Tour) -> dict[int, list[tuple[int, int]]]:
+def _quarantined_places(tour: Schedule) -> dict[int, list[tuple[int, int]]]:
     """Return, by step, (place in the batch, position) of the rank's quarantined places."""
     found: dict[int, list[tuple[int, int]]] = {}
     for episode in tour.plan.quarantined:

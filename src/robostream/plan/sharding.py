@@ -206,7 +206,7 @@ def step_receipts(plan: EpochPlan, cut: Cut, position: int) -> Iterator[StepRece
 
 
 @dataclass(frozen=True, slots=True)
-class Duties:
+class WorkerShard:
     """What worker number `worker` of `num_workers` owns, in samples with `num_cameras` cameras."""
 
     worker: int

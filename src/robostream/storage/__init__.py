@@ -19,7 +19,6 @@ from robostream.storage.cache import (
     is_cache,
 )
 from robostream.storage.cached_source import open_cache
-from robostream.storage.door import Door, list_files, open_source
 from robostream.storage.files.atomic import sync_to_disk, write_bytes_atomic
 from robostream.storage.files.coalesce import ByteRange, coalesce, lean_gap
 from robostream.storage.files.local_store import LocalSource
@@ -30,14 +29,15 @@ from robostream.storage.files.location import (
     parse_repo_url,
     written_root,
 )
+from robostream.storage.files.lru import LruCache
 from robostream.storage.files.names import confined, redact
 from robostream.storage.files.private import make_private_folder, open_private
-from robostream.storage.files.recent import Recent
 from robostream.storage.files.source_file import SourceFile
 from robostream.storage.files.store import ByteSource, Store
+from robostream.storage.opener import FileOpener, list_files, open_source
 from robostream.storage.remote.traffic import TRAFFIC, Traffic
 from robostream.storage.stores.hub import download, list_refs
-from robostream.storage.warm import Warming
+from robostream.storage.warm import CacheWarming
 
 __all__ = [
     "TRAFFIC",
@@ -47,14 +47,14 @@ __all__ = [
     "CacheInfo",
     "CacheSettings",
     "CachedFile",
-    "Door",
+    "FileOpener",
     "LocalSource",
     "Location",
-    "Recent",
+    "LruCache",
     "SourceFile",
     "Store",
     "Traffic",
-    "Warming",
+    "CacheWarming",
     "WholeFile",
     "as_location",
     "cache_limit",

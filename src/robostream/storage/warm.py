@@ -11,13 +11,13 @@ from typing import NamedTuple
 from robostream.errors import CacheError
 from robostream.storage.cache import Layout
 from robostream.storage.cached_source import CachedSource
-from robostream.storage.door import Door
+from robostream.storage.opener import FileOpener
 
 # Large enough that a round trip costs little, small enough that an interrupt loses little.
 _PIECE_BYTES = 4 * 1024**2
 
 
-class Piece(NamedTuple):
+class FilePart(NamedTuple):
     """Bytes [start, stop) of a file."""
 
     file: str
@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-class Warming:
+class CacheWarming:
     """Brings remote files to the cache. What it brought stays, so it may be interrupted.
 
     Args:
@@ -38,7 +38,7 @@ class Warming:
         pieces: What is brought: all of the files, or as much of them as can be kept at once.
     """
 
-    def __init__(self, door: Door, files: Sequence[str], *, requests: int) -> None:
+    def __init__(self, door: FileOpener, files: Sequence[str], *, requests: int) -> None:
         if door.cache is None:
             raise CacheError(f"{door.location.url}: nothing of it is kept, so nothing is fetched.")
         self._door, self._cache, self._requests = door, door.cache, requests
@@ -54,7 +54,7 @@ class Warming:
             on_bytes: Called with the bytes of each piece that is there now.
         """
 
-        def bring(piece: Piece) -> int:
+        def bring(piece: FilePart) -> int:
             self._door.open(piece.file).bring(piece.start, piece.stop)
             return piece.stop - piece.start
 
@@ -83,7 +83,9 @@ class _Threads(ThreadPoolExecutor):
         self.shutdown(cancel_futures=True)
 
 
-def fitting_pieces(sizes: Mapping[str, int], room_bytes: int, block_bytes: int) -> Iterator[Piece]:
+def fitting_pieces(
+    sizes: Mapping[str, int], room_bytes: int, block_bytes: int
+) -> Iterator[FilePart]:
     """Yield pieces of files, in their order, as long as all of them fit together. Pure."""
     for file, size in sizes.items():
         room_bytes -= Layout(size, block_bytes).data_at
@@ -91,4 +93,4 @@ def fitting_pieces(sizes: Mapping[str, int], room_bytes: int, block_bytes: int) 
             room_bytes -= -(-(stop - start) // block_bytes) * block_bytes
             if room_bytes < 0:
                 return
-            yield Piece(file, start, stop)
+            yield FilePart(file, start, stop)

@@ -17,9 +17,9 @@ from robostream.tools.budget import (
     Mixing,
     RankNeeds,
     Steps,
-    foretell_mixing,
-    foretell_rank,
-    foretell_steps,
+    estimate_mixing,
+    estimate_rank,
+    estimate_steps,
 )
 from robostream.tools.dataset_sizes import DatasetSizes, measure_dataset
 from robostream.tools.diagnose.episode import Diagnosis, diagnose_episode
@@ -56,9 +56,9 @@ __all__ = [
     "diagnose_episode",
     "diagnosis_json",
     "diagnosis_text",
-    "foretell_mixing",
-    "foretell_rank",
-    "foretell_steps",
+    "estimate_mixing",
+    "estimate_rank",
+    "estimate_steps",
     "format_line",
     "made_up_lengths",
     "make_dataset",

@@ -96,7 +96,7 @@ class RankNeeds:
     disk_cache_bytes: int
 
 
-def foretell_steps(plan: EpochPlan, cut: Cut, *, epochs: int, samples_per_s: float) -> Steps:
+def estimate_steps(plan: EpochPlan, cut: Cut, *, epochs: int, samples_per_s: float) -> Steps:
     """Return how long a run is, if each rank consumes `samples_per_s`. Pure."""
     per_epoch = steps_left(cut, plan.num_frames, 0)
     return Steps(
@@ -108,7 +108,7 @@ def foretell_steps(plan: EpochPlan, cut: Cut, *, epochs: int, samples_per_s: flo
     )
 
 
-def foretell_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> Mixing:
+def estimate_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> Mixing:
     """Return how many episodes a batch mixes. Pure."""
     step_size = min(cut.step_size, plan.num_frames)
     return Mixing(
@@ -122,7 +122,7 @@ def foretell_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> Mixing:
     )
 
 
-def foretell_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: float) -> RankNeeds:
+def estimate_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: float) -> RankNeeds:
     """Return what one rank reads and keeps, if an epoch takes `epoch_s`. Pure."""
     lanes = rank_lanes(cut, plan.lanes)
     open_mean, open_most = resident_episodes(plan, lanes)

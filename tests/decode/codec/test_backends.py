@@ -18,10 +18,10 @@ from robostream.decode.codec.runs import Run, plan_runs
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
 from robostream.errors import MissingExtraError, VideoFileError
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip, local_engine
+from tests.decode.conftest import SampleVideo, local_engine
 from tests.decode.videos import KINDS
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "pyav": PyavBackend,
     "one at a time": lambda: PyavBackend(frames_at_a_time=1),
@@ -39,7 +39,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.mark.parametrize("kind", COLOUR_KINDS)
-def test_a_run_yields_its_frames_once(clip: ClipMaker, backend: Backend, kind: str) -> None:
+def test_a_run_yields_its_frames_once(clip: VideoMaker, backend: Backend, kind: str) -> None:
     """Every shown frame from the run's first frame on comes once; anything else is number -1."""
     video = clip(kind)
     source = LocalSource(video.path)
@@ -53,7 +53,7 @@ def test_a_run_yields_its_frames_once(clip: ClipMaker, backend: Backend, kind: s
 
 
 @pytest.mark.parametrize("kind", COLOUR_KINDS)
-def test_frames_are_right_in_any_order(clip: ClipMaker, backend: Backend, kind: str) -> None:
+def test_frames_are_right_in_any_order(clip: VideoMaker, backend: Backend, kind: str) -> None:
     """One by one in random order, frames equal the container's."""
     video = clip(kind)
     with local_engine(backend=backend) as engine:
@@ -64,7 +64,7 @@ def test_frames_are_right_in_any_order(clip: ClipMaker, backend: Backend, kind: 
             np.testing.assert_array_equal(out[0], video.pictures[frame])
 
 
-def test_frames_outlive_the_run(clip: ClipMaker, backend: Backend) -> None:
+def test_frames_outlive_the_run(clip: VideoMaker, backend: Backend) -> None:
     """Frames held while the decoder goes on do not change."""
     video = clip("h264_bframes")
     source = LocalSource(video.path)
@@ -77,7 +77,7 @@ def test_frames_outlive_the_run(clip: ClipMaker, backend: Backend) -> None:
     assert {n: [a.tobytes() for a in p.arrays()] for n, p in pictures.items()} == before
 
 
-def test_an_abandoned_run_spoils_nothing(clip: ClipMaker, backend: Backend) -> None:
+def test_an_abandoned_run_spoils_nothing(clip: VideoMaker, backend: Backend) -> None:
     """A run left in the middle, or failed, leaves the next one right."""
     video = clip("h264_bframes")
     source = LocalSource(video.path)
@@ -92,7 +92,7 @@ def test_an_abandoned_run_spoils_nothing(clip: ClipMaker, backend: Backend) -> N
             np.testing.assert_array_equal(out[0], video.pictures[17])
 
 
-def test_recovery_points_are_told_from_key_pictures(clip: ClipMaker) -> None:
+def test_recovery_points_are_told_from_key_pictures(clip: VideoMaker) -> None:
     """H.264 open GOPs and intra refreshes are decoded from the IDR picture before."""
     for kind, expected in (("h264_bframes", True), ("h264_open_gop", False)):
         video = clip(kind)
@@ -104,7 +104,7 @@ def test_recovery_points_are_told_from_key_pictures(clip: ClipMaker) -> None:
         assert begins_afresh(packet, index.configs[0]) is expected
 
 
-def test_parameter_sets_in_the_stream_do_not_leak(clip: ClipMaker) -> None:
+def test_parameter_sets_in_the_stream_do_not_leak(clip: VideoMaker) -> None:
     """After a run that brought its own parameter sets, the first part still decodes right."""
     video = clip("in_band_parameters")
     source = LocalSource(video.path)
@@ -128,7 +128,7 @@ def test_a_missing_torchcodec_is_explained(monkeypatch: pytest.MonkeyPatch) -> N
         TorchcodecBackend()
 
 
-def test_depth_is_not_for_eight_bit_backends(clip: ClipMaker) -> None:
+def test_depth_is_not_for_eight_bit_backends(clip: VideoMaker) -> None:
     """A depth video read as colour is refused."""
     video = clip("depth")
     engine = local_engine()

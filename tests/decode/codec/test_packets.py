@@ -14,16 +14,16 @@ from robostream.decode import CodecConfig, build_index
 from robostream.decode.codec.packets import begins_afresh, new_packet, read_packets
 from robostream.decode.codec.runs import Run
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip
+from tests.decode.conftest import SampleVideo
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.sampled_from([0, 3, 70_000])), min_size=1, max_size=9)
 )
 def test_each_packet_gets_its_own_bytes(
-    clip: ClipMaker, tmp_path_factory: pytest.TempPathFactory, layout: list[tuple[int, int]]
+    clip: VideoMaker, tmp_path_factory: pytest.TempPathFactory, layout: list[tuple[int, int]]
 ) -> None:
     """Packets may be empty, and other tracks' bytes, few or many, may lie between them."""
     sizes, gaps = np.array(layout).T

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from robostream.decode import (
-    DecodedPicture,
+    DecodedFrame,
     FileRun,
     FrameEngine,
     FrameIndex,
@@ -24,19 +24,19 @@ from robostream.decode import (
 )
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip, local_engine
+from tests.decode.conftest import SampleVideo, local_engine
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 
 
 @pytest.fixture(scope="module")
-def video(clip: ClipMaker) -> Clip:
+def video(clip: VideoMaker) -> SampleVideo:
     """AV1 with a key frame every 2."""
     return clip("av1_g2")
 
 
 @pytest.fixture(scope="module")
-def index(video: Clip) -> FrameIndex:
+def index(video: SampleVideo) -> FrameIndex:
     """Its index."""
     return build_index(LocalSource(video.path))
 
@@ -55,7 +55,7 @@ def decode(pieces: list[FileRun]) -> dict[tuple[int, int], npt.NDArray[np.uint8]
     }
 
 
-def drawn(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
+def drawn(picture: DecodedFrame) -> npt.NDArray[np.uint8]:
     """Return a decoded picture as RGB."""
     out = np.zeros(picture.layout.shape, np.uint8)
     Renderer(None).draw(picture, out, file="")
@@ -71,7 +71,7 @@ def error_of(engine: FrameEngine, file: str, frame: int, out: npt.NDArray[np.uin
     return ""
 
 
-def test_a_start_that_is_none_begins_earlier(video: Clip, index: FrameIndex) -> None:
+def test_a_start_that_is_none_begins_earlier(video: SampleVideo, index: FrameIndex) -> None:
     """A table that calls every packet a key is found out, and the neighbours stay right."""
     every = np.arange(index.num_frames)
     wrong = replace(index, starts=every, start_frames=every, start_configs=np.zeros_like(every))
@@ -83,7 +83,7 @@ def test_a_start_that_is_none_begins_earlier(video: Clip, index: FrameIndex) -> 
 
 
 def test_damaged_sizes_do_not_reach_other_files(
-    video: Clip, index: FrameIndex, tmp_path: Path
+    video: SampleVideo, index: FrameIndex, tmp_path: Path
 ) -> None:
     """A unit that, by a flipped bit, claims to be longer than its packet spoils no other file."""
     damaged = tmp_path / "damaged.mp4"
@@ -103,7 +103,7 @@ def test_damaged_sizes_do_not_reach_other_files(
     assert refused > 12
 
 
-def test_a_frame_shown_twice_is_refused(video: Clip, index: FrameIndex) -> None:
+def test_a_frame_shown_twice_is_refused(video: SampleVideo, index: FrameIndex) -> None:
     """A packet with two frames in it is not one of an MP4."""
     sizes = index.sizes.copy()
     sizes[0] += sizes[1]
@@ -113,7 +113,7 @@ def test_a_frame_shown_twice_is_refused(video: Clip, index: FrameIndex) -> None:
 
 
 def test_a_packet_that_shows_nothing_is_noticed(
-    video: Clip, index: FrameIndex, tmp_path: Path
+    video: SampleVideo, index: FrameIndex, tmp_path: Path
 ) -> None:
     """If decoders ignore the unit of a packet, its frame has no picture: that is an error."""
     content = bytearray(video.path.read_bytes())
@@ -126,7 +126,7 @@ def test_a_packet_that_shows_nothing_is_noticed(
 
 
 def test_frames_of_another_file_are_not_shown_again(
-    video: Clip, index: FrameIndex, tmp_path: Path
+    video: SampleVideo, index: FrameIndex, tmp_path: Path
 ) -> None:
     """A packet that asks for a frame decoded earlier is refused, whatever was decoded before."""
     content = bytearray(video.path.read_bytes())
@@ -145,7 +145,7 @@ def test_frames_of_another_file_are_not_shown_again(
 
 
 @pytest.mark.parametrize("kind", ["av1_g2", "h264_bframes", "hevc_open_gop", "vp9"])
-def test_runs_of_several_files_are_decoded_as_each_alone(clip: ClipMaker, kind: str) -> None:
+def test_runs_of_several_files_are_decoded_as_each_alone(clip: VideoMaker, kind: str) -> None:
     """One backend, whose decoders are used again, gives each run its own pictures."""
     videos = [clip("av1_g30"), clip(kind), clip("h264_g2")]
     rng = np.random.default_rng(0)

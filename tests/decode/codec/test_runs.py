@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from robostream.decode import FrameIndex, build_index
 from robostream.decode.codec.runs import plan_runs, start_earlier
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip
+from tests.decode.conftest import SampleVideo
 
 
 @pytest.fixture(
     scope="module",
     params=["av1_g2", "h264_bframes", "hevc_open_gop", "two_sample_entries", "trimmed_start"],
 )
-def index(request: pytest.FixtureRequest, clip: Callable[[str], Clip]) -> FrameIndex:
+def index(request: pytest.FixtureRequest, clip: Callable[[str], SampleVideo]) -> FrameIndex:
     """The index of a video of each kind of order."""
     return build_index(LocalSource(clip(request.param).path))
 

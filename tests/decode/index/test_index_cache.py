@@ -15,10 +15,10 @@ from robostream.decode import FrameIndex, build_index
 from robostream.decode.index.index_cache import load_index, save_index
 from robostream.errors import ChangedFileError
 from robostream.storage import LocalSource
-from tests.decode.conftest import Clip, local_engine
+from tests.decode.conftest import SampleVideo, local_engine
 from tests.decode.videos import KINDS
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 
 
 class Told(LocalSource):
@@ -57,7 +57,7 @@ def assert_equal(a: FrameIndex, b: FrameIndex) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path: Path) -> None:
+def test_a_saved_index_comes_back_the_same(clip: VideoMaker, kind: str, tmp_path: Path) -> None:
     """Saving and loading changes nothing."""
     index = build_index(LocalSource(clip(kind).path))
     save_index(tmp_path, index, Told(index, "v1"))
@@ -67,7 +67,7 @@ def test_a_saved_index_comes_back_the_same(clip: ClipMaker, kind: str, tmp_path:
     assert_equal(loaded, index)
 
 
-def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_saved_index_is_small(clip: VideoMaker, tmp_path: Path) -> None:
     """An index with B-frames takes a few bytes of disk a frame beside its header."""
     index = build_index(LocalSource(clip("h264_g250").path))
     save_index(tmp_path, index, Told(index, "v1"))
@@ -76,7 +76,7 @@ def test_a_saved_index_is_small(clip: ClipMaker, tmp_path: Path) -> None:
     assert path.stat().st_size <= 4 * index.num_frames + 500
 
 
-def test_an_index_of_another_size_or_name_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
+def test_an_index_of_another_size_or_name_is_not_used(clip: VideoMaker, tmp_path: Path) -> None:
     """A file that has changed is indexed anew."""
     index = build_index(LocalSource(clip("av1_g2").path))
     save_index(tmp_path, index, Told(index, "v1"))
@@ -87,7 +87,7 @@ def test_an_index_of_another_size_or_name_is_not_used(clip: ClipMaker, tmp_path:
 
 
 def test_what_was_looked_at_since_a_run_began_is_not_looked_at_again(
-    clip: ClipMaker, tmp_path: Path
+    clip: VideoMaker, tmp_path: Path
 ) -> None:
     """One look per machine and run; whoever finds another file then says so."""
     index = build_index(LocalSource(clip("av1_g2").path))
@@ -105,7 +105,7 @@ def test_what_was_looked_at_since_a_run_began_is_not_looked_at_again(
         load_index(tmp_path, third, 2000)
 
 
-def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_damaged_index_is_not_used(clip: VideoMaker, tmp_path: Path) -> None:
     """Cut short, overwritten or replaced by something else, a saved index counts as none."""
     index = build_index(LocalSource(clip("h264_bframes").path))
     save_index(tmp_path, index, Told(index, "v1"))
@@ -122,7 +122,7 @@ def test_a_damaged_index_is_not_used(clip: ClipMaker, tmp_path: Path) -> None:
         assert load_index(tmp_path, Told(index, "v1"), math.inf) is None
 
 
-def test_the_engine_reads_a_saved_index(clip: ClipMaker, tmp_path: Path) -> None:
+def test_the_engine_reads_a_saved_index(clip: VideoMaker, tmp_path: Path) -> None:
     """A second engine opens the file without reading its moov box."""
     video = clip("h264_bframes")
     reads: list[tuple[int, int]] = []
@@ -151,7 +151,7 @@ def _index_all(files: list[str], folder: Path) -> None:
                 assert engine.index(file).num_frames
 
 
-def test_processes_share_a_folder(clip: ClipMaker, tmp_path: Path) -> None:
+def test_processes_share_a_folder(clip: VideoMaker, tmp_path: Path) -> None:
     """Several processes may save and load the same indices at the same time."""
     files = [clip(kind).file for kind in ("av1_g2", "h264_g2", "h264_bframes")]
     context = multiprocessing.get_context("spawn")
@@ -166,7 +166,7 @@ def test_processes_share_a_folder(clip: ClipMaker, tmp_path: Path) -> None:
 
 
 def test_an_index_is_neither_read_nor_written_through_a_link(
-    clip: ClipMaker, tmp_path: Path
+    clip: VideoMaker, tmp_path: Path
 ) -> None:
     """A link in place of a saved index counts as none and is replaced; new folders are private."""
     index = build_index(LocalSource(clip("av1_g2").path))

@@ -18,10 +18,10 @@ from robostream.decode.index.mp4 import read_video_track
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
 from tests.decode import boxes
-from tests.decode.conftest import Clip
+from tests.decode.conftest import SampleVideo
 from tests.decode.videos import KINDS, encode
 
-ClipMaker = Callable[[str], Clip]
+VideoMaker = Callable[[str], SampleVideo]
 # What FFmpeg has to read from end to end, because one plain table does not tell all.
 READ_BY_FFMPEG = {"fragmented", "trimmed_start", "trimmed_end", "two_edits"}
 
@@ -55,7 +55,7 @@ def demuxed(path: Path) -> list[tuple[int, int, int, bool, bool]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_index_is_what_ffmpeg_demuxes(clip: ClipMaker, kind: str) -> None:
+def test_the_index_is_what_ffmpeg_demuxes(clip: VideoMaker, kind: str) -> None:
     """Positions, sizes and times equal FFmpeg's, and times are those of the decoded frames."""
     video = clip(kind)
     packets = demuxed(video.path)
@@ -71,7 +71,7 @@ def test_the_index_is_what_ffmpeg_demuxes(clip: ClipMaker, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_decoding_may_begin_at_each_start(clip: ClipMaker, kind: str) -> None:
+def test_decoding_may_begin_at_each_start(clip: VideoMaker, kind: str) -> None:
     """All packets of frames from a start's frame on come at or after it, and starts ascend."""
     index = build_index(LocalSource(clip(kind).path))
     packets = index.packets_of(np.arange(index.num_frames))
@@ -84,7 +84,7 @@ def test_decoding_may_begin_at_each_start(clip: ClipMaker, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - READ_BY_FFMPEG))
-def test_pictures_are_not_read_to_make_an_index(clip: ClipMaker, kind: str) -> None:
+def test_pictures_are_not_read_to_make_an_index(clip: VideoMaker, kind: str) -> None:
     """Wherever the moov box is, only the ends of the file are read."""
     video = clip(kind)
     source = CountingSource(video.path)
@@ -93,7 +93,7 @@ def test_pictures_are_not_read_to_make_an_index(clip: ClipMaker, kind: str) -> N
     assert source.bytes_read <= 70_000
 
 
-def test_an_open_gop_is_seen(clip: ClipMaker) -> None:
+def test_an_open_gop_is_seen(clip: VideoMaker) -> None:
     """Pictures shown before the key picture that precedes them belong to the GOP before."""
     index = build_index(LocalSource(clip("hevc_open_gop").path))
     assert index.frames is not None
@@ -104,7 +104,7 @@ def test_an_open_gop_is_seen(clip: ClipMaker) -> None:
     assert index.gops_of(np.array(leading)).tolist() == [0] * len(leading)
 
 
-def test_several_sample_entries_are_told_apart(clip: ClipMaker) -> None:
+def test_several_sample_entries_are_told_apart(clip: VideoMaker) -> None:
     """Each start knows which decoder set-up holds from it on."""
     index = build_index(LocalSource(clip("two_sample_entries").path))
 
@@ -112,7 +112,7 @@ def test_several_sample_entries_are_told_apart(clip: ClipMaker) -> None:
     assert index.start_configs.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_a_start_offset_shifts_the_times(clip: ClipMaker) -> None:
+def test_a_start_offset_shifts_the_times(clip: VideoMaker) -> None:
     """A video whose first frame is shown late starts late in the index too."""
     index = build_index(LocalSource(clip("late_start").path))
 
@@ -140,7 +140,7 @@ def test_what_is_no_video_is_explained(tmp_path: Path, content: bytes, message: 
         build_index(LocalSource(path))
 
 
-def test_a_truncated_file_is_explained(clip: ClipMaker, tmp_path: Path) -> None:
+def test_a_truncated_file_is_explained(clip: VideoMaker, tmp_path: Path) -> None:
     """Cut anywhere, a file is never taken for a whole one."""
     for kind in ("moov_first", "h264_bframes"):
         content = clip(kind).path.read_bytes()
@@ -166,7 +166,7 @@ def test_a_sound_file_is_no_video(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [b"stts", b"ctts", b"stsc", b"stsz", b"stco", b"stss"])
-def test_a_damaged_table_is_an_error(clip: ClipMaker, tmp_path: Path, kind: bytes) -> None:
+def test_a_damaged_table_is_an_error(clip: VideoMaker, tmp_path: Path, kind: bytes) -> None:
     """A table cut short, or with counts beyond its size, is a VideoFileError."""
     source = clip("h264_bframes").path
     content = source.read_bytes()
@@ -203,7 +203,7 @@ def test_an_index_is_small(tmp_path: Path) -> None:
     assert index.nbytes / index.num_frames <= 24
 
 
-def test_more_sample_entries_than_a_byte_can_count(clip: ClipMaker) -> None:
+def test_more_sample_entries_than_a_byte_can_count(clip: VideoMaker) -> None:
     """Each packet keeps the set-up its table gives it, however many there are."""
     index = build_index(LocalSource(clip("many_sample_entries").path))
 
@@ -211,7 +211,7 @@ def test_more_sample_entries_than_a_byte_can_count(clip: ClipMaker) -> None:
 
 
 def test_an_index_that_is_too_large_is_refused(
-    clip: ClipMaker, monkeypatch: pytest.MonkeyPatch
+    clip: VideoMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before memory is taken for it: the file may come from a stranger."""
     monkeypatch.setattr(config, "MOST_VIDEO_INDEX_BYTES", 100)
@@ -221,7 +221,7 @@ def test_an_index_that_is_too_large_is_refused(
 
 
 def claiming(
-    clip: ClipMaker, tmp_path: Path, count: int, edits: bytes | None = None, **claims: bytes
+    clip: VideoMaker, tmp_path: Path, count: int, edits: bytes | None = None, **claims: bytes
 ) -> LocalSource:
     """Return a file that claims so many pictures of one byte, and is so long, most of it a hole.
 
@@ -249,7 +249,7 @@ def claiming(
 
 @pytest.mark.parametrize("count", [50_000_000, 200_000_000])
 def test_pictures_that_a_few_bytes_claim_take_no_memory(
-    count: int, clip: ClipMaker, tmp_path: Path
+    count: int, clip: VideoMaker, tmp_path: Path
 ) -> None:
     """A table of equal sizes has no entry per picture; the error names the variable to raise."""
     source = claiming(clip, tmp_path, count)
@@ -259,7 +259,7 @@ def test_pictures_that_a_few_bytes_claim_take_no_memory(
 
 
 def test_the_number_of_frames_that_are_indexed_is_a_setting(
-    clip: ClipMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clip: VideoMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a plain table, and where FFmpeg reads the file."""
     monkeypatch.setenv("ROBOSTREAM_MOST_VIDEO_FRAMES", "3000")
@@ -285,7 +285,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_count_is_checked_before_memory_is_taken(
-    name: str, clip: ClipMaker, tmp_path: Path
+    name: str, clip: VideoMaker, tmp_path: Path
 ) -> None:
     """Whatever a box claims to have, beyond what fits in it or in the file."""
     source = claiming(clip, tmp_path, 1000, **{name: CLAIMS[name]})

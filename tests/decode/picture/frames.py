@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode import DecodedPicture
+from robostream.decode import DecodedFrame
 from robostream.decode.picture.conversion import convert
 from robostream.decode.picture.from_pyav import FrameReader
 
@@ -25,7 +25,7 @@ def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:
     return frame
 
 
-def picture_of(frame: av.VideoFrame) -> DecodedPicture:
+def picture_of(frame: av.VideoFrame) -> DecodedFrame:
     """Return what a backend makes of a frame."""
     return FrameReader().read(frame, file="top.mp4")
 

@@ -6,7 +6,7 @@ import gc
 import numpy as np
 import pytest
 
-from robostream.decode.picture.arena import allocate
+from robostream.decode.picture.buffer_pool import allocate
 from robostream.decode.picture.decoded import CPU, kept_picture, picture_of_arrays
 from robostream.decode.picture.layout import kept_layout
 from robostream.decode.picture.native import load_ffmpeg

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import DecodedPicture
-from robostream.decode.picture.arena import SlotMemory
+from robostream.decode import DecodedFrame
+from robostream.decode.picture.buffer_pool import SlotMemory
 from robostream.decode.picture.layout import kept_layout
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.parcel import (
     drawing_of,
     label_of,
-    open_parcels,
-    parcel_bytes,
+    open_yuv,
+    yuv_bytes,
 )
 from robostream.decode.picture.render import Renderer
 from robostream.errors import VideoFileError
@@ -32,10 +32,10 @@ REPO = Path(__file__).parents[3]
 COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 
 
-def parcel_of(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
+def parcel_of(picture: DecodedFrame) -> npt.NDArray[np.uint8]:
     """Return a picture as it travels."""
     layout = picture.layout
-    parcel = np.zeros(parcel_bytes(layout.width, layout.height), np.uint8)
+    parcel = np.zeros(yuv_bytes(layout.width, layout.height), np.uint8)
     slot = SlotMemory(parcel[: layout.nbytes], parcel.ctypes.data)
     renderer = Renderer(load_ffmpeg())
     renderer.pack(picture, slot)
@@ -45,7 +45,7 @@ def parcel_of(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
 
 def draw(parcel: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray[np.int64]:
     """Draw a parcel in whole numbers, as `drawing_of` says."""
-    labels, y, chroma = open_parcels(parcel[None], size)
+    labels, y, chroma = open_yuv(parcel[None], size)
     how = drawing_of(int(labels[0]))
     light = ((8 * y[0].astype(int) - how.black) * how.y) >> 16
     u, v = (
@@ -110,7 +110,7 @@ print(max(d.max() for d in found), np.mean([d.mean() for d in found]))
 
 def test_a_parcel_is_half_of_rgb() -> None:
     """Beside the planes there is only a label."""
-    assert parcel_bytes(256, 256) == 256 * 256 * 3 // 2 + 64
+    assert yuv_bytes(256, 256) == 256 * 256 * 3 // 2 + 64
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode.picture.arena import allocate
+from robostream.decode.picture.buffer_pool import allocate
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
 from robostream.errors import VideoFileError

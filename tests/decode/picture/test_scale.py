@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import DecodedPicture
+from robostream.decode import DecodedFrame
 from robostream.decode.picture.layout import kept_layout
 from robostream.decode.picture.native import load_ffmpeg
 from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import PictureScaler, Size, scale_values
+from robostream.decode.picture.scale import FrameScaler, Size, scale_values
 from tests.decode.picture.frames import noise, picture_of, through_rgb24
 
 # Planes of fewer than 4 rows or columns FFmpeg does not filter.
@@ -34,14 +34,14 @@ def random_plane(size: Size, seed: int) -> npt.NDArray[np.uint8]:
     return np.random.default_rng(seed).integers(0, 256, (1, *size)).astype(np.uint8)
 
 
-def draw(picture: DecodedPicture) -> npt.NDArray[np.uint8]:
+def draw(picture: DecodedFrame) -> npt.NDArray[np.uint8]:
     out = np.zeros(picture.layout.shape, np.uint8)
     Renderer(load_ffmpeg()).draw(picture, out, file="some.mp4")
     return out
 
 
-def scale(picture: DecodedPicture, size: Size | None) -> DecodedPicture:
-    return PictureScaler(Renderer(load_ffmpeg())).scale(picture, size, file="some.mp4")
+def scale(picture: DecodedFrame, size: Size | None) -> DecodedFrame:
+    return FrameScaler(Renderer(load_ffmpeg())).scale(picture, size, file="some.mp4")
 
 
 @given(old=SIZES, new=SIZES, seed=st.integers(0, 99))

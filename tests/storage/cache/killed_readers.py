@@ -22,9 +22,9 @@ from pathlib import Path
 from robostream.storage import Cache
 from robostream.storage.cache.folder import open_folder
 from robostream.storage.cache.layout import are_good
-from robostream.storage.cache.lease import living_leases
+from robostream.storage.cache.liveness import living_leases
 from robostream.storage.cache.locks import alone
-from robostream.storage.cache.room import block_files
+from robostream.storage.cache.quota import block_files
 from tests.forked import in_child
 from tests.storage.cache.remote import disk_bytes
 

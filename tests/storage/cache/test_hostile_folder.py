@@ -18,7 +18,7 @@ import pytest
 from robostream import config
 from robostream.cli.main import main
 from robostream.errors import CacheError
-from robostream.storage import Cache, CacheSettings, Door, as_location
+from robostream.storage import Cache, CacheSettings, FileOpener, as_location
 from robostream.storage.cache.layout import Layout, make_head
 from tests.storage.cache.remote import BLOCK, Remote, block_paths
 
@@ -209,7 +209,7 @@ def test_a_file_that_is_said_to_be_huge_is_read_without_the_cache(
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Boaster) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        door = Door(as_location(url, None, CacheSettings(tmp_path / "cache", 10**6)))
+        door = FileOpener(as_location(url, None, CacheSettings(tmp_path / "cache", 10**6)))
         assert door.open("file").size() == 10**18
         assert door.open("file").read(0, len(SECRET)) == SECRET
         server.shutdown()

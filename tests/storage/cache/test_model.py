@@ -20,7 +20,7 @@ from robostream.storage import Cache
 from robostream.storage.cache import block_file
 from robostream.storage.cache.folder import open_folder
 from robostream.storage.cache.layout import are_good
-from robostream.storage.cache.room import block_files, locked_room
+from robostream.storage.cache.quota import block_files, locked_room
 from tests.storage.cache.remote import BLOCK, Remote, block_paths, disk_bytes
 
 SIZES = (0, 1, BLOCK, 7 * BLOCK + 9, 40 * BLOCK, 100 * BLOCK - 1)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from robostream.assemble import Address
+from robostream.assemble import DatasetLocation
 from robostream.decode import build_index
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
@@ -37,7 +37,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 23
 
 
 def look(dataset: Path | str, *, episode: int = 0, device: str = "cpu", **where: str) -> Diagnosis:
-    address = Address(str(dataset), **where)
+    address = DatasetLocation(str(dataset), **where)
     return diagnose_episode(address, episode=episode, cameras=None, device=device)
 
 
@@ -235,7 +235,7 @@ def test_what_is_not_there_cannot_be_chosen(
     """An unknown episode or camera is an error that says which there are."""
     with pytest.raises(SelectionError, match=words):
         diagnose_episode(
-            Address(str(FIXTURES / NAME)), episode=episode, cameras=cameras, device="cpu"
+            DatasetLocation(str(FIXTURES / NAME)), episode=episode, cameras=cameras, device="cpu"
         )
 
 

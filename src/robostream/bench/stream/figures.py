@@ -13,7 +13,7 @@ from robostream.bench.environment import machine
 from robostream.bench.memory import MemoryWatch
 from robostream.bench.results import Figures
 from robostream.bench.stream.mixing import Mixing
-from robostream.bench.stream.pace import Pace
+from robostream.bench.stream.pace import DecodePacing
 from robostream.bench.stream.settings import StreamSettings, as_figures
 from robostream.loader import StreamingDataLoader, frame_budget, local_ranks
 from robostream.meta import image_shape
@@ -59,7 +59,7 @@ class Seen:
 
     opened_s: float
     device: torch.device
-    pace: Pace
+    pace: DecodePacing
     mixing: Mixing
     before: dict[str, float]
     after: dict[str, float]

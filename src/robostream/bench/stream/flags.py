@@ -96,7 +96,7 @@ def settings_of(args: argparse.Namespace) -> StreamSettings:
 
 def _source(args: argparse.Namespace) -> str:
     place = args.data_files_root or args.root or written_root(args.repo_id)
-    return "hub" if place is None or as_location(place).is_far else "local"
+    return "hub" if place is None or as_location(place).is_remote else "local"
 
 
 def _add(group: argparse._ArgumentGroup, name: str, **options: object) -> None:

@@ -15,7 +15,7 @@ from robostream.bench.results import Figures
 from robostream.bench.stream.figures import Seen, all_figures
 from robostream.bench.stream.floor import floor_figures
 from robostream.bench.stream.mixing import Mixing
-from robostream.bench.stream.pace import Pace
+from robostream.bench.stream.pace import DecodePacing
 from robostream.bench.stream.settings import TOLERANCE_S, StreamSettings
 from robostream.errors import RobostreamError, SelectionError
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -97,7 +97,7 @@ def _consume(
     loader: StreamingDataLoader, settings: StreamSettings, device: torch.device, opened_s: float
 ) -> Seen:
     """Take the batches of the warm-up and of the measurement, over as many epochs as it takes."""
-    pace = Pace(settings.warmup_batches)
+    pace = DecodePacing(settings.warmup_batches)
     mixing = Mixing(loader.stream.meta.episodes["length"], settings.batch_size)
     before = loader.stats()
     began = asked = time.perf_counter()

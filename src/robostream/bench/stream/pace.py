@@ -13,7 +13,7 @@ from robostream.bench.stretches import START_STRETCHES, STRETCH_S, stretch_rates
 _PERCENTS = (50, 95, 99)
 
 
-class Pace:
+class DecodePacing:
     """The arrivals of batches, in seconds since the first was asked for."""
 
     def __init__(self, warmup_batches: int) -> None:

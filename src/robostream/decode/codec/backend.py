@@ -9,7 +9,7 @@ from typing import Protocol
 
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import CodecConfig, FrameIndex
-from robostream.decode.picture.decoded import DecodedPicture
+from robostream.decode.picture.decoded import DecodedFrame
 from robostream.storage import ByteSource
 
 
@@ -28,7 +28,7 @@ class FileRun:
 
 
 # (place in the list of runs, number, picture); number -1 and no picture for what is not asked for.
-Decoded = tuple[int, int, DecodedPicture | None]
+Decoded = tuple[int, int, DecodedFrame | None]
 
 
 class Backend(Protocol):

@@ -19,7 +19,7 @@ from robostream.decode.codec.packets import (
 )
 from robostream.decode.codec.runs import start_earlier
 from robostream.decode.index.frame_index import CodecConfig
-from robostream.decode.picture.decoded import DecodedPicture
+from robostream.decode.picture.decoded import DecodedFrame
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.errors import VideoFileError
 
@@ -38,7 +38,7 @@ OpenContext = Callable[[CodecConfig], av.VideoCodecContext]
 class Read(Protocol):
     """Takes the picture out of a frame of a file."""
 
-    def __call__(self, frame: av.VideoFrame, *, file: str) -> DecodedPicture:
+    def __call__(self, frame: av.VideoFrame, *, file: str) -> DecodedFrame:
         """Return it."""
 
 

@@ -17,10 +17,10 @@ import numpy as np
 from robostream.decode.codec.backend import Decoded, FileRun
 from robostream.decode.codec.runs import Run
 from robostream.decode.index.frame_index import FrameIndex
-from robostream.decode.picture.decoded import DecodedPicture, picture_of_arrays
+from robostream.decode.picture.decoded import DecodedFrame, picture_of_arrays
 from robostream.decode.picture.layout import kept_layout
 from robostream.errors import MissingExtraError, VideoFileError
-from robostream.storage import ByteSource, Recent, SourceFile
+from robostream.storage import ByteSource, LruCache, SourceFile
 
 _OPEN_DECODERS = 16
 # So many frames are asked for at a time, so that the RGB of a long GOP is not in memory at once.
@@ -38,7 +38,7 @@ class TorchcodecBackend:
                 "torchcodec", "torchcodec", "decoding with torchcodec"
             ) from error
         self._decoder_type: Any = VideoDecoder
-        self._decoders: Recent[str, Any] = Recent(_OPEN_DECODERS)
+        self._decoders: LruCache[str, Any] = LruCache(_OPEN_DECODERS)
 
     def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
         """Yield (place, number, picture) for the frames of several runs."""
@@ -48,7 +48,7 @@ class TorchcodecBackend:
 
     def _decode_run(
         self, source: ByteSource, index: FrameIndex, run: Run
-    ) -> Iterator[tuple[int, DecodedPicture]]:
+    ) -> Iterator[tuple[int, DecodedFrame]]:
         decoder = self._decoder(source, index)
         shown = index.frames_of(run.first_packet, run.stop_packet)
         numbers = sorted(number for number in shown if number >= run.first_frame)

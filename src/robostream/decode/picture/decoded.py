@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.picture.arena import SlotMemory
-from robostream.decode.picture.layout import PictureLayout
+from robostream.decode.picture.buffer_pool import SlotMemory
+from robostream.decode.picture.layout import FrameLayout
 
 CPU = "cpu"
 
@@ -29,7 +29,7 @@ class Plane(NamedTuple):
     line_bytes: int
 
 
-class DecodedPicture(NamedTuple):
+class DecodedFrame(NamedTuple):
     """Planes of a picture that stay valid as long as it is held.
 
     Attributes:
@@ -39,7 +39,7 @@ class DecodedPicture(NamedTuple):
         device: Whose memory they lie in.
     """
 
-    layout: PictureLayout
+    layout: FrameLayout
     planes: tuple[Plane, ...]
     device: str = CPU
 
@@ -54,17 +54,17 @@ class DecodedPicture(NamedTuple):
         ]
 
 
-def picture_of_arrays(layout: PictureLayout, arrays: Iterable[npt.NDArray[Any]]) -> DecodedPicture:
+def picture_of_arrays(layout: FrameLayout, arrays: Iterable[npt.NDArray[Any]]) -> DecodedFrame:
     """Return a picture whose planes are arrays (height, width), each contiguous."""
     planes = tuple(Plane(a, a.ctypes.data, a.strides[0]) for a in arrays)
-    return DecodedPicture(layout, planes)
+    return DecodedFrame(layout, planes)
 
 
-def kept_picture(layout: PictureLayout, slot: SlotMemory) -> DecodedPicture:
+def kept_picture(layout: FrameLayout, slot: SlotMemory) -> DecodedFrame:
     """Return the picture that is kept in a slot: its planes one after the other."""
     planes, at = [], 0
     for width, height in layout.plane_sizes:
         end = at + width * height
         planes.append(Plane(slot.content[at:end], slot.address + at, width))
         at = end
-    return DecodedPicture(layout, tuple(planes))
+    return DecodedFrame(layout, tuple(planes))

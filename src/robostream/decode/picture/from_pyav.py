@@ -10,14 +10,14 @@ from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode.picture.conversion import convert
-from robostream.decode.picture.decoded import DecodedPicture, Plane, picture_of_arrays
-from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
+from robostream.decode.picture.decoded import DecodedFrame, Plane, picture_of_arrays
+from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
 from robostream.errors import VideoFileError
 
 _GRAY_16BIT = ("gray12le", "gray10le", "gray16le")
 
 # By format, size and colour tags: the layout of every decoded picture is looked up here.
-_layouts: dict[tuple[str, int, int, int, int], PictureLayout] = {}
+_layouts: dict[tuple[str, int, int, int, int], FrameLayout] = {}
 
 
 class FrameReader:
@@ -30,12 +30,12 @@ class FrameReader:
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
 
-    def read(self, frame: av.VideoFrame, *, file: str) -> DecodedPicture:
+    def read(self, frame: av.VideoFrame, *, file: str) -> DecodedFrame:
         """Return a frame's picture; colours that FFmpeg cannot convert are a VideoFileError."""
         layout = _layout_of(frame)
         if layout.kind == "rgb":
             return picture_of_arrays(layout, self._colours(frame, file))
-        return DecodedPicture(layout, tuple(map(plane_of, frame.planes)))
+        return DecodedFrame(layout, tuple(map(plane_of, frame.planes)))
 
     def _colours(self, frame: av.VideoFrame, file: str) -> npt.NDArray[np.uint8]:
         (plane,) = to_format(self._reformatter, frame, "rgb24", file).planes
@@ -62,7 +62,7 @@ def to_format(
         ) from error
 
 
-def _layout_of(frame: av.VideoFrame) -> PictureLayout:
+def _layout_of(frame: av.VideoFrame) -> FrameLayout:
     key = (frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range)
     layout = _layouts.get(key)
     if layout is None:
@@ -70,7 +70,7 @@ def _layout_of(frame: av.VideoFrame) -> PictureLayout:
     return layout
 
 
-def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> PictureLayout:
+def _layout(name: str, width: int, height: int, colorspace: int, color_range: int) -> FrameLayout:
     if name in PLANAR_8BIT and height % 2 == 0:
         # 4:2:0 takes half the bytes of RGB, and converting it takes no longer than copying RGB.
         return kept_layout(name, width, height, colorspace, color_range)

@@ -15,7 +15,7 @@ _COLOUR_TYPES = (np.dtype(np.uint8), np.dtype(np.float32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PictureLayout:
+class FrameLayout:
     """How a kept frame lies in its bytes: as decoded (4:2:0), or as the finished picture.
 
     `shape` and `dtypes` are those of the arrays that it can be drawn into. Equal layouts are one
@@ -54,6 +54,6 @@ class PictureLayout:
 @functools.cache
 def kept_layout(
     kind: str, width: int, height: int, colorspace: int, color_range: int
-) -> PictureLayout:
+) -> FrameLayout:
     """Return the one layout with these properties."""
-    return PictureLayout(kind, width, height, colorspace, color_range)
+    return FrameLayout(kind, width, height, colorspace, color_range)

@@ -23,9 +23,9 @@ from typing import Any
 import av
 import numpy.typing as npt
 
-from robostream.decode.picture.arena import SlotMemory
+from robostream.decode.picture.buffer_pool import SlotMemory
 from robostream.decode.picture.conversion import is_full_range
-from robostream.decode.picture.decoded import DecodedPicture
+from robostream.decode.picture.decoded import DecodedFrame
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class PlaneReader:
         self._pixels = width * height
         self._packed_at = self._pixels, self._pixels + half * (height // 2)
 
-    def write(self, picture: DecodedPicture, out: npt.NDArray[Any]) -> None:
+    def write(self, picture: DecodedFrame, out: npt.NDArray[Any]) -> None:
         """Convert a picture into contiguous uint8 planes (3, height, width)."""
         self._point_at(picture)
         self._convert(self._from_lines, _address(out))
@@ -143,7 +143,7 @@ class PlaneReader:
         if done != height:
             raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a picture")
 
-    def pack(self, picture: DecodedPicture, slot: SlotMemory) -> None:
+    def pack(self, picture: DecodedFrame, slot: SlotMemory) -> None:
         """Copy a picture's planes, one after the other and without padding, into memory."""
         self._point_at(picture)
         nbytes = slot.content.nbytes
@@ -153,7 +153,7 @@ class PlaneReader:
         if copied < 0:
             raise RuntimeError(f"FFmpeg could not copy a picture of {self._size} into {nbytes}")
 
-    def _point_at(self, picture: DecodedPicture) -> None:
+    def _point_at(self, picture: DecodedFrame) -> None:
         for place, plane in enumerate(picture.planes):
             self._from[place], self._from_lines[place] = plane.address, plane.line_bytes
 

@@ -15,12 +15,12 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.picture.arena import SlotMemory
-from robostream.decode.picture.decoded import DecodedPicture, Plane
-from robostream.decode.picture.layout import PictureLayout, kept_layout
+from robostream.decode.picture.buffer_pool import SlotMemory
+from robostream.decode.picture.decoded import DecodedFrame, Plane
+from robostream.decode.picture.layout import FrameLayout, kept_layout
 from robostream.decode.picture.parcel import label_place
 from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import PictureScaler, Size
+from robostream.decode.picture.scale import FrameScaler, Size
 from robostream.errors import VideoFileError
 
 
@@ -44,7 +44,7 @@ def beside_decoders(device: Any) -> AbstractContextManager[object]:
     return stream
 
 
-def picture_on_device(frame: av.VideoFrame, *, file: str) -> DecodedPicture:
+def picture_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
     """Return a frame that the GPU decoded: planar, as it is kept; the frame may go.
 
     The copy is queued behind the decoder's work: see `beside_decoders`.
@@ -70,11 +70,11 @@ class DeviceRenderer(Renderer):
     def __init__(self) -> None:
         super().__init__(None)
 
-    def pack(self, picture: DecodedPicture, slot: SlotMemory) -> None:
+    def pack(self, picture: DecodedFrame, slot: SlotMemory) -> None:
         """Write a decoded picture into the memory that keeps it."""
         self.pack_into(picture, slot.content)
 
-    def pack_into(self, picture: DecodedPicture, out: Any) -> None:
+    def pack_into(self, picture: DecodedFrame, out: Any) -> None:
         """Write the planes of a decoded picture, as they are kept, to the begin of an array."""
         out[: picture.layout.nbytes].copy_(picture.planes[0].memory)
 
@@ -84,14 +84,14 @@ class DeviceRenderer(Renderer):
         label_place(out).fill_(label)
 
 
-class DeviceScaler(PictureScaler):
+class DeviceScaler(FrameScaler):
     """Scales pictures on a GPU with FFmpeg's filter, to within 2 levels in each plane."""
 
     def __init__(self) -> None:
         super().__init__(Renderer(None))
         self._weights: dict[tuple[int, int], Any] = {}
 
-    def scale(self, picture: DecodedPicture, size: Size | None, *, file: str) -> DecodedPicture:
+    def scale(self, picture: DecodedFrame, size: Size | None, *, file: str) -> DecodedFrame:
         """Return a picture at a size of even height; itself if it has it, or if it is None."""
         old = picture.layout
         if size is None or size == (old.height, old.width):
@@ -139,9 +139,9 @@ def filter_weights(old: int, new: int) -> npt.NDArray[np.float32]:
     return weights.astype(np.float32)
 
 
-def _picture(layout: PictureLayout, content: Any) -> DecodedPicture:
+def _picture(layout: FrameLayout, content: Any) -> DecodedFrame:
     plane = Plane(content, content.data_ptr(), 0)
-    return DecodedPicture(layout, (plane,), device=str(content.device))
+    return DecodedFrame(layout, (plane,), device=str(content.device))
 
 
 def _other_format(frame: av.VideoFrame, file: str) -> VideoFileError:

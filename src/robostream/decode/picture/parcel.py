@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from robostream.decode.picture.conversion import COLORSPACES, is_full_range
-from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
+from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
 from robostream.errors import VideoFileError
 
 # Parcels begin where vector instructions like it; the label is the first byte after the planes.
@@ -39,12 +39,12 @@ class Drawing(NamedTuple):
     u_blue: int
 
 
-def parcel_bytes(width: int, height: int) -> int:
+def yuv_bytes(width: int, height: int) -> int:
     """Return the bytes of a parcel. Pure."""
     return _planes_bytes(width, height) + _LABEL_BYTES
 
 
-def label_of(layout: PictureLayout, *, file: str) -> int:
+def label_of(layout: FrameLayout, *, file: str) -> int:
     """Return the label of pictures of a layout, or raise VideoFileError if they cannot travel."""
     if layout.kind not in PLANAR_8BIT:
         raise VideoFileError(
@@ -66,7 +66,7 @@ def label_place(parcel: Any) -> Any:
     return parcel[..., -_LABEL_BYTES : 1 - _LABEL_BYTES]
 
 
-def open_parcels(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
+def open_yuv(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
     """Return labels (count,), y (count, rows, columns), and u and v (count, 2, rows, columns).
 
     Of parcels (count, bytes), arrays or tensors; copies nothing.

@@ -20,7 +20,7 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode.picture.arena import allocate
+from robostream.decode.picture.buffer_pool import allocate
 from robostream.decode.picture.conversion import convert
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.decode.picture.native import Ffmpeg, PlaneReader

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode.picture.arena import SlotMemory
-from robostream.decode.picture.decoded import CPU, DecodedPicture, kept_picture
+from robostream.decode.picture.buffer_pool import SlotMemory
+from robostream.decode.picture.decoded import CPU, DecodedFrame, kept_picture
 from robostream.decode.picture.from_pyav import plane_of, to_format
-from robostream.decode.picture.layout import PLANAR_8BIT, PictureLayout, kept_layout
+from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
 from robostream.decode.picture.native import Ffmpeg, PlaneReader
 from robostream.decode.picture.parcel import label_place
 from robostream.decode.picture.proof import is_proven
@@ -43,11 +43,11 @@ class Renderer:
     def __init__(self, ffmpeg: Ffmpeg | None) -> None:
         self._ffmpeg = ffmpeg
         self._reformatter = VideoReformatter()
-        self._readers: dict[PictureLayout, PlaneReader | None] = {}
-        self._wide: dict[PictureLayout, _WideFrame] = {}
-        self._colours: dict[PictureLayout, Bytes] = {}
+        self._readers: dict[FrameLayout, PlaneReader | None] = {}
+        self._wide: dict[FrameLayout, _WideFrame] = {}
+        self._colours: dict[FrameLayout, Bytes] = {}
 
-    def draw(self, picture: DecodedPicture, out: Picture, *, file: str) -> None:
+    def draw(self, picture: DecodedFrame, out: Picture, *, file: str) -> None:
         """Write a decoded picture into one slot of a batch, shaped (channels, height, width).
 
         A colour slot is uint8, or float32 in [0, 1]; a depth slot is uint16 codes.
@@ -56,7 +56,7 @@ class Renderer:
         _check_slot(picture.layout, out, file)
         self._draw(picture, out, file)
 
-    def pack(self, picture: DecodedPicture, slot: SlotMemory) -> None:
+    def pack(self, picture: DecodedFrame, slot: SlotMemory) -> None:
         """Write a decoded picture into the memory that keeps it."""
         _check_device(picture)
         reader = self._reader(picture.layout)
@@ -67,11 +67,11 @@ class Renderer:
         for mine, plane in zip(kept.arrays(), picture.arrays(), strict=True):
             mine[:] = plane
 
-    def pack_into(self, picture: DecodedPicture, out: Picture) -> None:
+    def pack_into(self, picture: DecodedFrame, out: Picture) -> None:
         """Write the planes of a decoded picture, as they are kept, to the begin of an array."""
         self.pack(picture, SlotMemory(out[: picture.layout.nbytes], out.ctypes.data))
 
-    def write_parcel(self, content: Picture, out: Picture, *, label: int) -> None:
+    def write_yuv(self, content: Picture, out: Picture, *, label: int) -> None:
         """Write a kept picture into a parcel, and its label."""
         out[: len(content)] = content
         self.write_label(out, label)
@@ -81,7 +81,7 @@ class Renderer:
         label_place(out)[:] = label
 
     def draw_packed(
-        self, slots: Sequence[SlotMemory], layout: PictureLayout, out: Picture, *, file: str
+        self, slots: Sequence[SlotMemory], layout: FrameLayout, out: Picture, *, file: str
     ) -> None:
         """Write kept pictures into slots of a batch, shaped (pictures, channels, height, width)."""
         _check_slot(layout, out[0], file)
@@ -92,7 +92,7 @@ class Renderer:
         for slot, place in zip(slots, out, strict=True):
             self._draw(kept_picture(layout, slot), place, file)
 
-    def _draw(self, picture: DecodedPicture, out: Picture, file: str) -> None:
+    def _draw(self, picture: DecodedFrame, out: Picture, file: str) -> None:
         """Do what the layout of a picture asks for: the one place that knows all of them."""
         if picture.layout.kind == "depth":
             (out[0],) = picture.arrays()
@@ -101,7 +101,7 @@ class Renderer:
         else:
             _write_planes(picture, out)
 
-    def _draw_420(self, picture: DecodedPicture, out: Picture, file: str) -> None:
+    def _draw_420(self, picture: DecodedFrame, out: Picture, file: str) -> None:
         layout = picture.layout
         reader = self._reader(layout)
         if reader is None:
@@ -115,7 +115,7 @@ class Renderer:
             reader.write(picture, colours)
             _write_colours(colours, out)
 
-    def _through_pyav(self, picture: DecodedPicture, file: str) -> DecodedPicture:
+    def _through_pyav(self, picture: DecodedFrame, file: str) -> DecodedFrame:
         """Return 4:2:0 as RGB."""
         layout = picture.layout
         if layout not in self._wide:
@@ -123,9 +123,9 @@ class Renderer:
         frame = self._wide[layout].filled(picture)
         green, blue, red = to_format(self._reformatter, frame, "gbrp", file).planes
         colours = kept_layout("rgb", layout.width, layout.height, 0, 0)
-        return DecodedPicture(colours, tuple(map(plane_of, (red, green, blue))))
+        return DecodedFrame(colours, tuple(map(plane_of, (red, green, blue))))
 
-    def _reader(self, layout: PictureLayout) -> PlaneReader | None:
+    def _reader(self, layout: FrameLayout) -> PlaneReader | None:
         if layout not in self._readers:
             self._readers[layout] = _open_reader(layout, self._ffmpeg)
         return self._readers[layout]
@@ -134,21 +134,21 @@ class Renderer:
 class _WideFrame:
     """A frame wide enough for FFmpeg's fast conversion; 4:2:0 pictures are copied into it."""
 
-    def __init__(self, layout: PictureLayout) -> None:
+    def __init__(self, layout: FrameLayout) -> None:
         width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
         self._frame = av.VideoFrame(width, layout.height, layout.kind)
         self._frame.colorspace = layout.colorspace
         self._frame.color_range = layout.color_range
-        self._planes = DecodedPicture(layout, tuple(map(plane_of, self._frame.planes))).arrays()
+        self._planes = DecodedFrame(layout, tuple(map(plane_of, self._frame.planes))).arrays()
 
-    def filled(self, picture: DecodedPicture) -> av.VideoFrame:
+    def filled(self, picture: DecodedFrame) -> av.VideoFrame:
         """Return the frame with a picture in its left part."""
         for mine, plane in zip(self._planes, picture.arrays(), strict=True):
             mine[:] = plane
         return self._frame
 
 
-def _open_reader(layout: PictureLayout, ffmpeg: Ffmpeg | None) -> PlaneReader | None:
+def _open_reader(layout: FrameLayout, ffmpeg: Ffmpeg | None) -> PlaneReader | None:
     if ffmpeg is None or layout.kind not in PLANAR_8BIT or layout.width % _GBRP_WIDTH_MULTIPLE:
         return None
     size, colours = (layout.width, layout.height), (layout.colorspace, layout.color_range)
@@ -157,7 +157,7 @@ def _open_reader(layout: PictureLayout, ffmpeg: Ffmpeg | None) -> PlaneReader | 
     return PlaneReader(ffmpeg, layout.kind, size, colours)
 
 
-def _write_planes(picture: DecodedPicture, out: Picture) -> None:
+def _write_planes(picture: DecodedFrame, out: Picture) -> None:
     for plane, channel in zip(picture.arrays(), out, strict=True):
         _write_colours(plane, channel)
 
@@ -169,12 +169,12 @@ def _write_colours(colours: npt.NDArray[np.uint8], out: Picture) -> None:
         np.divide(out, _WHITE, out=out)
 
 
-def _check_device(picture: DecodedPicture) -> None:
+def _check_device(picture: DecodedFrame) -> None:
     if picture.device != CPU:
         raise ValueError(f"pictures are drawn on the CPU; this one lies on {picture.device}")
 
 
-def _check_slot(layout: PictureLayout, out: Picture, file: str) -> None:
+def _check_slot(layout: FrameLayout, out: Picture, file: str) -> None:
     if out.shape != layout.shape or out.dtype not in layout.dtypes:
         raise VideoFileError(
             f"{file}: the video holds {'depth' if layout.kind == 'depth' else 'colour'} pictures "

@@ -20,7 +20,7 @@ from av.video.plane import VideoPlane
 from av.video.reformatter import Interpolation, VideoReformatter
 
 from robostream.decode.picture.conversion import one_thread
-from robostream.decode.picture.decoded import DecodedPicture, picture_of_arrays
+from robostream.decode.picture.decoded import DecodedFrame, picture_of_arrays
 from robostream.decode.picture.from_pyav import plane_of
 from robostream.decode.picture.layout import PLANAR_8BIT, kept_layout
 from robostream.decode.picture.render import Renderer
@@ -53,7 +53,7 @@ class PlaneScaler:
         return scaled.planes[0]
 
 
-class PictureScaler:
+class FrameScaler:
     """Scales decoded pictures. For one thread.
 
     `flags` are those of FFmpeg's scaler, to compare its filters.
@@ -63,7 +63,7 @@ class PictureScaler:
         self._renderer = renderer
         self._planes = PlaneScaler(flags)
 
-    def scale(self, picture: DecodedPicture, size: Size | None, *, file: str) -> DecodedPicture:
+    def scale(self, picture: DecodedFrame, size: Size | None, *, file: str) -> DecodedFrame:
         """Return a picture at a size; itself if it has it, or if the size is None."""
         old = picture.layout
         if size is None or size == (old.height, old.width):
@@ -78,9 +78,9 @@ class PictureScaler:
             plane_of(self._planes.scale(plane, (height, width)))
             for plane, (width, height) in zip(picture.arrays(), new.plane_sizes, strict=True)
         )
-        return DecodedPicture(new, tuple(planes))
+        return DecodedFrame(new, tuple(planes))
 
-    def _drawn(self, picture: DecodedPicture, file: str) -> DecodedPicture:
+    def _drawn(self, picture: DecodedFrame, file: str) -> DecodedFrame:
         colours = np.empty(picture.layout.shape, np.uint8)
         self._renderer.draw(picture, colours, file=file)
         layout = kept_layout("rgb", picture.layout.width, picture.layout.height, 0, 0)

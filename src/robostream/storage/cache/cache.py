@@ -16,10 +16,10 @@ from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.errors import CacheError
 from robostream.storage.cache.cached_file import CachedFile
 from robostream.storage.cache.folder import Folder, open_folder
-from robostream.storage.cache.keeper import Keeper
+from robostream.storage.cache.handle import CacheHandle
 from robostream.storage.cache.layout import Layout
 from robostream.storage.cache.locks import alone, claimed
-from robostream.storage.cache.room import Room, block_files, locked_room
+from robostream.storage.cache.quota import CacheQuota, block_files, locked_room
 from robostream.storage.cache.whole_file import (
     WholeFile,
     begin_whole,
@@ -67,7 +67,7 @@ class Cache:
             opened, refusal = open_folder(Path(folder), block_bytes), None
         except OSError as error:
             opened, refusal = Folder(Path(folder), block_bytes), error
-        self._keeper = Keeper(opened, limit_bytes)
+        self._keeper = CacheHandle(opened, limit_bytes)
         if refusal is not None:
             self._keeper.give_up(refusal)
 
@@ -129,7 +129,7 @@ class Cache:
     def _made(self, path: Path, nbytes: int, write: Callable[[BinaryIO], None]) -> WholeFile | None:
         begun: list[tuple[Path, int]] = []
 
-        def begin(room: Room) -> None:
+        def begin(room: CacheQuota) -> None:
             if room.make(nbytes):
                 begun.append(begin_whole(path, nbytes))
             else:
@@ -145,7 +145,7 @@ class Cache:
     def discard(self, file: WholeFile) -> None:
         """Remove a damaged file, unless another has taken its name; existing mappings stay."""
 
-        def remove(_: Room) -> None:
+        def remove(_: CacheQuota) -> None:
             with suppress(FileNotFoundError):
                 if os.path.samestat(file.stat(), file.path.lstat()):
                     file.path.unlink()

@@ -21,10 +21,10 @@ import numpy as np
 
 from robostream import config
 from robostream.storage.cache.block_file import BlockFile, create_block_file, open_block_file
-from robostream.storage.cache.keeper import HeldBytes, Keeper
+from robostream.storage.cache.handle import CacheHandle, HeldBytes
 from robostream.storage.cache.layout import MARK, Layout, Marks, Ranges, are_good, runs
 from robostream.storage.cache.locks import claimed
-from robostream.storage.cache.room import Room
+from robostream.storage.cache.quota import CacheQuota
 
 # Returns exactly the bytes [start, stop) of the remote file, or raises.
 Fetch = Callable[[int, int], bytes]
@@ -38,7 +38,7 @@ _SAME_USE_S = 60
 class CachedFile:
     """Blocks of one version of one remote file. Thread-safe; pickles with its cache."""
 
-    def __init__(self, keeper: Keeper, path: Path, layout: Layout, shown_name: str) -> None:
+    def __init__(self, keeper: CacheHandle, path: Path, layout: Layout, shown_name: str) -> None:
         self._keeper = keeper
         self._path = path
         self._layout = layout
@@ -152,7 +152,7 @@ class CachedFile:
         blocks = [self._layout.touched(*self._check(start, stop)) for start, stop in ranges]
         self._keeper.note(lambda: self._set_due(blocks, when))
 
-    def __reduce__(self) -> tuple[type[CachedFile], tuple[Keeper, Path, Layout, str]]:
+    def __reduce__(self) -> tuple[type[CachedFile], tuple[CacheHandle, Path, Layout, str]]:
         return CachedFile, (self._keeper, self._path, self._layout, self._shown_name)
 
     def _fetched(self, start: int, stop: int, fetch: Fetch) -> dict[int, bytes]:
@@ -287,12 +287,12 @@ class CachedFile:
     def _free(self, nbytes: int, due: float | None) -> bool:
         found: list[bool] = []
         if self._existing(due) is not None:
-            free = partial(Room.free, nbytes=nbytes, kept=self._path, due=due)
+            free = partial(CacheQuota.free, nbytes=nbytes, kept=self._path, due=due)
             self._keeper.write(lambda room: found.append(free(room)))
         return found == [True]
 
     def _store(
-        self, room: Room, blocks: range, content: memoryview, start: int, due: float | None
+        self, room: CacheQuota, blocks: range, content: memoryview, start: int, due: float | None
     ) -> None:
         """Write the blocks that are missing, if there is room."""
         file = self._created(room, due)
@@ -309,7 +309,7 @@ class CachedFile:
             file.store(run, content[begin - start : end - start])
             file.set_used(run, now_s)
 
-    def _created(self, room: Room, due: float | None) -> BlockFile | None:
+    def _created(self, room: CacheQuota, due: float | None) -> BlockFile | None:
         """Return the block file, made now if there is none; None if there is no room for it."""
         file = self._opened()
         if file is not None and not file.is_deleted:

@@ -58,7 +58,7 @@ class Location:
         return None if "://" in self.url else Path(self.url)
 
     @property
-    def is_far(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether files are on another machine."""
         return self.local_root is None
 

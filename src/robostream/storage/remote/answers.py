@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from robostream.errors import AccessDeniedError, MissingFileError, StorageError
 from robostream.storage.files.names import redact
 from robostream.storage.remote.connections import MESSAGE_HEADER, Answer, parse_size
-from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.retry import TransientError
 
 _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
 # The reason a server gives, in an error: its tags go, and what is beyond so many letters.
@@ -63,10 +63,10 @@ def read_part(answer: Answer, start: int, stop: int, *, name: str, login: str) -
 def refusal(answer: Answer, *, name: str, login: str) -> Exception:
     """Return the error that an answer without content stands for."""
     status = answer.status
-    if is_passing(status):
+    if is_transient(status):
         wait_s = retry_after_s(answer.headers.get("retry-after"), time.time())
         is_refusal = status == 429 or (status == 503 and wait_s is not None)
-        return Passing(f"HTTP {status}", is_refusal=is_refusal, wait_s=wait_s)
+        return TransientError(f"HTTP {status}", is_refusal=is_refusal, wait_s=wait_s)
     if status in (404, 410):
         what = _bounded(answer.headers.get(MESSAGE_HEADER, "")) or "the server has no such file"
         return MissingFileError(f"{name}: {what} (HTTP {status}). Check the address and the root.")
@@ -97,7 +97,7 @@ def _bounded(text: str) -> str:
     return plain if len(plain) <= _LONGEST_REASON else f"{plain[:_LONGEST_REASON]}..."
 
 
-def is_passing(status: int) -> bool:
+def is_transient(status: int) -> bool:
     """Return whether a status stands for a failure that passes."""
     return status in _PASSING or status >= 500
 
@@ -127,16 +127,16 @@ def _ranged(answer: Answer, start: int, stop: int, name: str) -> Part:
     found = answer.headers.get("content-range", "")
     match, found = _CONTENT_RANGE.fullmatch(found), found[:_LONGEST_REASON]
     if match is None or match[1] is None:
-        raise Passing(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
+        raise TransientError(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
     first, last = int(match[1]), int(match[2])
     size = parse_size(match[3])
     end = stop if size is None else min(stop, size)
     if (first, last + 1) != (start, end):
-        raise Passing(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
+        raise TransientError(f"wanted bytes {start} to {stop}, the server says it gave {found!r}")
     if len(answer.content) != end - start or not answer.is_whole:
         # The header is right and the body is not: cut off, or more than was announced.
         much = f"{len(answer.content)}" if answer.is_whole else f"more than {len(answer.content)}"
-        raise Passing(f"wanted {end - start} bytes, the server gave {much}")
+        raise TransientError(f"wanted {end - start} bytes, the server gave {much}")
     return Part(answer.content, size, version_of(answer))
 
 
@@ -153,5 +153,5 @@ def _unranged(answer: Answer, start: int, stop: int, name: str) -> Part:
                 "the dataset with one that does, such as nginx, or copy it here."
             )
         # A server that has ranges and does not give one may do so when it is asked again.
-        raise Passing(f"wanted bytes {start} to {stop}, the server gave the whole file")
+        raise TransientError(f"wanted bytes {start} to {stop}, the server gave the whole file")
     return Part(answer.content[start:stop], size, version_of(answer))

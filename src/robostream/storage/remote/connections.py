@@ -22,7 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 from robostream import config
 from robostream.errors import StorageError, UnreachableError
 from robostream.storage.files.names import redact, split_url
-from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.retry import TransientError
 
 # Connections to one server that wait for the next request.
 _IDLE = 16
@@ -91,15 +91,17 @@ class Connections:
                 f"variable {config.certificates()[0]}."
             ) from None
         except Slow as error:
-            raise Passing(str(error), is_stall=True) from None
+            raise TransientError(str(error), is_stall=True) from None
         except TimeoutError:
-            raise Passing(f"silent for {config.REMOTE_TIMEOUT_S:.0f} s", is_stall=True) from None
+            raise TransientError(
+                f"silent for {config.REMOTE_TIMEOUT_S:.0f} s", is_stall=True
+            ) from None
         except http.client.InvalidURL:
             raise UnreachableError(f"{redact(url)}: this is no address of a server.") from None
         except http.client.IncompleteRead as error:
-            raise Passing(f"the answer ended after {len(error.partial)} bytes") from None
+            raise TransientError(f"the answer ended after {len(error.partial)} bytes") from None
         except (OSError, http.client.HTTPException) as error:
-            raise Passing(f"{type(error).__name__}: {error}") from None
+            raise TransientError(f"{type(error).__name__}: {error}") from None
 
     def _ask(
         self, address: SplitResult, method: str, headers: Mapping[str, str], most_bytes: int
@@ -117,7 +119,9 @@ class Connections:
                     raise
                 # Those that wait beside it waited as long.
                 self._forget(address)
-                raise Passing("the server closed an idle connection", is_stale=True) from None
+                raise TransientError(
+                    "the server closed an idle connection", is_stale=True
+                ) from None
             is_content = response.status in (200, 206)
             content = _read(response, most_bytes if is_content else _MESSAGE_BYTES)
             # One byte more would be more than was wanted; none is the end.
@@ -277,7 +281,7 @@ def _target(
 def _check_length(headers: Mapping[str, str], received: int, *, is_whole: bool) -> None:
     length = parse_size(headers.get("content-length", ""))
     if is_whole and length is not None and received < length:
-        raise Passing(f"the answer ended after {received} of {length} bytes")
+        raise TransientError(f"the answer ended after {received} of {length} bytes")
 
 
 class _PlainConnection(http.client.HTTPConnection):

@@ -11,7 +11,7 @@ from robostream import config
 from robostream.errors import ChangedFileError, MissingFileError, StorageError
 from robostream.storage.files.store import whole
 from robostream.storage.remote.answers import Part
-from robostream.storage.remote.retry import Asking
+from robostream.storage.remote.retry import Retrying
 
 
 class RemoteFile(Protocol):
@@ -43,12 +43,12 @@ class RemoteSource:
         traffic: Counts what is read.
     """
 
-    def __init__(self, file: RemoteFile, asking: Asking) -> None:
+    def __init__(self, file: RemoteFile, retrying: Retrying) -> None:
         self.name = file.name
         self.identity = file.identity
-        self.traffic = asking.traffic
+        self.traffic = retrying.traffic
         self._file = file
-        self._asking = asking
+        self._asking = retrying
         self._known: Part | None = None
 
     def size(self) -> int:

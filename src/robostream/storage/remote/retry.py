@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from robostream.errors import UnreachableError
 from robostream.storage.files.names import redact
-from robostream.storage.remote.pace import Pace
+from robostream.storage.remote.rate_limit import RateLimit
 from robostream.storage.remote.traffic import Traffic
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _MOST_STALE = 16
 _random = random.SystemRandom()
 
 
-class Passing(Exception):
+class TransientError(Exception):
     """A failure that passes: asking again may help.
 
     Args:
@@ -58,7 +58,7 @@ class Passing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class Retrying:
     """How one server is asked.
 
     Attributes:
@@ -67,7 +67,7 @@ class Asking:
         max_retries: How often a request that failed is sent again; 0 for never.
     """
 
-    pace: Pace
+    pace: RateLimit
     traffic: Traffic
     max_retries: int
 
@@ -85,7 +85,7 @@ class Asking:
             sent_at = time.time()
             try:
                 answer = ask()
-            except Passing as passing:
+            except TransientError as passing:
                 stale += passing.is_stale
                 if passing.is_stale and stale <= _MOST_STALE:
                     self.traffic.add(retries=1)
@@ -107,7 +107,7 @@ class Asking:
                 self.pace.answer()
                 return answer
 
-    def _pause(self, passing: Passing, failures: int, sent_at: float) -> None:
+    def _pause(self, passing: TransientError, failures: int, sent_at: float) -> None:
         """Wait as long as a failure asks for."""
         self.traffic.add(retries=1)
         delay_s = backoff_s(failures, passing.wait_s, _random.random())

@@ -22,9 +22,9 @@ from robostream.storage.files.location import Location
 from robostream.storage.files.names import redact
 from robostream.storage.remote.answers import Part
 from robostream.storage.remote.remote_source import RemoteSource
-from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.retry import TransientError
 from robostream.storage.remote.traffic import Traffic
-from robostream.storage.stores.server import asking, remote_source
+from robostream.storage.stores.server import remote_source, retrying
 
 # What filesystems call the text that changes when a file does.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
@@ -46,7 +46,7 @@ class FsspecStore:
             with _translated(name):
                 return _open_filesystem(location)
 
-        self._fs, self._root = asking(_server_of(name), traffic).until_answered(connect, name)
+        self._fs, self._root = retrying(_server_of(name), traffic).until_answered(connect, name)
         self._where = _where(self._fs, location.options)
 
     def open(self, file: str) -> RemoteSource:
@@ -67,7 +67,7 @@ class FsspecStore:
             return found
 
         try:
-            listed = asking(_server_of(name), self._traffic).until_answered(find, name)
+            listed = retrying(_server_of(name), self._traffic).until_answered(find, name)
         except MissingFileError:
             return {}
         except NotImplementedError as error:
@@ -148,7 +148,7 @@ def _translated(name: str) -> Iterator[None]:
         foreign = (*((http.ClientError,) if http else ()), *(ftp.all_errors if ftp else ()))
         if not isinstance(error, (OSError, *foreign)):
             raise
-        raise Passing(str(error) or type(error).__name__) from None
+        raise TransientError(str(error) or type(error).__name__) from None
 
 
 def _denied(name: str, error: Exception) -> AccessDeniedError:

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 from robostream.config import hub_endpoint, hub_token, lerobot_home
 from robostream.errors import MissingFileError, RobostreamError, StorageError, UnreachableError
 from robostream.storage.files.names import redact
-from robostream.storage.remote.answers import is_passing, refusal
+from robostream.storage.remote.answers import is_transient, refusal
 from robostream.storage.remote.connections import Answer, checked_headers, server_of
-from robostream.storage.remote.retry import Passing
+from robostream.storage.remote.retry import TransientError
 from robostream.storage.remote.traffic import Traffic
-from robostream.storage.stores.server import asking
+from robostream.storage.stores.server import retrying
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ def _until_answered(ask: Callable[[], T], name: str) -> T:
     library = logging.getLogger(_http_error().__module__.split(".")[0])
     if not any(isinstance(known, _Redacting) for known in library.filters):
         library.addFilter(_Redacting())
-    return asking(server_of(hub_endpoint()), Traffic()).until_answered(ask, name)
+    return retrying(server_of(hub_endpoint()), Traffic()).until_answered(ask, name)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _passing() -> Iterator[None]:
         yield
     except errors.HfHubHTTPError as error:
         response = getattr(error, "response", None)
-        if response is None or not is_passing(response.status_code):
+        if response is None or not is_transient(response.status_code):
             raise
         headers = {name.lower(): value for name, value in response.headers.items()}
         answer = Answer(response.status_code, headers, b"", is_whole=True)
@@ -115,7 +115,7 @@ def _passing() -> Iterator[None]:
         # A connection that is refused is no hiccup: there is no network, or another address.
         if not _is_hiccup(error):
             raise
-        raise Passing(f"{type(error).__name__}: {error}") from None
+        raise TransientError(f"{type(error).__name__}: {error}") from None
 
 
 def _is_hiccup(error: BaseException | None) -> bool:

@@ -13,9 +13,9 @@ from robostream.errors import StorageError
 from robostream.storage.remote.answers import refusal
 from robostream.storage.remote.connections import Answer, Connections, server_of
 from robostream.storage.remote.http_file import Authorise, HttpFile
-from robostream.storage.remote.pace import Pace
+from robostream.storage.remote.rate_limit import RateLimit
 from robostream.storage.remote.remote_source import RemoteFile, RemoteSource
-from robostream.storage.remote.retry import Asking
+from robostream.storage.remote.retry import Retrying
 from robostream.storage.remote.traffic import Traffic
 
 # Listings and other messages are not larger than this.
@@ -59,12 +59,12 @@ class Server:
                 raise StorageError(f"{name}: the server's listing is too long to be one.")
             return answer
 
-        return asking(server_of(url), self._traffic).until_answered(ask, name)
+        return retrying(server_of(url), self._traffic).until_answered(ask, name)
 
 
 def remote_source(file: RemoteFile, traffic: Traffic) -> RemoteSource:
     """Return the bytes of a remote file."""
-    return RemoteSource(file, asking(file.server, traffic))
+    return RemoteSource(file, retrying(file.server, traffic))
 
 
 def read_json(answer: Answer, name: str) -> Any:
@@ -90,10 +90,10 @@ def refuse_unknown(options: Mapping[str, Any], known: Sequence[str], url: str) -
 
 
 @lru_cache(maxsize=256)
-def _pace(server: str) -> Pace:
-    return Pace(config.pace_home(), server)
+def _pace(server: str) -> RateLimit:
+    return RateLimit(config.pace_home(), server)
 
 
-def asking(server: str, traffic: Traffic) -> Asking:
+def retrying(server: str, traffic: Traffic) -> Retrying:
     """Return how a server is asked."""
-    return Asking(_pace(server), traffic, config.remote_retries())
+    return Retrying(_pace(server), traffic, config.remote_retries())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from huggingface_hub.errors import RevisionNotFoundError
 
-from robostream.assemble import Address, OpenedDataset, RowReader
+from robostream.assemble import DatasetLocation, OpenedDataset, RowReader
 from robostream.errors import CompatibilityError, DataFileError, MissingExtraError, StorageError
 from robostream.storage import as_location, list_files, list_refs
 from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
@@ -42,7 +42,7 @@ class DatasetCheck:
     table: FileCheck
 
 
-def explain_opening(address: Address, error: Exception) -> Problem:
+def explain_opening(address: DatasetLocation, error: Exception) -> Problem:
     """Return the problem of a dataset that cannot be opened."""
     placeholder = _placeholder(address)
     if placeholder is not None:
@@ -79,7 +79,7 @@ def _check_table(dataset: OpenedDataset, episode: int) -> FileCheck:
     found = check_file(dataset.files, file, want="parquet")
     if found.problem is not None:
         return found
-    reader = RowReader(dataset, dataset.open_door(), [])
+    reader = RowReader(dataset, dataset.file_opener(), [])
     try:
         reader.read(episode)
     except DataFileError as error:
@@ -91,7 +91,7 @@ def _check_table(dataset: OpenedDataset, episode: int) -> FileCheck:
     return found
 
 
-def _placeholder(address: Address) -> Problem | None:
+def _placeholder(address: DatasetLocation) -> Problem | None:
     """Return the problem of the first table of a local meta/ that is no Parquet file."""
     place = as_location(address.root or address.repo_id)
     tables = list_files(place, "meta", ".parquet") if place.local_root is not None else []

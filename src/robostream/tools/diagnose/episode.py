@@ -6,7 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from robostream.assemble import Address, Choice, OpenedDataset, RowReader, open_dataset
+from robostream.assemble import (
+    DatasetLocation,
+    OpenedDataset,
+    RowReader,
+    SampleOptions,
+    open_dataset,
+)
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
 from robostream.errors import DatasetError, MissingExtraError, SelectionError
@@ -47,7 +53,7 @@ class Diagnosis:
 
 
 def diagnose_episode(
-    address: Address, *, episode: int, cameras: Sequence[str] | None, device: str
+    address: DatasetLocation, *, episode: int, cameras: Sequence[str] | None, device: str
 ) -> Diagnosis:
     """Return whether an episode of a dataset can be decoded, and if not, why.
 
@@ -62,7 +68,7 @@ def diagnose_episode(
     """
     software, gpu = check_software(), check_gpu()
     try:
-        opened = open_dataset(address, Choice())
+        opened = open_dataset(address, SampleOptions())
     except (DatasetError, MissingExtraError, OSError) as error:
         problem = explain_opening(address, error)
         return Diagnosis(software, gpu, None, (), (("dataset", problem),), ())
@@ -99,7 +105,7 @@ def _chosen(
 def _check_cameras(
     opened: OpenedDataset, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
 ) -> Iterator[CameraCheck]:
-    reader, door = None, opened.open_door()
+    reader, door = None, opened.file_opener()
     if dataset.table.problem is None:
         tolerance_s = TOLERANCE_S if opened.meta.video_keys else None
         reader = RowReader(opened, door, [], tolerance_s=tolerance_s)
@@ -131,7 +137,7 @@ def _problems(
 
 
 def _notes(
-    address: Address, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
+    address: DatasetLocation, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
 ) -> Iterator[tuple[str, str]]:
     if address.revision is not None and dataset.revision is None:
         note = f"The revision {address.revision!r} was ignored: {dataset.url} is not on the Hub."

@@ -50,7 +50,7 @@ def check_pictures(dataset: OpenedDataset, key: str, episode: int) -> CameraChec
 
 
 def _read(dataset: OpenedDataset, key: str, episode: int) -> list[bytes] | Problem:
-    reader = RowReader(dataset, dataset.open_door(), [key])
+    reader = RowReader(dataset, dataset.file_opener(), [key])
     try:
         rows = reader.read(episode)
     except DataFileError as error:

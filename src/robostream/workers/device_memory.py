@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of a GPU that the consumer and its workers share: pictures of batches lie in it.
+
+Through CUDA's driver, because torch counts who uses what it shares and complains at the end about
+workers that were killed. torch is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from robostream.assemble import ArrayLayout
+from robostream.decode import beside_decoders, device_memory
+from robostream.errors import WorkerError
+from robostream.workers.batch_memory import BatchFormat, format_batch
+
+_HANDLE_BYTES = 64
+_LAZY_PEER_ACCESS = 1
+
+
+class _Handle(ctypes.Structure):
+    _fields_ = [("reserved", ctypes.c_byte * _HANDLE_BYTES)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceConfig:
+    """Where workers find the memory of a GPU that pictures of batches lie in.
+
+    Attributes:
+        device: The GPU, such as "cuda:0".
+        batches: How pictures lie in slots, which have the numbers of the slots in RAM.
+        handle: By which another process opens the piece of memory it lies in.
+        offset: Where it begins in that piece.
+        nbytes: Its length.
+    """
+
+    device: str
+    batches: BatchFormat
+    handle: bytes
+    offset: int
+    nbytes: int
+
+
+class DeviceBatches:
+    """The pictures of batches in a GPU's memory.
+
+    Args:
+        batches: How they lie in slots.
+        memory: A tensor of bytes for all slots.
+    """
+
+    def __init__(self, batches: BatchFormat, memory: Any) -> None:
+        self._format = batches
+        self._memory = memory
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The cameras whose pictures lie there."""
+        return self._format.arrays
+
+    def view(self, slot: int, size: int) -> dict[str, Any]:
+        """Return the tensors of a batch of `size` samples in a slot."""
+        return self._format.view(self._memory, slot, size)
+
+    def share(self) -> DeviceConfig:
+        """Return by what other processes find the memory."""
+        address = self._memory.data_ptr()
+        base, length, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
+        found = ctypes.byref(base), ctypes.byref(length)
+        with self.beside_decoders():
+            _call("cuMemGetAddressRange_v2", *found, ctypes.c_uint64(address))
+            _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
+        return DeviceConfig(
+            str(self._memory.device),
+            self._format,
+            bytes(handle),
+            address - base.value,
+            self._memory.nbytes,
+        )
+
+    def beside_decoders(self) -> AbstractContextManager[object]:
+        """Return a block in which this process writes pictures there."""
+        return beside_decoders(self._memory.device)
+
+    def settle(self) -> None:
+        """Wait until all that this process has written is there for others to read."""
+        import torch
+
+        if self._memory.is_cuda:
+            torch.cuda.default_stream(self._memory.device).synchronize()
+
+
+def open_device_batches(
+    arrays: Mapping[str, ArrayLayout], batch_size: int, num_slots: int, device: str
+) -> DeviceBatches:
+    """Return new memory for the pictures of batches, all of them bytes."""
+    batches = format_batch(arrays, batch_size)
+    return DeviceBatches(batches, device_memory(num_slots * batches.slot_bytes, device))
+
+
+def open_shared(recipe: DeviceConfig) -> DeviceBatches:
+    """Return the memory that another process shares."""
+    import torch
+
+    torch.zeros(1, device=recipe.device)  # makes the context that memory is opened in
+    base = ctypes.c_uint64()
+    handle = _Handle.from_buffer_copy(recipe.handle)
+    _call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, ctypes.c_uint(_LAZY_PEER_ACCESS))
+    memory = torch.as_tensor(
+        _Bytes(base.value + recipe.offset, recipe.nbytes), device=recipe.device
+    )
+    return DeviceBatches(recipe.batches, memory)
+
+
+class _Bytes:
+    """Bytes at an address, in the form torch makes tensors from."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
+def _call(name: str, *args: Any) -> None:
+    error = getattr(_driver(), name)(*args)
+    if error:
+        raise WorkerError(
+            f"the memory of the GPU cannot be shared with worker processes ({name}: CUDA error "
+            f"{error}). Leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF, or decode in "
+            "this process with num_workers=0."
+        )
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from robostream.batches.clip import Clip, Clock
+from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
+from robostream.plan import (
+    Cut,
+    EpochPlan,
+    Ints,
+    Schedule,
+    WorkerShard,
+    first_place,
+    head_of_lane,
+    schedule_steps,
+    walk,
+)
+from tests.batches.clips import no_file
+from tests.plan.schedules import lanes_of, tours
+
+OFFSETS = [np.array([0]), np.array([-5, -1, 0, 4])]
+WINDOWS = [(int(offsets.min()), int(offsets.max())) for offsets in OFFSETS]
+
+
+class Rehearsal:
+    """Goes through one worker's lanes as a delivery does, but decodes nothing."""
+
+    def __init__(self, tour: Schedule, duties: WorkerShard, *, gop: int = 2) -> None:
+        self.tour = tour
+        self.duties = duties
+        self.clock = Clock()
+        self.reels: list[Clip] = []
+        self.decoded_ahead: set[tuple[Clip, int]] = set()
+        self.delivered: Counter[tuple[int, int, str]] = Counter()
+        self._gop = gop
+        self._lengths = dict(zip(tour.plan.line.episodes.tolist(), self._spans(), strict=True))
+        self.lanes: dict[int, LaneLookahead] = {}
+        for at, number in enumerate(lanes_of(tour)):
+            if not tour.plan.shuffle or any(self._share(at)):
+                self.lanes[number] = self._open_lane(number, at)
+
+    def run(self) -> None:
+        """Go through all steps."""
+        works = list(self.lanes.values())
+        for share in schedule_steps(self.tour, list(self.lanes)):
+            self.clock.step = share.step
+            for place, at, frame, head in zip(
+                share.places, share.lanes, share.frames, share.heads, strict=True
+            ):
+                self._deliver(works[at], share.step, place, frame, head)
+
+    def _deliver(self, work: LaneLookahead, step: int, place: int, frame: int, head: int) -> None:
+        ours = work.share(frame)
+        self.delivered[step, place, "rows"] += ours.rows
+        if not ours.videos:
+            return
+        self._run_ahead(work, head)
+        episode, own = work.locate(frame)
+        reels = work.piece_at(frame).reels
+        assert [reel.camera for reel in reels] == ours.videos
+        for reel in reels:
+            assert reel.episode == episode
+            targets = np.clip(own + OFFSETS[reel.camera], 0, self._lengths[episode] - 1)
+            for picture in (targets - reel.first).tolist():
+                assert reel.left[picture] > 0
+                reel.left[picture] -= 1
+                if has_caught_up(self.tour, work, head):
+                    assert (reel, picture) in self.decoded_ahead
+            self.delivered[step, place, str(reel.camera)] += 1
+
+    def _run_ahead(self, work: LaneLookahead, head: int) -> None:
+        for reel, first, stop in work.run_ahead(head):
+            assert first >= 0
+            assert stop <= len(reel)
+            # A lane is a circle: where it was entered, decoding comes by at both ends of the epoch.
+            self.decoded_ahead.update((reel, picture) for picture in range(first, stop))
+
+    def _spans(self) -> list[int]:
+        return np.diff(self.tour.plan.line.starts).tolist()
+
+    def _open_lane(self, number: int, at: int) -> LaneLookahead:
+        lane = self._share(at)
+        share_of = (lambda block: lane) if self.tour.plan.shuffle else self._share
+        return LaneLookahead(self.tour, number, share_of, WINDOWS, self._open_reel, stagger=at)
+
+    def _share(self, number: int) -> LaneShare:
+        return LaneShare(self.duties.owns_rows(number), self.duties.cameras(number), [])
+
+    def _open_reel(self, camera: int, episode: int, samples: Ints, steps: Ints) -> Clip:
+        length = self._lengths[episode]
+        reel = Clip(
+            self.clock,
+            camera,
+            episode,
+            no_file(length, gop=self._gop),
+            np.arange(length),
+            samples=samples,
+            steps=steps,
+            offsets=OFFSETS[camera],
+        )
+        self.reels.append(reel)
+        return reel
+
+
+def has_caught_up(tour: Schedule, work: LaneLookahead, head: int) -> bool:
+    """Return whether a lane has gone so far that all it delivers was decoded ahead."""
+    lane, _ = tour.plan.lane(work._number)
+    first_head = head_of_lane(lane, first_place(tour, work._number))
+    return work._is_conveyor and head >= first_head + 5 * lane.window
+
+
+@given(tour=tours(), num_workers=st.integers(1, 4), gop=st.sampled_from([2, 40]))
+@settings(max_examples=150)
+def test_together_workers_deliver_everything_once(
+    tour: Schedule, num_workers: int, gop: int
+) -> None:
+    """The rows and both cameras of each healthy sample have one owner; no picture is left over."""
+    everything: Counter[tuple[int, int, str]] = Counter()
+    for worker in range(num_workers):
+        rehearsal = Rehearsal(tour, WorkerShard(worker, num_workers, len(OFFSETS)), gop=gop)
+        rehearsal.run()
+        everything += rehearsal.delivered
+        assert all(set(reel.left) <= {0} for reel in rehearsal.reels)
+    unfilled = tour.plan.replace(quarantined=())
+    expected = [
+        (batch.step, place, part)
+        for batch in walk(unfilled, tour.cut, tour.start, range(tour.num_steps))
+        for place, (position, episode) in enumerate(
+            zip(batch.positions, batch.episodes.tolist(), strict=True)
+        )
+        if position < tour.plan.num_frames and episode not in tour.plan.quarantined
+        for part in ("rows", "0", "1")
+    ]
+
+    assert everything == Counter(expected)
+
+
+def long_tour(*, start: int, shuffle: bool = True) -> Schedule:
+    """Return a tour over lanes of many windows."""
+    plan = EpochPlan(
+        [97, 30, 61, 200, 45, 77] * 4, seed=3, epoch=1, lanes=4, pool_size=2, shuffle=shuffle
+    )
+    return Schedule(plan, Cut(0, 1, 16, True), start)
+
+
+@pytest.mark.parametrize("gop", [2, 40], ids=["short GOPs", "long GOPs"])
+@pytest.mark.parametrize("start", [0, 700], ids=["from the start", "resumed"])
+@pytest.mark.parametrize("shuffle", [True, False], ids=["shuffled", "in order"])
+def test_most_pictures_are_decoded_ahead(gop: int, start: int, shuffle: bool) -> None:
+    """All but those of the first windows are; and no picture that is not delivered."""
+    rehearsal = Rehearsal(long_tour(start=start, shuffle=shuffle), WorkerShard(0, 1, 2), gop=gop)
+    wanted: set[tuple[Clip, int]] = set()
+    rehearsal.run()
+    for reel in rehearsal.reels:
+        wanted |= {(reel, picture) for picture in range(len(reel))}
+
+    assert len(rehearsal.decoded_ahead - wanted) == 0
+    assert len(rehearsal.decoded_ahead) > 0.7 * len(wanted)
+
+
+@pytest.mark.parametrize(("gop", "camera", "runs"), [(2, 0, False), (2, 1, True), (8, 0, True)])
+def test_tiny_gops_without_a_window_are_not_decoded_ahead(
+    gop: int, camera: int, runs: bool
+) -> None:
+    """Camera 0 has no window of its own; camera 1 has one, whose pictures come again."""
+    rehearsal = Rehearsal(long_tour(start=0), WorkerShard(0, 1, 2), gop=gop)
+    for work in rehearsal.lanes.values():
+        work._share_of = lambda block: LaneShare(False, [camera], [])
+    seen = [work.run_ahead(work._first_head + 300) for work in rehearsal.lanes.values()]
+
+    assert any(seen) is runs
+
+
+def test_a_retired_piece_is_not_opened_again() -> None:
+    """A retired piece has no reels, also when it is asked for again."""
+    rehearsal = Rehearsal(long_tour(start=0), WorkerShard(0, 1, 2))
+    work = rehearsal.lanes[0]
+    piece = work.piece_at(work._first_head)
+    opened = len(rehearsal.reels)
+    assert set(piece.reels) <= set(work.reels())
+    work.retire(piece)
+
+    assert work.piece_at(work._first_head) is piece
+    assert piece.reels == []
+    assert len(rehearsal.reels) == opened
+
+
+@given(tour=tours())
+@settings(max_examples=60)
+def test_reels_are_brought_in_the_parts_that_come(tour: Schedule) -> None:
+    """Of each part fetched ahead, the pictures that are new to its samples are brought together."""
+    rehearsal = Rehearsal(tour, WorkerShard(0, 1, len(OFFSETS)))
+    for number, work in rehearsal.lanes.items():
+        first_head = head_of_lane(tour.plan.lane(number)[0], first_place(tour, number))
+        for part in work.coming():
+            piece = work.piece_at(first_head + part.at)
+            for reel in piece.reels:
+                assert [0, *(stop for _, stop in reel.far)] == [
+                    *(first for first, _ in reel.far),
+                    len(reel),
+                ]
+                furthest = np.arange(part.first, part.stop) + WINDOWS[reel.camera][1] - reel.first
+                starts = [first for first, _ in reel.far]
+                ranges = np.searchsorted(starts, np.clip(furthest, 0, len(reel) - 1), "right")
+                assert len(set(ranges.tolist())) == 1
