@@ -31,6 +31,7 @@ FLOW = [
     "write",
     "dataset",
     "tools",
+    "testing",
     "bench",
     "cli",
 ]

@@ -7,10 +7,10 @@ import av
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.network import Exchange, Script
 from robostream.bench.remote import measure
 from robostream.bench.remote_need import count_cuts, measure_need, sum_traffic
 from robostream.plan import EpochPlan
+from robostream.testing import Exchange, Script
 from tests.fixture_datasets import FIXTURES
 
 ROOT = FIXTURES / "av1_multifile"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from robostream.bench.network import Fault, Script, start_proxy
+from robostream.testing import Fault, Script, start_proxy
 from tests.remote.conftest import stream_epochs
 from tests.remote.places import s3_environment
 from tests.remote.program import Report

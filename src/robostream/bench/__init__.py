@@ -10,7 +10,6 @@ memory.py        the memory of this process and those it started
 stretches.py     the rate in each stretch of a run
 floor.py         the floor: decoding the same videos with nothing else
 floor_run.py     the process it starts for each measurement
-network/         servers and a proxy that fails, on one machine
 node.py          `bench node`: a full node, simulated: how evenly its workers are busy
 decode.py        `bench decode`: random access on one thread
 loader.py        `bench loader`: the whole loader

@@ -20,10 +20,10 @@ from typing import Any
 from robostream import config
 from robostream.bench.datasets import bench_dataset
 from robostream.bench.environment import machine
-from robostream.bench.network import Proxy, Script, serve_files, start_proxy
 from robostream.bench.remote_need import Need, measure_need, sum_traffic
 from robostream.bench.table import format_table
 from robostream.byte_sizes import format_bytes
+from robostream.testing import Proxy, Script, serve_files, start_proxy
 from robostream.tools import SynthSpec
 
 _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from robostream.bench.network import Exchange
 from robostream.decode import build_index
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
 from robostream.storage import LocalSource
+from robostream.testing import Exchange
 
 
 @dataclass(frozen=True, slots=True)

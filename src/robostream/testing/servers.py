@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting the file server and the proxy in processes of their own, and talking to the proxy."""
+"""Start the file server and the proxy in processes of their own, and control the proxy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from robostream.bench.network.journal import Exchange, counts
-from robostream.bench.network.script import Script
+from robostream.testing.faults import Script
+from robostream.testing.http_message import Exchange, counts
 
 
 class Proxy:
     """A running proxy.
 
     Attributes:
-        url: Its address; what the server has at a path, it has too.
+        url: Its address; paths are those of the server behind it.
     """
 
     def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
@@ -27,15 +27,15 @@ class Proxy:
         self._process = process
 
     def play(self, script: Script) -> None:
-        """Make it do what a script says, from now on."""
+        """Apply a script from now on."""
         self._command("script", script.to_dict())
 
     def journal(self, after: int = 0) -> list[Exchange]:
-        """Return what became of all requests that are done, but for the first `after`."""
+        """Return all completed exchanges after the first `after`."""
         return [Exchange(*line) for line in self._command("journal", after)]
 
     def counts(self) -> dict[str, Any]:
-        """Return how the journal adds up."""
+        """Return the totals of the journal."""
         return counts(self.journal())
 
     def _command(self, name: str, argument: Any) -> Any:
@@ -48,7 +48,7 @@ class Proxy:
 
 @contextmanager
 def start_proxy(upstream: str, script: Script | None = None) -> Iterator[Proxy]:
-    """Run a proxy before a server given by its address, and yield it."""
+    """Run a proxy in front of the server at `upstream` and yield it."""
     with _running("proxy", upstream) as (url, process):
         proxy = Proxy(url, process)
         if script is not None:
@@ -58,14 +58,14 @@ def start_proxy(upstream: str, script: Script | None = None) -> Iterator[Proxy]:
 
 @contextmanager
 def serve_files(folder: Path) -> Iterator[str]:
-    """Run a server of a folder's files, and yield its address."""
-    with _running("files", str(folder)) as (url, _):
+    """Serve the files of a folder and yield the address."""
+    with _running("file_server", str(folder)) as (url, _):
         yield url
 
 
 @contextmanager
 def _running(module: str, argument: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [sys.executable, "-m", f"robostream.bench.network.{module}", argument]
+    command = [sys.executable, "-m", f"robostream.testing.{module}", argument]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -74,7 +74,7 @@ def _running(module: str, argument: str) -> Iterator[tuple[str, subprocess.Popen
         try:
             url = process.stdout.readline().strip()
             if not url:
-                raise RuntimeError(f"{module} {argument} did not start; its message is above")
+                raise RuntimeError(f"{module} {argument} did not start; see its message above")
             yield url, process
         finally:
             process.stdin.close()

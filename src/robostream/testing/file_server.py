@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that serves a folder's files over HTTP, by range, as a plain web server does.
+"""The process that serves a folder over HTTP with byte ranges, as a plain web server does.
 
-python -m robostream.bench.network.files FOLDER
+python -m robostream.testing.file_server FOLDER
 
-It prints its address and ends when its standard input closes.
+It prints its address and exits when standard input closes.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class RangeHandler(SimpleHTTPRequestHandler):
-    """Files and their ranges; folders as lists of links."""
+    """Serves files and byte ranges of them, and folders as lists of links."""
 
     protocol_version = "HTTP/1.1"
-    # Heads and bodies are sent apart; without this each body would wait for the head's receipt.
+    # Head and body are separate writes; with Nagle's algorithm each body would wait for an ACK.
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        """Answer with a file, a range of it, or a folder's list."""
-        self._answer(with_body=True)
+        """Send a file, a range of it, or the list of a folder."""
+        self._respond(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer with the head alone."""
-        self._answer(with_body=False)
+        """Send the headers only."""
+        self._respond(with_body=False)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: readers know what they asked for."""
+        """Log nothing."""
 
-    def _answer(self, *, with_body: bool) -> None:
+    def _respond(self, *, with_body: bool) -> None:
         path = Path(self.translate_path(self.path))
         if not path.is_file():
-            # The library's own answer: a list of links, or 404.
+            # The library's own response: a list of links, or 404.
             super().do_GET() if with_body else super().do_HEAD()
             return
         size, etag = path.stat().st_size, f'"{path.stat().st_mtime_ns:x}-{path.stat().st_size:x}"'
         if self.headers.get("If-Match", etag) not in (etag, "*"):
             self._send(HTTPStatus.PRECONDITION_FAILED, 0, {})
             return
-        wanted = _wanted(self.headers.get("Range", ""), size)
+        wanted = _requested(self.headers.get("Range", ""), size)
         fields = {"ETag": etag, "Accept-Ranges": "bytes"}
         if wanted is not None and not wanted:
             fields |= {"Content-Range": f"bytes */{size}"}
@@ -71,8 +71,8 @@ class RangeHandler(SimpleHTTPRequestHandler):
         self.end_headers()
 
 
-def _wanted(header: str, size: int) -> range | None:
-    """Return the bytes a Range header asks for, empty if there are none; None for all. Pure."""
+def _requested(header: str, size: int) -> range | None:
+    """Return the bytes that a Range header requests, maybe none; None for the whole file. Pure."""
     match = _RANGE.fullmatch(header)
     if match is None or match[0] == "bytes=-":
         return None
@@ -81,18 +81,18 @@ def _wanted(header: str, size: int) -> range | None:
     return range(int(match[1]), min(int(match[2]) + 1, size) if match[2] else size)
 
 
-class _Server(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing about clients that hang up."""
+        """Log nothing when a client hangs up."""
 
 
 def main(folder: str) -> None:
-    """Serve until the standard input closes."""
+    """Serve until standard input closes."""
     handler = functools.partial(RangeHandler, directory=folder)
-    with _Server(("127.0.0.1", 0), handler) as server:
+    with _HttpServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
         sys.stdin.read()
