@@ -37,7 +37,7 @@ from robostream.bench.results import (
     select_named,
 )
 from robostream.bench.rows import measure_resume
-from robostream.bench.table import format_table, markdown_table
+from robostream.bench.table import Column, format_table, markdown_table, select_cells
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
@@ -121,7 +121,7 @@ def run(
             found = run_rounds(runs, rounds or (2 if quick else 3))
             results.append(_case_figures(case, number, seconds, found, cold=cold))
             _print_case(results[-1])
-    print(_table(results), flush=True)
+    print(format_table(list(_COLUMNS), select_cells(results, _COLUMNS)), flush=True)
     print(
         "over floor: images/s over those of PyAV decoding the same files in order, in as many "
         "processes as workers\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
@@ -275,28 +275,29 @@ def _print_case(result: Figures) -> None:
     )
 
 
-def _table(results: list[Figures]) -> str:
-    header = ["case", "workers", "floor", "plain map-style", "robostream", "over floor", "goal"]
-    header += ["over plain", "first batch s", "lowest", "decoded per delivered", "memory"]
-    rows = [
-        [
-            result["case"],
-            result["workers"],
-            result["floor_images_per_s"],
-            result["peer_images_per_s"] or "",
-            result["images_per_s"],
-            result["over_floor"],
-            "" if result["goal"] is None else str(result["goal"]),
-            result["over_peer"] or "",
-            result["first_batch_s"],
-            result["lowest_over_median"],
-            result["amplification"],
-            f"{format_bytes(result['tree_bytes'])}, "
-            f"{result['tree_bytes'] / result['allowed_bytes']:.2f}",
-        ]
-        for result in results
-    ]
-    return format_table(header, rows)
+def _goal(result: Figures) -> str:
+    return "" if result["goal"] is None else str(result["goal"])
+
+
+def _memory(result: Figures) -> str:
+    share = result["tree_bytes"] / result["allowed_bytes"]
+    return f"{format_bytes(result['tree_bytes'])}, {share:.2f}"
+
+
+_COLUMNS: dict[str, Column] = {
+    "case": "case",
+    "workers": "workers",
+    "floor": "floor_images_per_s",
+    "plain map-style": lambda result: result["peer_images_per_s"] or "",
+    "robostream": "images_per_s",
+    "over floor": "over_floor",
+    "goal": _goal,
+    "over plain": lambda result: result["over_peer"] or "",
+    "first batch s": "first_batch_s",
+    "lowest": "lowest_over_median",
+    "decoded per delivered": "amplification",
+    "memory": _memory,
+}
 
 
 def publish_figures(repo: Path, figures: Figures) -> None:
@@ -310,9 +311,26 @@ def _merge(known: Figures, new: Figures) -> Figures:
     return new | {"cases": list(cases.values())}
 
 
-_DOCS_HEADER = ["case", "workers", "measured", "floor, images/s", "images/s", "over the floor"]
-_DOCS_HEADER += ["goal", "first batch, s", "lowest 2 s over the median"]
-_DOCS_HEADER += ["decoded per delivered", "memory, GB", "of what it may take"]
+def _measured(case: Figures) -> str:
+    measured = f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs"
+    # Rows without this field are older than `--cold`, and were all measured cold.
+    return f"{measured}, cold" if case.get("cold", True) else measured
+
+
+_DOCS_COLUMNS: dict[str, Column] = {
+    "case": "case",
+    "workers": "workers",
+    "measured": _measured,
+    "floor, images/s": "floor_images_per_s",
+    "images/s": "images_per_s",
+    "over the floor": "over_floor",
+    "goal": _goal,
+    "first batch, s": "first_batch_s",
+    "lowest 2 s over the median": "lowest_over_median",
+    "decoded per delivered": "amplification",
+    "memory, GB": lambda case: case["tree_bytes"] / 1e9,
+    "of what it may take": lambda case: case["tree_bytes"] / case["allowed_bytes"],
+}
 
 
 def _docs_block(repo: Path) -> str:
@@ -320,28 +338,9 @@ def _docs_block(repo: Path) -> str:
     found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
         f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}:\n\n"
-        + markdown_table(_DOCS_HEADER, [_docs_row(case) for case in figures["cases"]])
+        + markdown_table(list(_DOCS_COLUMNS), select_cells(figures["cases"], _DOCS_COLUMNS))
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
-
-
-def _docs_row(case: Figures) -> list[Any]:
-    measured = f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs"
-    return [
-        case["case"],
-        case["workers"],
-        # Rows without this field are older than `--cold`, and were all measured cold.
-        f"{measured}, cold" if case.get("cold", True) else measured,
-        case["floor_images_per_s"],
-        case["images_per_s"],
-        case["over_floor"],
-        "" if case["goal"] is None else str(case["goal"]),
-        case["first_batch_s"],
-        case["lowest_over_median"],
-        case["amplification"],
-        case["tree_bytes"] / 1e9,
-        case["tree_bytes"] / case["allowed_bytes"],
-    ]
 
 
 PUBLICATION = Publication(Path("docs/benchmarks.md"), {"loader": _docs_block})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -185,20 +186,17 @@ def _open_robostream_map(request: LoadRequest) -> Batches:
     return _shuffle(dataset, request)
 
 
-def _lerobot_map(backend: str) -> Callable[[LoadRequest], Batches]:
-    def open_dataset(request: LoadRequest) -> Batches:
-        from lerobot.datasets.lerobot_dataset import LeRobotDataset as Theirs  # optional
+def _open_lerobot_map(request: LoadRequest, *, backend: str) -> Batches:
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset as Theirs  # optional
 
-        dataset = Theirs(
-            _REPO_ID,
-            root=request.root,
-            delta_timestamps=request.windows(),
-            return_uint8=True,
-            video_backend=backend,
-        )
-        return _shuffle(dataset, request)
-
-    return open_dataset
+    dataset = Theirs(
+        _REPO_ID,
+        root=request.root,
+        delta_timestamps=request.windows(),
+        return_uint8=True,
+        video_backend=backend,
+    )
+    return _shuffle(dataset, request)
 
 
 def _open_lerobot_streaming(request: LoadRequest) -> Batches:
@@ -209,24 +207,16 @@ def _open_lerobot_streaming(request: LoadRequest) -> Batches:
     return DataLoader(dataset, request.batch_size, num_workers=request.workers)
 
 
-def _open_hf_map(request: LoadRequest) -> Batches:
-    return _shuffle(_open_hf_rows(request.root, streaming=False), request)
-
-
-def _open_hf_streaming(request: LoadRequest) -> Batches:
-    rows = _open_hf_rows(request.root, streaming=True)
-    return DataLoader(rows, request.batch_size, num_workers=request.workers)
-
-
-def _open_hf_rows(root: str, *, streaming: bool) -> Any:
+def _open_hf(request: LoadRequest, *, streaming: bool) -> Batches:
     """Return rows with images as tensors, through Hugging Face's datasets; it reads no videos."""
     import datasets  # optional
 
-    files = sorted(map(str, Path(root).glob("data/*/*.parquet")))
+    files = sorted(map(str, Path(request.root).glob("data/*/*.parquet")))
     rows = datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming)
-    if streaming:
-        rows = rows.shuffle(seed=0, buffer_size=_BUFFER_SIZE)
-    return rows.with_format("torch")
+    if not streaming:
+        return _shuffle(rows.with_format("torch"), request)
+    rows = rows.shuffle(seed=0, buffer_size=_BUFFER_SIZE).with_format("torch")
+    return DataLoader(rows, request.batch_size, num_workers=request.workers)
 
 
 def _shuffle(dataset: Any, request: LoadRequest) -> Batches:
@@ -249,13 +239,27 @@ LOADERS = {
         LoaderEntry("robostream", "StreamingDataLoader, nothing set", "", _BOTH, open_robostream),
         LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_robostream_map),
         LoaderEntry(
-            "LeRobot, map-style, torchcodec", _MAP, "lerobot", _VIDEO, _lerobot_map("torchcodec")
+            "LeRobot, map-style, torchcodec",
+            _MAP,
+            "lerobot",
+            _VIDEO,
+            partial(_open_lerobot_map, backend="torchcodec"),
         ),
-        LoaderEntry("LeRobot, map-style, PyAV", _MAP, "lerobot", _BOTH, _lerobot_map("pyav")),
+        LoaderEntry(
+            "LeRobot, map-style, PyAV",
+            _MAP,
+            "lerobot",
+            _BOTH,
+            partial(_open_lerobot_map, backend="pyav"),
+        ),
         LoaderEntry("LeRobot, streaming", _BUFFER, "lerobot", _BOTH, _open_lerobot_streaming),
         LoaderEntry("plain torchcodec", _PLAIN, "torchcodec", _VIDEO, _open_plain_torchcodec),
         LoaderEntry("plain PyAV", _PLAIN, "", _VIDEO, open_plain_pyav),
-        LoaderEntry("HF datasets, map-style", _MAP, "datasets", _IMAGE, _open_hf_map),
-        LoaderEntry("HF datasets, streaming", _BUFFER, "datasets", _IMAGE, _open_hf_streaming),
+        LoaderEntry(
+            "HF datasets, map-style", _MAP, "datasets", _IMAGE, partial(_open_hf, streaming=False)
+        ),
+        LoaderEntry(
+            "HF datasets, streaming", _BUFFER, "datasets", _IMAGE, partial(_open_hf, streaming=True)
+        ),
     )
 }

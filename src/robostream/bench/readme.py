@@ -3,22 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from robostream.bench.charts import COLOURS, ROW_PX, draw_bars, draw_curve, draw_svg, steps
 from robostream.bench.docs import RESULTS, Publication
 from robostream.bench.results import Figures, read_figures
-from robostream.bench.table import format_table, markdown_table
+from robostream.bench.table import Column, format_table, markdown_table, select_cells
 
 SUITE_NAME = "suite.json"
 # `robostream bench loader --workers 16`, on another machine.
 _LARGE = RESULTS / "loader-16-cores.json"
 _PICTURE = Path("docs/bench.svg")
-_STREAMED = [*("data", "sample", "set", "samples/s", "images/s", "over the floor")]
-_STREAMED += ["first batch, s", "lowest 2 s of the first ten, samples/s"]
-_STREAMED += ["decoded per delivered", "memory, GB"]
+_STREAMED: dict[str, Column] = {
+    "data": "data",
+    "sample": lambda case: f"{case['mode']}, batch {case['batch_size']:.0f}",
+    "set": "setting",
+    "samples/s": "samples_per_s",
+    "images/s": "images_per_s",
+    "over the floor": "over_floor",
+    "first batch, s": "first_batch_latency_s",
+    "lowest 2 s of the first ten, samples/s": "start_lowest_samples_per_s",
+    "decoded per delivered": "amplification",
+    "memory, GB": "peak_pss_gb",
+}
 _OTHER = ("command", "what", "figure")
 
 
@@ -32,7 +40,7 @@ def _readme_block(repo: Path) -> str:
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
         f"rounds; [JSON]({RESULTS / SUITE_NAME})), and measures it on yours.",
         f"![Throughput beside the decode floor, and the first minute]({_PICTURE})",
-        markdown_table(_STREAMED, _streamed_rows(figures["cases"])),
+        markdown_table(list(_STREAMED), select_cells(figures["cases"], _STREAMED)),
         "The floor is PyAV decoding the same files alone, in as many processes as workers. single: "
         "one frame of each camera; sarm: 8, a second apart. Measured in the first epoch, when "
         "no frame is cached yet, after 5 batches of warm-up.",
@@ -44,27 +52,9 @@ def _readme_block(repo: Path) -> str:
 def suite_text(figures: Figures) -> str:
     """Return the same tables for a terminal. Pure."""
     return (
-        f"\n{format_table(_STREAMED, _streamed_rows(figures['cases']))}\n\n"
+        f"\n{format_table(list(_STREAMED), select_cells(figures['cases'], _STREAMED))}\n\n"
         f"{format_table(_OTHER, _other_rows(figures))}"
     )
-
-
-def _streamed_rows(cases: Sequence[Figures]) -> list[list[Any]]:
-    return [
-        [
-            case["data"],
-            f"{case['mode']}, batch {case['batch_size']:.0f}",
-            case["setting"],
-            case["samples_per_s"],
-            case["images_per_s"],
-            case["over_floor"],
-            case["first_batch_latency_s"],
-            case["start_lowest_samples_per_s"],
-            case["amplification"],
-            case["peak_pss_gb"],
-        ]
-        for case in cases
-    ]
 
 
 def _other_rows(figures: Figures) -> list[list[str]]:

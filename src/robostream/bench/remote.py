@@ -25,7 +25,7 @@ from robostream.bench.case import bench_dataset
 from robostream.bench.measure import Batch, consume
 from robostream.bench.process import iterate_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.table import format_table
+from robostream.bench.table import format_table, select_cells
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -246,22 +246,23 @@ def _add_ratios(epoch: Figures, need: EpochNeed) -> Figures:
 
 
 _COLUMNS = {
+    "consumer": "consumer",
     "lanes": "lanes",
     "epoch": "epoch",
-    "first_batch_s": "first batch s",
-    "samples_per_s": "samples/s",
-    "wait_share": "wait",
-    "fetched_over_needed": "fetched over needed",
-    "requests_per_episode_and_camera": "requests",
-    "requests_for_cuts": "for cuts",
-    "row_requests": "for rows",
+    "first batch s": "first_batch_s",
+    "samples/s": "samples_per_s",
+    "wait": "wait_share",
+    "fetched over needed": "fetched_over_needed",
+    "requests": "requests_per_episode_and_camera",
+    "for cuts": "requests_for_cuts",
+    "for rows": "row_requests",
 }
 
 
 def _table(runs: dict[str, list[Figures]]) -> str:
     rows = [
-        [name, *({**epoch, "epoch": number}[column] for column in _COLUMNS)]
+        {**epoch, "consumer": name, "epoch": number}
         for name, epochs in runs.items()
         for number, epoch in enumerate(epochs, start=1)
     ]
-    return format_table(["consumer", *_COLUMNS.values()], rows)
+    return format_table(list(_COLUMNS), select_cells(rows, _COLUMNS))

@@ -30,27 +30,7 @@ _WRITTEN += ["return_uint8", "num_batches", "warmup_batches"]
 class StreamSettings:
     """One setting to measure; the defaults are those of LeRobot's script.
 
-    Attributes:
-        repo_id: The dataset's name on the Hub; with `root`, only a name.
-        root: Its folder or URL.
-        data_files_root: The location of data/ and videos/, if elsewhere: a bucket, say.
-        revision: A branch, tag or commit on the Hub.
-        mode: "single" (one frame of all cameras) or "sarm" (8 steps 1 s apart, of every camera and
-            the action).
-        source: A label for the location of the data: hub, bucket, warmed_bucket, local.
-        batch_size: Samples per batch.
-        num_workers: Worker processes; None for the loader's default.
-        prefetch_factor: Batches built ahead; None for the loader's default.
-        video_decoder_cache_size: Video files kept open; None for the default.
-        episode_pool_size: Episodes mixed at a time.
-        video_decode_device: The device that decodes videos.
-        frame_cache_bytes: Memory for decoded frames, as the loader takes it.
-        return_uint8: Whether images are uint8, as in LeRobot's trainer, or float32.
-        num_batches: Batches to measure after the warm-up.
-        warmup_batches: Batches before the measurement.
-        at_most_s: The time limit; 0 for none.
-        device: The device that batches are moved to.
-        floor_s: How long the decode floor is measured; 0 skips it.
+    `configure` says what each means. None leaves a setting to the loader.
     """
 
     repo_id: str
@@ -135,10 +115,11 @@ def _add_reference_flags(group: argparse._ArgumentGroup) -> None:
     _add(group, "repo_id", required=True, help="the dataset; with --root only a name")
     _add(group, "root", help="its folder or URL")
     _add(group, "data_files_root", help="the location of data/ and videos/, if elsewhere")
-    _add(group, "mode", choices=MODES, help="(%(default)s)")
+    mode = "one frame of all cameras, or 8 steps 1 s apart of every camera and the action"
+    _add(group, "mode", choices=MODES, help=f"{mode} (%(default)s)")
     source = "a label for the location of the data (local for a folder, else hub)"
     _add(group, "source", default=None, help=source)
-    _add(group, "batch_size", type=_count, help="(%(default)s)")
+    _add(group, "batch_size", type=_count, help="samples per batch (%(default)s)")
     workers = 'worker processes, or "auto" for the loader\'s default (%(default)s)'
     _add(group, "num_workers", type=_count_or_auto, help=workers)
     prefetch = 'batches built ahead, or "auto" (%(default)s)'
@@ -147,11 +128,12 @@ def _add_reference_flags(group: argparse._ArgumentGroup) -> None:
     _add(group, "max_num_shards", type=int, default=16, help="ignored: there are no shards")
     _add(group, "video_decoder_cache_size", type=_count, help="video files kept open")
     _add(group, "episode_pool_size", type=_count, help="episodes mixed at a time (%(default)s)")
-    _add(group, "video_decode_device", choices=DECODE_DEVICES, help="(%(default)s)")
-    _add(group, "num_batches", type=_count, help="(%(default)s)")
-    _add(group, "warmup_batches", type=_count, help="(%(default)s)")
+    device = "the device that decodes videos (%(default)s)"
+    _add(group, "video_decode_device", choices=DECODE_DEVICES, help=device)
+    _add(group, "num_batches", type=_count, help="batches to measure (%(default)s)")
+    _add(group, "warmup_batches", type=_count, help="batches before them (%(default)s)")
     _add(group, "device", help="the device that batches are moved to (cuda if there is one)")
-    _add(group, "out_dir", type=Path, default=OUT_DIR, help="(%(default)s)")
+    _add(group, "out_dir", type=Path, default=OUT_DIR, help="folder of results (%(default)s)")
 
 
 def settings_of(args: argparse.Namespace) -> StreamSettings:

@@ -3,7 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+# The name of a field, or a function of a row.
+Column = str | Callable[[Any], object]
+
+
+def select_cells(rows: Sequence[Any], columns: Mapping[str, Column]) -> list[list[Any]]:
+    """Return the cells of rows, by columns. Pure."""
+    return [
+        [column(row) if callable(column) else row[column] for column in columns.values()]
+        for row in rows
+    ]
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
