@@ -140,6 +140,7 @@ def draw_curve(
         axes.plot(*zip(*line, strict=True), color=SOFT, linestyle=":", linewidth=1.5)
     if level is not None:
         axes.axhline(level, color=INK, linestyle="--", linewidth=1.5)
+    axes.locator_params(nbins=4)
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.grid(axis="y")
 
