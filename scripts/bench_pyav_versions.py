@@ -17,9 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from robostream.bench import format_table
-from robostream.bench.datasets import bench_dataset
-from robostream.bench.loader import run_once
-from robostream.bench.loader_cases import CASES
+from robostream.bench.loader import CASES, run_once
 from robostream.loader import share_of_cores
 
 VERSIONS = ("15.1.0", "18.1.0", "19.0.2")
@@ -32,7 +30,7 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 def main(versions: list[str]) -> None:
     """Install, measure and print a table."""
     cases = [case for case in CASES if case.name in ("single", "sarm")]
-    roots = {case.name: bench_dataset(case.data, case.spec) for case in cases}
+    roots = {case.name: case.data.open() for case in cases}
     rates: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for version in versions:

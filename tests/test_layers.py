@@ -31,6 +31,7 @@ FLOW = [
     "write",
     "dataset",
     "tools",
+    "testing",
     "bench",
     "cli",
 ]
@@ -141,8 +142,8 @@ def test_other_stages_are_entered_through_their_front_door(stage: str) -> None:
         ("from robostream.bench.table import format_table", "robostream.bench.table"),
         ("from robostream.plan import permute", "robostream.plan"),
         ("importlib.import_module('robostream.loader')", "robostream.loader"),
-        ("importlib.import_module(f'robostream.bench.{name}.command')", "robostream.bench"),
-        ("run([sys.executable, '-m', 'robostream.bench.rows_run'])", "robostream.bench.rows_run"),
+        ("importlib.import_module(f'robostream.bench.{name}')", "robostream.bench"),
+        ("run([sys.executable, '-m', 'robostream.bench.process'])", "robostream.bench.process"),
         ("boot = 'import sys; from robostream.workers import main'", "robostream.workers"),
         ("if TYPE_CHECKING: from robostream.loader import MapReader", "robostream.loader"),
     ],

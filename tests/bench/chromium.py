@@ -24,11 +24,11 @@ _ASK = """<script>addEventListener("load", () => {
     width: innerWidth,
     scrollWidth: document.documentElement.scrollWidth,
     smallestText: Math.min(...texts.map(e => parseFloat(getComputedStyle(e).fontSize))),
-    beyond: texts.filter(e => !e.closest(".wide") && box(e)[1] > innerWidth + 1)
+    beyond: texts.filter(e => !e.closest(".wide-table") && box(e)[1] > innerWidth + 1)
       .map(e => e.textContent.slice(0, 60)),
-    fills: all(".fill").map(box), marks: all(".mark").length, parts: all(".part").length,
-    dots: all(".dot").map(box),
-    curves: all(".plot svg path.curve").map(e => [e.getTotalLength(), ...box(e.ownerSVGElement)]),
+    bars: all("[id^=bar-] path").map(box), marks: all("[id^=mark-] path").length,
+    parts: all("[id^=part-] path").length, dots: all("[id^=dot-] use").map(box),
+    curves: all("[id=curve] path").map(box),
     headings: all("h2").map(e => e.textContent),
     fetched: performance.getEntriesByType("resource").map(e => e.name),
   }).replaceAll("&", "&amp;").replaceAll("<", "&lt;") + "</pre>";

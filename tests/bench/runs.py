@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from robostream.bench.environment import machine
-from robostream.bench.stream.figures import DEFINITIONS
+from robostream.bench.results import machine
+from robostream.bench.stream import DEFINITIONS
 
 
 def imagined_run(

@@ -17,13 +17,13 @@ WAYS = {
 }
 
 
-def small_videos() -> decode.Videos:
+def small_videos() -> decode.VideoSet:
     """Return one camera of a fixture."""
     files = sorted((FIXTURES / "av1_multifile" / "videos").glob("*top/*/*.mp4"))
     indices = [build_index(LocalSource(file)) for file in files]
     config = indices[0].configs[0]
     lengths = [index.num_frames for index in indices]
-    return decode.Videos(
+    return decode.VideoSet(
         "small", 2, [[str(file)] for file in files], lengths, config.width, config.height
     )
 

@@ -3,20 +3,19 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from robostream.bench.floor import decode_floor, random_floor
+from robostream.bench.loader import frame_memory, measure_plain, measure_robostream
+from robostream.bench.loaders import PlainDataset, PyavReader
 from robostream.bench.memory import resident_bytes, touch_memory
 from robostream.bench.node import simulate
-from robostream.bench.plain.dataset import PlainDataset
-from robostream.bench.plain.pyav_reader import PyavReader
-from robostream.bench.resume import measure_resume
+from robostream.bench.process import run_process
+from robostream.bench.rows import measure_resume
 from robostream.dataset import LeRobotDataset
 from tests.fixture_datasets import FIXTURES
 
@@ -24,42 +23,31 @@ ROOT = FIXTURES / "av1_multifile"
 CAMERAS = ["observation.images.top", "observation.images.wrist"]
 
 
-def figures_of(request: dict[str, Any]) -> Any:
-    """What the process of one contestant prints."""
-    command = [sys.executable, "-m", "robostream.bench.loader_run", json.dumps(request)]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def figures_of(function: Callable[..., Any], **request: Any) -> Any:
+    """The figures of one loader in a process of its own."""
+    request = {"root": str(ROOT), "batch_size": 8, "workers": 1, **request}
+    return run_process(function, request=request, seconds=0)
 
 
-@pytest.mark.parametrize("offsets", [[0], [-2, 0]])
-@pytest.mark.parametrize("contestant", ["peer", "robostream"])
-def test_each_contestant_runs_and_counts(contestant: str, offsets: list[int]) -> None:
-    """Each prints its figures as JSON; ours decodes each image at most once in two epochs."""
-    request: dict[str, Any] = {
-        "contestant": contestant,
-        "root": str(ROOT),
-        "batch_size": 8,
-        "workers": 1,
-        "offsets": offsets,
-        "options": {},
-        "max_batches": 4,
-        "seconds": 0,
-    }
-    figures = figures_of(request)
+@pytest.mark.parametrize("window_s", [[0.0], [-0.2, 0.0]])
+@pytest.mark.parametrize("function", [measure_plain, measure_robostream])
+def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: list[float]) -> None:
+    """Each returns its figures as JSON; ours decodes each image at most once in two epochs."""
+    figures = figures_of(function, window_s=window_s)
 
     assert figures["images_per_s"] > 0
     assert figures["first_batch_s"] > 0
-    if contestant == "robostream":
-        assert figures["amplification"] <= 1.0 / len(offsets)
+    if function is measure_robostream:
+        assert figures["amplification"] <= 1.0 / len(window_s)
         assert figures["tree_bytes"] > 10**7
 
 
 def test_memory_is_known_and_touched_before_a_run() -> None:
     """As much as pictures may take; to touch it leaves nothing behind."""
-    request = {"contestant": "memory", "root": str(ROOT), "batch_size": 8, "workers": 1}
-    request |= {"offsets": [0], "options": {"frame_cache_bytes": "1MiB"}}
     before = resident_bytes()
+    found = figures_of(frame_memory, options={"frame_cache_bytes": "1MiB"})
 
-    assert figures_of(request) == {"bytes": 1 << 20}
+    assert found == {"bytes": 1 << 20}
     assert touch_memory(64 << 20) > 0
     assert resident_bytes() < before + (32 << 20)
 
@@ -84,7 +72,7 @@ def test_workers_of_a_full_node_are_kept_busy() -> None:
 
 def test_the_peer_reads_the_right_pictures() -> None:
     """The benchmark's opponent is slow, not wrong: within two levels of our pixels."""
-    peer = PlainDataset(str(ROOT), [0], PyavReader())
+    peer = PlainDataset(str(ROOT), (0.0,), PyavReader())
     ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     for item in (0, 16, 17, 40, 61):
         for key in CAMERAS:

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.meta_folder import CAMERAS, write_meta_folder
-from robostream.bench.meta_load import measure_load
+from robostream.bench.imagined import CAMERAS, write_meta_folder
+from robostream.bench.meta import measure_load
 from robostream.meta import LeRobotDatasetMetadata
 
 EPISODES = 700

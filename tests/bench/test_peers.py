@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contest counts what each loader delivers, and says so of those that fail."""
+"""The comparison counts what each loader delivers, and names those that fail."""
 
 from __future__ import annotations
 
@@ -13,29 +13,27 @@ import numpy as np
 import pytest
 import torch
 
-from robostream.bench.peers.contest import hold_contest
-from robostream.bench.peers.contestants import CONTESTANTS, Contestant, Request
-from robostream.bench.peers.delivery import check_delivery, in_levels, is_right
-from robostream.bench.peers.table import DOCUMENT, MARK, PEERS, contest_text, document_block
-from robostream.bench.peers.truth import true_pictures
+from robostream.bench.delivery import check_delivery, expected_images, in_levels, is_right
+from robostream.bench.docs import RESULTS
+from robostream.bench.loaders import LOADERS, LoaderEntry, LoadRequest
+from robostream.bench.peers import RESULTS_NAME, compare, tables_text
 from robostream.bench.results import read_figures
-from robostream.bench.table import with_block
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from tests.fixture_datasets import FIXTURES
 
 REPO = Path(__file__).parents[2]
 ROOT = FIXTURES / "av1_multifile"
-REQUEST = Request(str(ROOT), [0], batch_size=8, workers=1)
+REQUEST = LoadRequest(str(ROOT), batch_size=8, workers=1)
 
 
 @pytest.mark.parametrize("name", ["av1_multifile", "h264_bframes", "images"])
-def test_the_truth_is_what_map_style_reading_gives(name: str) -> None:
+def test_the_expected_images_are_those_of_map_style_reading(name: str) -> None:
     """Decoded file by file and found by index, it agrees with the reader up to rounding."""
-    truth = true_pictures(FIXTURES / name)
+    expected = expected_images(FIXTURES / name)
     dataset = LeRobotDataset("some/name", root=FIXTURES / name, return_uint8=True)
 
-    for key, pictures in truth.items():
+    for key, pictures in expected.items():
         assert len(pictures) == len(dataset)
         for at in (0, len(dataset) // 2, len(dataset) - 1):
             assert np.abs(in_levels(dataset[at][key]) - pictures[at]).max() <= 2
@@ -44,7 +42,7 @@ def test_the_truth_is_what_map_style_reading_gives(name: str) -> None:
 @pytest.mark.parametrize("name", ["robostream", "robostream, map-style", "plain PyAV"])
 def test_loaders_that_are_right_are_found_right(name: str) -> None:
     """Every frame once, every picture right; only robostream keeps its order with more workers."""
-    found = check_delivery(CONTESTANTS[name], REQUEST)
+    found = check_delivery(LOADERS[name], REQUEST)
 
     assert (found["missing"], found["repeated"], found["wrong_pictures"]) == (0, 0, 0)
     assert found["delivered"] == found["frames"]
@@ -57,7 +55,7 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
     dataset = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     cameras = dataset.meta.camera_keys
 
-    def careless(request: Request) -> Iterator[dict[str, Any]]:
+    def careless(request: LoadRequest) -> Iterator[dict[str, Any]]:
         del request
         for start in (0, 8, 8):
             items = [dataset[at] for at in range(start, start + 8)]
@@ -67,7 +65,7 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
                 **{key: torch.stack([item[key] for item in late]) for key in cameras},
             }
 
-    found = check_delivery(Contestant("careless", "", "", ("video",), careless), REQUEST)
+    found = check_delivery(LoaderEntry("careless", "", "", ("video",), careless), REQUEST)
 
     assert found["repeated"] == 8
     assert found["missing"] == found["frames"] - 16
@@ -76,43 +74,35 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
 
 def test_rounding_is_no_fault_and_a_neighbour_is() -> None:
     """A picture a level off is right; the one before it is wrong."""
-    pictures = next(iter(true_pictures(ROOT).values()))
+    pictures = next(iter(expected_images(ROOT).values()))
     off = np.clip(pictures[5].astype(int) + 1, 0, 255).transpose(2, 0, 1)
 
     assert is_right(off, pictures, 5)
     assert not is_right(pictures[4].transpose(2, 0, 1), pictures, 5)
 
 
-def test_unknown_contestants_and_events_are_refused() -> None:
+def test_unknown_loaders_and_cases_are_refused() -> None:
     """With the names there are."""
     with pytest.raises(RobostreamError, match="plain PyAV"):
-        hold_contest(["nobody"], [], 1, rounds=1, seconds=1)
+        compare(["nobody"], [], 1, rounds=1, seconds=1)
     with pytest.raises(RobostreamError, match="av1-single"):
-        hold_contest(["plain PyAV"], ["nothing"], 1, rounds=1, seconds=1)
+        compare(["plain PyAV"], ["nothing"], 1, rounds=1, seconds=1)
 
 
 def test_tables_name_what_failed_and_what_is_absent() -> None:
     """A loader that fails has a row that says why."""
-    figures = read_figures(REPO / PEERS)
+    figures = read_figures(REPO / RESULTS / RESULTS_NAME)
     row = {**figures["results"][0], "contestant": "broken", "failed": "IndexError: 70"}
-    text = contest_text({**figures, "results": [row], "absent": ["someone"]})
+    text = tables_text({**figures, "results": [row], "absent": ["someone"]})
 
     assert "IndexError: 70" in text
-    assert "someone took no part" in text
+    assert "someone is left out" in text
     json.dumps(figures)
 
 
-def test_the_document_says_what_the_json_says() -> None:
-    """Its tables are made of the JSON, to the last digit."""
-    text = (REPO / DOCUMENT).read_text()
-
-    assert with_block(text, MARK, document_block(read_figures(REPO / PEERS))) == text
-
-
 def test_requests_give_windows_in_seconds() -> None:
-    """As `delta_timestamps`, by camera; none for single pictures."""
-    fps = LeRobotDataset("some/name", root=ROOT).fps
-    windows = replace(REQUEST, offsets=[-fps, 0]).windows()
+    """As `delta_timestamps`, by camera; none for single frames."""
+    windows = replace(REQUEST, window_s=(-1.0, 0.0)).windows()
 
     assert REQUEST.windows() is None
     assert windows is not None

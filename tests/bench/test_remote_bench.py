@@ -7,10 +7,9 @@ import av
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.network import Exchange, Script
-from robostream.bench.remote import measure
-from robostream.bench.remote_need import count_cuts, measure_need, sum_traffic
+from robostream.bench.remote import count_cuts, measure, measure_need, sum_traffic
 from robostream.plan import EpochPlan
+from robostream.testing import Exchange, Script
 from tests.fixture_datasets import FIXTURES
 
 ROOT = FIXTURES / "av1_multifile"
@@ -53,8 +52,13 @@ def test_traffic_is_told_apart_by_folder() -> None:
     ]
     traffic = sum_traffic(journal)
 
-    assert (traffic.video_requests, traffic.row_requests, traffic.meta_requests) == (2, 1, 2)
-    assert (traffic.fetched_bytes, traffic.meta_bytes) == (18, 70)
+    assert traffic == {
+        "video_requests": 2,
+        "row_requests": 1,
+        "meta_requests": 2,
+        "fetched_bytes": 18,
+        "meta_bytes": 70,
+    }
 
 
 def test_three_streams_of_two_epochs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,17 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robostream.bench.environment import machine
-from robostream.bench.floor import decode_floor, picture_floor
-from robostream.bench.memory import MemoryWatch
-from robostream.bench.results import keep_run, median_ratio, medians, read_figures
+from robostream.bench.floor import decode_floor, image_floor
+from robostream.bench.memory import MemorySampler
+from robostream.bench.results import machine, median_ratio, medians, read_figures, save_run
 from robostream.errors import RobostreamError
 from tests.fixture_datasets import FIXTURES
 
 
 def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
     """None is overwritten, and each CSV row says what its JSON says."""
-    paths = [keep_run(tmp_path, "hub_single", {"run": n, "more": {"a": [n]}}) for n in range(5)]
+    paths = [save_run(tmp_path, "hub_single", {"run": n, "more": {"a": [n]}}) for n in range(5)]
 
     assert [read_figures(path)["run"] for path in paths] == list(range(5))
     for path in paths:
@@ -52,11 +51,11 @@ def test_the_watch_sees_memory_of_children() -> None:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
-    with MemoryWatch() as watch:
+    with MemorySampler() as watch:
         pass
     child.kill()
     child.communicate()
-    with MemoryWatch() as without:
+    with MemorySampler() as without:
         pass
 
     # Other children, and memory of this process that is given back in between, are far smaller.
@@ -71,7 +70,7 @@ def test_floors_stop_in_time_also_with_fewer_files_than_processes() -> None:
     pictures = str(next((FIXTURES / "images").glob("data/*/*.parquet")))
 
     assert decode_floor([video], 2, at_most_s=0.2) > 0
-    assert picture_floor([pictures], 2, at_most_s=0.2) > 0
+    assert image_floor([pictures], 2, at_most_s=0.2) > 0
 
 
 def test_the_machine_is_described() -> None:

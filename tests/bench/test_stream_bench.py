@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from robostream.bench.stream.settings import StreamSettings, as_figures
+from robostream.bench.stream_settings import StreamSettings
 from robostream.errors import SelectionError
 from tests.fixture_datasets import FIXTURES
 
@@ -141,7 +141,7 @@ def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
 def test_results_keep_no_secret_of_an_address() -> None:
     """A password in the root is in no file and on no screen."""
     root = "https://me:secret@host/cups"
-    figures = as_figures(StreamSettings("cups", root=root, data_files_root=root))
+    figures = StreamSettings("cups", root=root, data_files_root=root).figures()
 
     assert "secret" not in json.dumps(figures)
     assert "host/cups" in figures["root"]

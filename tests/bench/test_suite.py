@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.datasets import bench_dataset, one_row_group
-from robostream.bench.results import read_figures
-from robostream.bench.suite.cases import CASES, Case
-from robostream.bench.suite.picture import picture_svg
-from robostream.bench.suite.readme import MARK, PICTURE, SUITE, block_of
-from robostream.bench.suite.rounds import case_figures, public, run_rounds
-from robostream.bench.suite.shapes import SHAPES
-from robostream.bench.table import with_block
+from robostream.bench.case import BenchCase, bench_dataset, one_row_group
+from robostream.bench.docs import RESULTS
+from robostream.bench.readme import SUITE_NAME
+from robostream.bench.suite import CASES, DATASETS, case_figures, public_figures, run_cases
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
@@ -29,66 +25,66 @@ TINY = SynthSpec(episodes=4, distinct=2, min_frames=6, max_frames=9, cameras=1, 
 FIGURE = re.compile(r"\d[\d.,]*\s?(?:s|ms|µs|[KMG]i?B|%|images/s|samples/s|times)\b")
 
 
-def test_the_readme_says_what_the_json_says() -> None:
-    """Its tables and its picture are made of the JSON, to the last digit."""
-    readme = (REPO / "README.md").read_text()
+@dataclass(frozen=True)
+class Folder:
+    """A dataset that exists already, in the place of a synthetic one."""
 
-    assert with_block(readme, MARK, block_of(REPO)) == readme
-    assert picture_svg(read_figures(REPO / SUITE)) == (REPO / PICTURE).read_text()
+    root: Path
+    title: str = "some data"
+
+    def open(self) -> Path:
+        """Return the folder."""
+        return self.root
+
+
+def case_of(name: str, root: Path, batch_size: int = 32) -> BenchCase:
+    return BenchCase(name, Folder(root), batch_size)  # type: ignore[arg-type]
 
 
 def test_the_readme_has_no_other_figures() -> None:
     """What is measured is said between the marks only."""
     readme = (REPO / "README.md").read_text()
-    before, rest = readme.split(f"<!-- {MARK}: begin -->")
-    after = rest.split(f"<!-- {MARK}: end -->")[1]
+    before, rest = readme.split("<!-- bench: begin -->")
+    after = rest.split("<!-- bench: end -->")[1]
 
     assert FIGURE.findall(before) == []
     assert FIGURE.findall(after) == []
 
 
-def test_a_readme_without_its_marks_is_refused() -> None:
-    """Nothing is written to a wrong place."""
-    with pytest.raises(RobostreamError, match="bench: begin"):
-        with_block("# some other README", MARK, "figures")
-
-
 def test_published_figures_say_nothing_of_a_machine_but_what_it_is() -> None:
     """No folder and no host name in what is committed."""
-    text = (REPO / SUITE).read_text()
+    text = (REPO / RESULTS / SUITE_NAME).read_text()
 
     assert "hostname" not in text
     assert not re.search(r'"/(?:tmp|home|root|work)', text)
 
 
 def test_every_case_has_its_dataset_and_a_name_of_its_own() -> None:
-    """One sets nothing; each shape is measured."""
+    """One sets nothing; each dataset is measured."""
     assert len({(case.name, case.mode) for case in CASES}) == len(CASES)
-    assert {case.shape for case in CASES} == set(SHAPES)
+    assert all(any(case.data is data for case in CASES) for data in DATASETS.values())
     assert CASES[0].setting == "nothing"
 
 
 def test_cases_take_turns_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case runs in a process of its own in every round; what is published has its medians."""
-    monkeypatch.setattr("robostream.bench.suite.rounds._FLOOR_S", 0.2)
-    case = Case("tiny", "av1", batch_size=4)
-    root = FIXTURES / "av1_multifile"
-    found = run_rounds([case], {"av1": root}, rounds=2, out=tmp_path / "runs")
-    figures = case_figures(case, found[case])
+    monkeypatch.setattr("robostream.bench.suite._FLOOR_S", 0.2)
+    case = case_of("tiny", FIXTURES / "av1_multifile", batch_size=4)
+    (found,) = run_cases([case], rounds=2, out=tmp_path / "runs")
+    figures = case_figures(case, found)
 
     assert len(list((tmp_path / "runs").glob("round-*/*.json"))) == 2
     assert figures["samples_per_s"] > 0
     assert figures["over_floor"] == pytest.approx(sum(figures["over_floor_rounds"]) / 2)
-    assert "root" not in public(found[case][0])
+    assert "root" not in public_figures(found[0])
 
 
 def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
     """With the reason, instead of a table with a hole."""
-    case = replace(CASES[0], shape="av1")
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta/info.json").write_text('{"total_frames": 900}')
     with pytest.raises(RobostreamError, match="nothing-set single failed"):
-        run_rounds([case], {"av1": tmp_path}, rounds=1, out=tmp_path / "runs")
+        run_cases([case_of("nothing-set", tmp_path)], rounds=1, out=tmp_path / "runs")
 
 
 def test_a_dataset_is_made_once_and_a_variant_shares_its_videos(

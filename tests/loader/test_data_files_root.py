@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from robostream import LeRobotDataset
-from robostream.bench.network import serve_files
 from robostream.errors import DatasetError
+from robostream.testing import serve_files
 from tests.fixture_datasets import FIXTURES
 from tests.loader.streams import AV1, assert_equals_map_style, open_loader, open_stream
 from tests.servers.ports import forget_servers

@@ -10,10 +10,10 @@ import fsspec
 import pytest
 from fsspec.registry import _registry
 
-from robostream.bench.network import serve_files
 from robostream.errors import MetadataError, MissingExtraError
 from robostream.meta import LeRobotDatasetMetadata, location_of
 from robostream.storage import FileOpener
+from robostream.testing import serve_files
 from tests.fixture_datasets import FIXTURES
 from tests.servers.s3 import S3Endpoint
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from robostream.bench.meta_folder import write_meta_folder
 
 from robostream import config
-from robostream.bench.meta_folder import write_meta_folder
-from robostream.bench.network import Proxy, start_proxy
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import CacheSettings
+from robostream.testing import Proxy, start_proxy
 from tests.fixture_datasets import copy_of
 from tests.servers.nginx import serve_nginx
 from tests.servers.ports import forget_servers

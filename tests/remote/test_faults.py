@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.bench.network import Fault, Script, serve_files, start_proxy
+from robostream.testing import Fault, Script, serve_files, start_proxy
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.program import Report
 from tests.servers.hub import Hub

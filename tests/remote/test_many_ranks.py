@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from robostream.bench.network import Exchange, Script, serve_files, start_proxy
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.testing import Exchange, Script, serve_files, start_proxy
 from tests.remote.many_ranks import run_ranks
 
 NODES, RANKS = 8, 8

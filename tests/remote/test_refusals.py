@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from robostream import config
-from robostream.bench.network import Exchange, Fault, Script, serve_files, start_proxy
+from robostream.testing import Exchange, Fault, Script, serve_files, start_proxy
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.places import PLACES
 from tests.servers.hub import Hub

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.bench.network import Script, mixed_faults, start_proxy
+from robostream.testing import Script, mixed_faults, start_proxy
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.places import PLACES
 from tests.remote.program import Report

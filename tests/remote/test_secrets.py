@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from robostream.bench.network import Fault, Script, serve_files, start_proxy
+from robostream.testing import Fault, Script, serve_files, start_proxy
 from tests.remote.conftest import stream_epochs
 from tests.remote.places import s3_environment
 from tests.remote.program import Report

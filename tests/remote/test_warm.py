@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robostream.bench.network import (
+from robostream.testing import (
     Exchange,
     Fault,
     Proxy,

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from robostream.bench.network import Fault, Proxy, Script, mixed_faults, serve_files, start_proxy
-from robostream.bench.network.limits import Allowance
-from robostream.bench.network.script import KINDS, Director
+from robostream.testing import Fault, Proxy, Script, mixed_faults, serve_files, start_proxy
+from robostream.testing.faults import KINDS, Director
+from robostream.testing.proxy import RequestLimit
 
 CONTENT = bytes(range(256)) * 400
 RANGE = {"Range": "bytes=1000-50999"}
@@ -258,7 +258,7 @@ def test_requests_beyond_a_limit_are_refused(proxy: Proxy) -> None:
 
 def test_a_limit_refills_at_its_rate() -> None:
     """A burst of a second's requests passes, then ten a second."""
-    allowance = Allowance(10)
+    allowance = RequestLimit(10)
     burst = [allowance.take(100.0) for _ in range(12)]
     later = [allowance.take(100.0 + tick / 100) for tick in range(1, 201)]
 
@@ -287,7 +287,7 @@ def test_chance_follows_from_the_seed_alone(server: str) -> None:
 def test_shares_are_of_all_requests() -> None:
     """A mix of 10 % hits 10 %, each kind equally often; a request asked again draws again."""
     director = Director(Script(mixed_faults(0.1), seed=3))
-    drawn = [director.choose("GET", f"/{n % 1000}", "bytes=0-9")[0] for n in range(20_000)]
+    drawn = [director.select("GET", f"/{n % 1000}", "bytes=0-9")[0] for n in range(20_000)]
     hit = [fault for fault in drawn if fault is not None]
 
     assert 0.09 < len(hit) / len(drawn) < 0.11

@@ -11,7 +11,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from robostream.bench.network import serve_files
+from robostream.testing import serve_files
 from tests.fixture_datasets import FIXTURES
 from tests.servers.nginx import serve_nginx
 

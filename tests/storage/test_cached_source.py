@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from robostream import config
-from robostream.bench.network import Fault, Proxy, Script, serve_files, start_proxy
 from robostream.errors import ChangedFileError, DamagedFileError
 from robostream.storage import TRAFFIC, CacheSettings, FileOpener, as_location
+from robostream.testing import Fault, Proxy, Script, serve_files, start_proxy
 from tests.threads import at_once
 
 BLOCK = config.CACHE_BLOCK_BYTES

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from robostream import config
-from robostream.bench.network import Fault, Proxy, Script, serve_files, start_proxy
 from robostream.errors import ChangedFileError, UnreachableError
 from robostream.storage import TRAFFIC, FileOpener, as_location
+from robostream.testing import Fault, Proxy, Script, serve_files, start_proxy
 
 CONTENT = os.urandom(100_000)
 

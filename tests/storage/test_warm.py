@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream import config
-from robostream.bench.network import Proxy, serve_files, start_proxy
 from robostream.errors import CacheError
 from robostream.storage import TRAFFIC, CacheSettings, CacheWarming, FileOpener, as_location
 from robostream.storage.warm import fitting_pieces
+from robostream.testing import Proxy, serve_files, start_proxy
 
 MIB = 1024**2
 FILES = {"a.mp4": os.urandom(9 * MIB + 5), "b.mp4": b"", "c.mp4": os.urandom(MIB)}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random access on one thread, against the floor: decoding alone, in order.
+"""`bench decode`: random access on one thread, against the decode floor.
 
-The floor is what PyAV needs to decode the same files from the first frame to the last, without
-colour conversion. All ways to read take turns in each round, each with an engine of its own; a
-ratio is the median over rounds of (images/s of the way) / (images/s of the floor in that round).
+The floor is PyAV decoding the same files from the first frame to the last, without colour
+conversion. All ways to read take turns in each round, each with an engine of its own; a ratio is
+the median over rounds of (images/s of the way) / (images/s of the floor in that round).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.bench.datasets import bench_dataset
-from robostream.bench.environment import machine
+from robostream.bench.case import bench_dataset
 from robostream.bench.floor import decode_floor, random_floor
+from robostream.bench.measure import run_rounds
+from robostream.bench.results import Figures, machine, median_ratio
 from robostream.bench.table import format_table
 from robostream.decode import (
     BufferPool,
@@ -36,13 +37,13 @@ from robostream.storage import LocalSource
 from robostream.tools import SynthSpec
 
 _LONG_GOP = 250
-# Where nothing is kept, a picture of a long GOP costs as much as all before it. Few are read.
+# Without a cache, a frame of a long GOP costs as much as all before it, so few are read.
 _SAMPLES_OF_LONG_GOPS = 40
-_PICTURES = 64
+_IMAGES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Videos:
+class VideoSet:
     """Episodes of several cameras; `files[episode]` are an episode's files, one per camera."""
 
     name: str
@@ -63,7 +64,7 @@ class Videos:
         return [file for of_episode in self.files for file in of_episode]
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool) -> Figures:
     """Measure, print the tables, and return the figures."""
     config.quiet_encoders()
     short = SynthSpec(episodes=12, min_frames=270, max_frames=300, video_file_mb=1e-6)
@@ -75,41 +76,46 @@ def run(quick: bool) -> dict[str, Any]:
     costs = [{"videos": one.name, **_costs(one.files[0][0])} for one in videos]
     header = ["videos", "read", "floor images/s", "images/s", "over floor", "decoded per delivered"]
     print(format_table(header, [list(row.values()) for row in ways]))
-    print("\nmicroseconds per picture")
+    print("\nmicroseconds per image")
     print(format_table(list(costs[0]), [list(row.values()) for row in costs]))
     return {"machine": machine(), "results": ways, "costs_us": costs}
 
 
-def _open(name: str, spec: SynthSpec) -> Videos:
+def _open(name: str, spec: SynthSpec) -> VideoSet:
     root = bench_dataset(name, spec)
     cameras = [sorted(map(str, camera.glob("*/*.mp4"))) for camera in root.glob("videos/*")]
     files = [list(of_episode) for of_episode in zip(*cameras, strict=True)]
     lengths = [build_index(LocalSource(of_episode[0])).num_frames for of_episode in files]
     name = f"{spec.codec} g={spec.gop}"
-    return Videos(name, spec.gop, files, lengths, spec.width, spec.height)
+    return VideoSet(name, spec.gop, files, lengths, spec.width, spec.height)
 
 
-def _measure(videos: Videos, *, rounds: int) -> list[dict[str, Any]]:
-    """Return a row for each way to read: its rate, over the floor, and decoded per delivered."""
-    floors, found = [], []
-    for number in range(rounds):
-        floors.append(decode_floor(videos.all_files, 1))
-        found.append(_read_all_ways(videos, np.random.default_rng(number)))
+def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
+    """Return a row for each way to read: rate, ratio to the floor, decoded per delivered."""
+    seeds = iter(range(rounds))
+    results: dict[str, list[Any]] = run_rounds(
+        {
+            "floor": lambda: decode_floor(videos.all_files, 1),
+            "ways": lambda: _read_all_ways(videos, np.random.default_rng(next(seeds))),
+        },
+        rounds,
+    )
+    floors, found = results["floor"], results["ways"]
     return [
         {
             "videos": videos.name,
             "read": way,
             "floor_images_per_s": median(floors),
             "images_per_s": median(one[way][0] for one in found),
-            "over_floor": median(o[way][0] / f for o, f in zip(found, floors, strict=True)),
+            "over_floor": median_ratio([one[way][0] for one in found], floors),
             "amplification": median(one[way][1] for one in found),
         }
         for way in found[0]
     ]
 
 
-def _read_all_ways(videos: Videos, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
-    """Return images/s and images decoded per image delivered, by the way they were read."""
+def _read_all_ways(videos: VideoSet, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
+    """Return images/s and images decoded per image delivered, for each way to read."""
     samples = videos.samples
     at_random = [samples[place] for place in rng.permutation(len(samples))]
     few = at_random[:_SAMPLES_OF_LONG_GOPS] if videos.gop == _LONG_GOP else at_random
@@ -134,7 +140,7 @@ def _engine(budget_bytes: int) -> FrameEngine:
 
 
 def _read(
-    engine: FrameEngine, videos: Videos, samples: Sequence[tuple[int, int]]
+    engine: FrameEngine, videos: VideoSet, samples: Sequence[tuple[int, int]]
 ) -> tuple[float, float]:
     out = np.zeros((1, 3, videos.height, videos.width), np.uint8)
     before = engine.statistics.summary()
@@ -149,10 +155,10 @@ def _read(
 
 
 def _costs(file: str) -> dict[str, float]:
-    """Return the microseconds a decoded picture takes to be converted, and to be kept."""
+    """Return the microseconds it takes to convert a decoded image, and to cache it."""
     source = LocalSource(file)
     index = build_index(source)
-    runs = plan_runs(index, range(min(_PICTURES, index.num_frames)))
+    runs = plan_runs(index, range(min(_IMAGES, index.num_frames)))
     pieces = [FileRun(source, index, run) for run in runs]
     pictures = [picture for _, _, picture in PyavBackend().decode(pieces) if picture is not None]
     renderer, layout = Renderer(load_ffmpeg()), pictures[0].layout
@@ -161,7 +167,7 @@ def _costs(file: str) -> dict[str, float]:
     colours = np.zeros((len(pictures), *layout.shape), np.uint8)
     floats = colours.astype(np.float32)
 
-    def per_picture(work: Callable[[int], None]) -> float:
+    def per_image(work: Callable[[int], None]) -> float:
         tries = []
         for _ in range(9):
             begin = time.perf_counter()
@@ -174,10 +180,10 @@ def _costs(file: str) -> dict[str, float]:
         return lambda n: renderer.draw(pictures[n], out[n], file=file)
 
     return {
-        "convert": per_picture(draw(colours)),
-        "convert to float32": per_picture(draw(floats)),
-        "keep": per_picture(lambda n: renderer.pack(pictures[n], slots[n])),
-        "convert a kept one": per_picture(
+        "convert": per_image(draw(colours)),
+        "convert to float32": per_image(draw(floats)),
+        "keep": per_image(lambda n: renderer.pack(pictures[n], slots[n])),
+        "convert a kept one": per_image(
             lambda n: renderer.draw_packed([slots[n]], layout, colours[n : n + 1], file=file)
         ),
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of this process and those it started, as Linux counts it."""
+"""The memory of this process and its descendants, from /proc."""
 
 from __future__ import annotations
 
@@ -15,37 +15,36 @@ import numpy as np
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EVERY_S = 0.5
-# The kernel walks through all pages to tell how many processes share each. So this is asked for
-# once in so many looks only.
-_LOOKS_PER_PSS = 4
+# Reading PSS makes the kernel walk all pages, so it is sampled less often than RSS.
+_SAMPLES_PER_PSS = 4
 
 
 def resident_bytes() -> int:
-    """Return the memory this process has now, libraries included."""
+    """Return the resident memory of this process."""
     return _status("VmRSS")
 
 
 def peak_bytes() -> int:
-    """Return the most memory this process ever had."""
+    """Return the peak resident memory of this process."""
     # Not getrusage(): its peak is inherited from the process that started this one.
     return _status("VmHWM")
 
 
 def tree_bytes() -> int:
-    """Return the memory of this process and all below it, shared pages counted once."""
-    return sum(_share(process) for process in _below(os.getpid()))
+    """Return the memory of this process and its descendants, shared pages counted once (PSS)."""
+    return sum(_pss(process) for process in _tree(os.getpid()))
 
 
 def tree_resident_bytes() -> int:
-    """Return the same with pages counted as often as processes share them, as most tools do."""
-    return sum(_resident(process) for process in _below(os.getpid()))
+    """Return the same with shared pages counted in each process (RSS)."""
+    return sum(_resident(process) for process in _tree(os.getpid()))
 
 
 def touch_memory(nbytes: int) -> float:
-    """Take so much memory, write to each page of it, and let it go; return the bytes per second.
+    """Allocate memory, write to each page and free it; return the bytes written per second.
 
-    A virtual machine may have given memory that nobody uses back to its host, and the first to
-    write there waits for it.
+    A virtual machine may have returned unused memory to its host; the first write to such a page
+    waits for it.
     """
     memory = mmap.mmap(-1, max(nbytes, _PAGE_BYTES), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without large pages
@@ -60,12 +59,12 @@ def touch_memory(nbytes: int) -> float:
 
 
 @dataclass(slots=True)
-class MemoryWatch:
-    """Looks at the memory of this process and all below it every half second, while it is open.
+class MemorySampler:
+    """Samples the memory of this process and its descendants twice a second while it is open.
 
     Attributes:
-        rss: (seconds since it was opened, bytes); each process counts the pages it shares.
-        pss: The same with shared pages counted once, looked at less often.
+        rss: (seconds since the start, bytes); shared pages counted in each process.
+        pss: The same with shared pages counted once, sampled less often.
     """
 
     rss: list[tuple[float, int]] = field(default_factory=list)
@@ -73,8 +72,8 @@ class MemoryWatch:
     _done: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
-    def __enter__(self) -> MemoryWatch:
-        self._thread = threading.Thread(target=self._watch, name="memory watch", daemon=True)
+    def __enter__(self) -> MemorySampler:
+        self._thread = threading.Thread(target=self._sample, name="memory sampler", daemon=True)
         self._thread.start()
         return self
 
@@ -83,27 +82,27 @@ class MemoryWatch:
         assert self._thread is not None
         self._thread.join()
 
-    def _watch(self) -> None:
+    def _sample(self) -> None:
         began = time.perf_counter()
-        looks = 0
+        count = 0
         while True:
-            over = self._done.wait(_EVERY_S if looks else 0)
+            over = self._done.wait(_EVERY_S if count else 0)
             now = time.perf_counter() - began
             self.rss.append((now, tree_resident_bytes()))
-            if over or looks % _LOOKS_PER_PSS == 0:
+            if over or count % _SAMPLES_PER_PSS == 0:
                 self.pss.append((now, tree_bytes()))
-            looks += 1
+            count += 1
             if over:
                 return
 
 
-def _below(process: int) -> list[int]:
+def _tree(process: int) -> list[int]:
     try:
         tasks = Path(f"/proc/{process}/task").iterdir()
         children = [c for task in tasks for c in (task / "children").read_text().split()]
     except OSError:
         children = []
-    return [process, *(found for child in children for found in _below(int(child)))]
+    return [process, *(found for child in children for found in _tree(int(child)))]
 
 
 def _resident(process: int) -> int:
@@ -113,7 +112,7 @@ def _resident(process: int) -> int:
         return 0
 
 
-def _share(process: int) -> int:
+def _pss(process: int) -> int:
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except OSError:

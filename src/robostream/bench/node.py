@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full node, simulated: who owns what, and which share of their time workers use.
+"""`bench node`: a simulation of a full node: the lanes of each worker, and how busy workers are.
 
-The slowest worker sets the pace of a rank, because a batch needs every worker's part. A worker's
-work for a batch is the pictures that it decodes meanwhile and those that it draws. It decodes
-ahead, a portion of a lane at a time; where GOPs are of 2 frames, it decodes both when the first is
-due. It may be a few batches ahead of the slowest worker, but no more than the loader builds ahead.
+The slowest worker sets the rate of a rank, because a batch needs every worker's part. A worker's
+work for a batch is the images it decodes meanwhile and those it converts. It decodes ahead, several
+frames of a lane at a time; with GOPs of 2 frames, it decodes both when the first is due. It may be
+ahead of the slowest worker by as many batches as the loader builds ahead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from robostream import config
-from robostream.bench.environment import machine
+from robostream.bench.results import Figures, machine
 from robostream.bench.table import format_table
 from robostream.loader import choose_depth
 from robostream.plan import (
@@ -34,13 +34,13 @@ from robostream.plan import (
 
 _BATCH_SIZE = 32
 _STEPS = 400
-# The share of a picture's cost that is spent on drawing it; the rest is decoding.
-_DRAWING = 0.15
+# The share of an image's cost that goes into colour conversion; the rest is decoding.
+_CONVERSION = 0.15
 _LENGTH = 300
 _NODES = ((1, 2), (1, 16), (2, 16), (8, 16), (8, 28))
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool) -> Figures:
     """Simulate, print the table, and return the figures."""
     rows = []
     for episodes in (320, 2_000, 50_000):
@@ -52,7 +52,7 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) -> dict[str, float]:
-    """Return who owns how much on rank 0, and the share of time its workers use."""
+    """Return the lanes of rank 0's workers and the share of time they are busy."""
     lanes = default_lanes(episodes, ranks, shuffle=True)
     plan = EpochPlan(
         np.full(episodes, _LENGTH),
@@ -83,7 +83,7 @@ def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) 
 
 
 def _work(tour: Schedule, lanes: list[int], duties: WorkerShard, steps: int) -> list[float]:
-    """Return a worker's work for each of the first steps, in pictures."""
+    """Return a worker's work for each of the first steps, in images."""
     cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
     margin = margin_frames(tour.plan.window)
     paces: dict[int, DecodePacing] = {}
@@ -97,15 +97,15 @@ def _work(tour: Schedule, lanes: list[int], duties: WorkerShard, steps: int) -> 
         for at, head in zip(share.lanes, share.heads, strict=True):
             if not cameras[at]:
                 continue
-            # The steady state: what an epoch's first windows cost is not simulated.
+            # The steady state; the cost of an epoch's first windows is not simulated.
             pace = paces.setdefault(at, DecodePacing(head, margin, behind=0))
             passed[at] += 1
             goal = pace.goal(head, passed[at])
             reached = ahead.setdefault(at, goal - len(ahead) % CHUNK_FRAMES)
             if is_chunk_due(reached, head, goal):
                 ahead[at] = goal
-                total += cameras[at] * (goal - reached) * (1 - _DRAWING)
-            total += cameras[at] * _DRAWING
+                total += cameras[at] * (goal - reached) * (1 - _CONVERSION)
+            total += cameras[at] * _CONVERSION
         work.append(total)
     return work
 
@@ -113,7 +113,7 @@ def _work(tour: Schedule, lanes: list[int], duties: WorkerShard, steps: int) -> 
 def _work_in_pairs(
     tour: Schedule, lanes: list[int], duties: WorkerShard, steps: int
 ) -> list[float]:
-    """Return the same where a frame is decoded with the other one of its GOP, which then waits."""
+    """Return the same for GOPs of 2 frames, which are decoded together."""
     cameras = [len(duties.cameras(at)) for at in range(len(lanes))]
     waiting: set[tuple[int, int]] = set()
     work = []
@@ -123,12 +123,12 @@ def _work_in_pairs(
         total = 0.0
         for at, frame in zip(share.lanes, share.frames, strict=True):
             gop = at, frame // 2
-            total += cameras[at] * _DRAWING
+            total += cameras[at] * _CONVERSION
             if gop not in waiting:
-                total += cameras[at] * 2 * (1 - _DRAWING)
+                total += cameras[at] * 2 * (1 - _CONVERSION)
             waiting ^= {gop}
         work.append(total)
-    return work[steps:]  # when an epoch begins nothing waits yet; that is not simulated
+    return work[steps:]  # the start of an epoch, when no frame waits, is not simulated
 
 
 def _share_used(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> float:
@@ -136,7 +136,7 @@ def _share_used(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> floa
 
 
 def _makespan(work: np.ndarray[Any, np.dtype[np.float64]], depth: int) -> float:
-    """Return when all work is done; nobody is more than `depth` batches ahead of the slowest."""
+    """Return when all work is done; no worker is over `depth` batches ahead of the slowest."""
     done = np.zeros(work.shape[1] + 1)
     free = np.zeros(work.shape[0])
     for step in range(work.shape[1]):

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan at three sizes: start-up, memory, cost of a position, cost of a seek.
+"""`bench plan`: start-up, memory, positions and seeks of an epoch; and `bench shuffle`.
 
-Each size is measured in a process of its own, so that its peak memory is its own. Times are CPU
-times. The plan is arithmetic on one thread, so these are the times on the clock of an idle machine,
-and they are the same on a busy one.
+Each size is measured in a process of its own, so its peak memory is its own. Times are CPU times:
+the plan is arithmetic on one thread, so they equal wall-clock times on an idle machine and do not
+change on a busy one.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import dataclasses
 import time
 from statistics import median
-from typing import Any
 
 import numpy as np
 
 from robostream import config
-from robostream.bench.environment import machine
 from robostream.bench.memory import peak_bytes
+from robostream.bench.process import run_process
+from robostream.bench.results import Figures, machine
 from robostream.bench.table import format_table
 from robostream.plan import Cut, EpochPlan, capture_state, default_lanes, walk
 
@@ -28,10 +26,11 @@ _BATCH_SIZE = 64
 _SEEKS = {"1 %": 0.01, "50 %": 0.50, "99 %": 0.99}
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
-    results = [_measure_in_process(size, quick=quick) for size in sizes]
+    rounds = 21 if quick else 101
+    results = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
     names = {
         "frames": "frames",
         "episodes": "episodes",
@@ -49,14 +48,8 @@ def run(quick: bool) -> dict[str, Any]:
     return {"machine": machine(), "results": results}
 
 
-def _measure_in_process(num_frames: int, *, quick: bool) -> dict[str, Any]:
-    command = [sys.executable, "-m", "robostream.bench.plan", str(num_frames), str(int(quick))]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
-    result: dict[str, Any] = json.loads(answer.stdout)
-    return result
-
-
-def _measure(num_frames: int, *, rounds: int) -> dict[str, Any]:
+def measure_plan(num_frames: int, rounds: int) -> Figures:
+    """Measure one size in this process."""
     half = _MEAN_LENGTH // 2
     lengths = half + np.arange(num_frames // _MEAN_LENGTH, dtype=np.int64) * 7919 % (2 * half + 1)
     begin = time.process_time()
@@ -81,7 +74,7 @@ def _measure(num_frames: int, *, rounds: int) -> dict[str, Any]:
 
 
 def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
-    # Interleaved, and never twice to the same position.
+    # Interleaved, and never to the same position twice.
     times: dict[str, list[float]] = {at: [] for at in _SEEKS}
     for attempt in range(rounds):
         for at, share in _SEEKS.items():
@@ -108,6 +101,18 @@ def _state_ms(plan: EpochPlan, at: int) -> float:
     return (time.process_time() - begin) * 1e3
 
 
-if __name__ == "__main__":
-    frames, is_quick = (int(argument) for argument in sys.argv[1:])
-    print(json.dumps(_measure(frames, rounds=21 if is_quick else 101)))
+def run_shuffle(quick: bool) -> Figures:
+    """Measure shuffle quality by pool size, print the table, and return the figures."""
+    from robostream.tools import made_up_lengths, measure_methods  # imports more than numpy
+
+    lengths = made_up_lengths(500 if quick else 2000, 150, seed=0)
+    measured = measure_methods(
+        lengths,
+        batch_size=_BATCH_SIZE,
+        lanes=default_lanes(len(lengths), 1, shuffle=True),
+        pool_sizes=[16, 64, 256],
+        seed=0,
+    )
+    rows = [dataclasses.asdict(quality) for quality in measured]
+    print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    return {"machine": machine(), "results": rows}

@@ -1,33 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset behind a network: a web server, and before it a proxy with latency and bandwidth.
+"""`bench remote`: a dataset on a web server, behind a proxy with latency and limited bandwidth.
 
-Three streams of two epochs each, each with a cache that is empty at first: one as fast as it goes;
-one whose consumer takes half of that and at most half of what the link can carry; and the same with
-a lane for each episode of the pool, in place of the default number of lanes.
+Three streams of two epochs, each with an empty cache at first: one at full speed; one whose
+consumer takes half of that rate and at most half of what the link can carry; and the same with a
+lane for each episode of the pool, instead of the default number of lanes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
-import subprocess
-import sys
 import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
+
 from robostream import config
-from robostream.bench.datasets import bench_dataset
-from robostream.bench.environment import machine
-from robostream.bench.network import Proxy, Script, serve_files, start_proxy
-from robostream.bench.remote_need import Need, measure_need, sum_traffic
-from robostream.bench.table import format_table
+from robostream.bench.case import bench_dataset
+from robostream.bench.measure import Batch, consume
+from robostream.bench.process import iterate_process
+from robostream.bench.results import Figures, machine
+from robostream.bench.table import format_table, select_cells
 from robostream.byte_sizes import format_bytes
+from robostream.decode import build_index
+from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.meta import LeRobotDatasetMetadata
+from robostream.plan import EpochPlan
+from robostream.storage import LocalSource
+from robostream.testing import Exchange, Proxy, Script, serve_files, start_proxy
 from robostream.tools import SynthSpec
 
 _LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
-# So good a picture that the link, not the decoder, is what limits: 37 KB a sample.
+# High image quality makes the link the bottleneck, not the decoder: 37 KB a sample.
 _SPEC = SynthSpec(
     episodes=96,
     min_frames=60,
@@ -38,40 +47,64 @@ _SPEC = SynthSpec(
     video_file_mb=20,
     data_file_mb=0.2,
 )
-# Several pools in the dataset, and no memory for all decoded pictures: as a large one is read.
+# Several pools, and a frame cache smaller than the dataset, as with a large dataset.
 _OPTIONS = {"episode_pool_size": 16, "frame_cache_bytes": "512MiB"}
 _WHOLE_EPISODES = {"lanes": 16}
 _BATCH_SIZE = 32
 _EPOCHS = 2
 
 
-def run(quick: bool) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class EpochNeed:
+    """What an epoch of a dataset has to read.
+
+    Attributes:
+        frames: Its frames.
+        episodes: Its episodes.
+        cameras: Cameras stored as video.
+        video_bytes: The packets of all frames, by the sample tables of the files.
+        row_bytes: The row groups of all frames, by the footers of the files.
+    """
+
+    frames: int
+    episodes: int
+    cameras: int
+    video_bytes: int
+    row_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """All bytes needed."""
+        return self.video_bytes + self.row_bytes
+
+
+def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
     config.quiet_encoders()
     spec = dataclasses.replace(_SPEC, episodes=64) if quick else _SPEC
     return measure(bench_dataset("remote-small" if quick else "remote", spec), _LINK)
 
 
-def measure(root: Path, link: Script) -> dict[str, Any]:
-    """Measure a local dataset as if it lay behind a link, print the table, return the figures."""
+def measure(root: Path, link: Script) -> Figures:
+    """Measure a local dataset behind a link, print the table, and return the figures."""
     need = measure_need(root)
     capacity = link.bytes_per_s * need.frames / need.nbytes
     with serve_files(root) as server, start_proxy(server, link) as proxy:
         fast = _stream(proxy, need, samples_per_s=0.0)
-        pace = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
-        paced = _stream(proxy, need, samples_per_s=pace)
-        whole = _stream(proxy, need, samples_per_s=pace, **_WHOLE_EPISODES)
-    at_pace = f"{pace:.0f} samples/s"
-    runs = {"as fast as it goes": fast, at_pace: paced, f"{at_pace}, whole episodes": whole}
+        rate = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
+        paced = _stream(proxy, need, samples_per_s=rate)
+        whole = _stream(proxy, need, samples_per_s=rate, **_WHOLE_EPISODES)
+    at_rate = f"{rate:.0f} samples/s"
+    runs = {"full speed": fast, at_rate: paced, f"{at_rate}, whole episodes": whole}
     print(_table(runs), flush=True)
     print(
         f"needed: {format_bytes(need.video_bytes)} of packets and "
         f"{format_bytes(need.row_bytes)} of row groups; "
         f"the link carries {capacity:.0f} samples/s\n"
-        "requests: for video files, per episode and camera; one more for each cut through an "
-        "episode, counted apart\n"
+        "requests: for video files, per episode and camera, without one for each cut through an "
+        "episode\n"
         "wait: share of the time from the first batch on that the consumer waited for data\n"
-        "whole episodes: a lane for each episode of the pool; else the default number of lanes"
+        "whole episodes: a lane for each episode of the pool, not the default number of lanes"
     )
     return {
         "machine": machine(),
@@ -79,59 +112,130 @@ def measure(root: Path, link: Script) -> dict[str, Any]:
         "settings": _OPTIONS,
         "need": dataclasses.asdict(need),
         "link_samples_per_s": capacity,
-        "link_over_need": capacity / pace,
+        "link_over_need": capacity / rate,
         "fast": fast,
         "paced": paced,
         "paced_whole_episodes": whole,
     }
 
 
+def measure_need(root: Path) -> EpochNeed:
+    """Return what an epoch of a local dataset has to read."""
+    meta = LeRobotDatasetMetadata("bench/remote", root=root)
+    indices = [build_index(LocalSource(path)) for path in root.glob("videos/**/*.mp4")]
+    return EpochNeed(
+        frames=meta.total_frames,
+        episodes=meta.total_episodes,
+        cameras=len(meta.video_keys),
+        video_bytes=sum(int(index.sizes.sum(dtype=np.int64)) for index in indices),
+        row_bytes=sum(map(_row_group_bytes, root.glob("data/**/*.parquet"))),
+    )
+
+
+def _row_group_bytes(path: Path) -> int:
+    footer = pq.read_metadata(path)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    columns = [group.column(c) for group in groups for c in range(group.num_columns)]
+    return sum(column.total_compressed_size for column in columns)
+
+
 def _stream(
-    proxy: Proxy, need: Need, *, samples_per_s: float, **options: int
-) -> list[dict[str, Any]]:
+    proxy: Proxy, need: EpochNeed, *, samples_per_s: float, **options: int
+) -> list[Figures]:
     """Stream the epochs in a process of its own and return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
-        request = {
-            "root": proxy.url,
-            "cache_dir": f"{folder}/cache",
-            "options": _OPTIONS | options,
-            "batch_size": _BATCH_SIZE,
-            "samples_per_s": samples_per_s,
-        }
-        command = [sys.executable, "-m", "robostream.bench.remote_run", json.dumps(request)]
-        # What earlier runs kept, indices for one, must not help this one.
-        environment = os.environ | {"ROBOSTREAM_CACHE": folder}
-        with subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
-            opened, seen = _next_figures(process), len(proxy.journal())
-            epochs = []
-            for _ in range(_EPOCHS):
-                _go_on(process)
-                figures, exchanges = _next_figures(process), proxy.journal(seen)
-                seen += len(exchanges)
-                traffic = dataclasses.asdict(sum_traffic(exchanges))
-                epochs.append(_add_ratios({**opened, **figures, **traffic}, need))
-            _go_on(process)
+        items = iterate_process(
+            measure_epochs,
+            # A cache of its own: files kept by earlier runs, such as video indices, must not help.
+            environment={"ROBOSTREAM_CACHE": folder},
+            root=proxy.url,
+            cache_dir=f"{folder}/cache",
+            options=_OPTIONS | options,
+            samples_per_s=samples_per_s,
+        )
+        opened, seen = next(items), len(proxy.journal())
+        epochs = []
+        for figures in items:
+            exchanges = proxy.journal(seen)
+            seen += len(exchanges)
+            epochs.append(_add_ratios({**opened, **figures, **sum_traffic(exchanges)}, need))
     return epochs
 
 
-def _next_figures(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError("the measuring process ended early; its message is above")
-    figures: dict[str, Any] = json.loads(line)
-    return figures
+def measure_epochs(
+    root: str, cache_dir: str, options: dict[str, Any], samples_per_s: float
+) -> Iterator[Figures]:
+    """Stream the epochs in this process; yield figures after opening and after each epoch."""
+    import torch
+
+    torch.set_num_threads(1)
+    begin = time.perf_counter()
+    stream = StreamingLeRobotDataset(
+        "bench/remote", root=root, return_uint8=True, cache_dir=cache_dir, **options
+    )
+    opened = {"cuts": count_cuts(stream.plan(0)), "lanes": stream.lanes}
+    opened_s = time.perf_counter() - begin
+    yield opened
+    begin = time.perf_counter() - opened_s
+    loader = StreamingDataLoader(stream, _BATCH_SIZE)
+    for _ in range(_EPOCHS):
+        yield _epoch_figures(loader, begin, samples_per_s)
+        begin = time.perf_counter()
+    loader.close()
 
 
-def _go_on(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
+def _epoch_figures(loader: StreamingDataLoader, begin: float, samples_per_s: float) -> Figures:
+    """Consume an epoch, at a limited rate if one is given; measure from the first batch on."""
+    first_waits_s: list[float] = []
+
+    def on_batch(batch: Batch) -> None:
+        if not first_waits_s:
+            first_waits_s.append(loader.stats()["epoch_dataloading_s"])
+        elif samples_per_s:
+            time.sleep(_BATCH_SIZE / samples_per_s)
+
+    opened_s = time.perf_counter() - begin
+    times = consume(loader, on_batch=on_batch)
+    seconds = times.end_s - times.begin_s
+    stats = loader.stats()
+    return {
+        "first_batch_s": opened_s + times.arrivals_s[0],
+        "samples_per_s": times.num_measured / seconds,
+        "wait_share": (stats["epoch_dataloading_s"] - first_waits_s[0]) / seconds,
+        "stats": stats,
+    }
 
 
-def _add_ratios(epoch: dict[str, Any], need: Need) -> dict[str, Any]:
+def count_cuts(plan: EpochPlan) -> int:
+    """Return how many positions inside episodes an epoch's order starts reading at. Pure.
+
+    Lanes start and end inside episodes, and each is entered somewhere on its circle.
+    """
+    starts: set[int] = set()
+    for number in plan.lane_spans()[0].tolist():
+        lane, start = plan.lane(number)
+        starts |= {start, start + lane.entry % lane.length}
+    return len(starts - set(plan.line.starts.tolist()))
+
+
+def sum_traffic(exchanges: Iterable[Exchange]) -> dict[str, int]:
+    """Return the requests and bytes of video files, data files and everything else. Pure."""
+    requests, sent = Counter[str](), Counter[str]()
+    for exchange in exchanges:
+        folder = exchange.path.strip("/").split("/")[0]
+        kind = folder if folder in ("videos", "data") else "meta"
+        requests[kind] += 1
+        sent[kind] += exchange.sent_bytes
+    return {
+        "video_requests": requests["videos"],
+        "row_requests": requests["data"],
+        "meta_requests": requests["meta"],
+        "fetched_bytes": sent["videos"] + sent["data"],
+        "meta_bytes": sent["meta"],
+    }
+
+
+def _add_ratios(epoch: Figures, need: EpochNeed) -> Figures:
     videos = need.episodes * need.cameras
     for_cuts = min(epoch["cuts"] * need.cameras, epoch["video_requests"])
     return epoch | {
@@ -141,23 +245,24 @@ def _add_ratios(epoch: dict[str, Any], need: Need) -> dict[str, Any]:
     }
 
 
-def _table(runs: dict[str, list[dict[str, Any]]]) -> str:
-    header = ["consumer", "lanes", "epoch", "first batch s", "samples/s", "wait"]
-    header += ["fetched over needed", "requests", "for cuts", "for rows"]
+_COLUMNS = {
+    "consumer": "consumer",
+    "lanes": "lanes",
+    "epoch": "epoch",
+    "first batch s": "first_batch_s",
+    "samples/s": "samples_per_s",
+    "wait": "wait_share",
+    "fetched over needed": "fetched_over_needed",
+    "requests": "requests_per_episode_and_camera",
+    "for cuts": "requests_for_cuts",
+    "for rows": "row_requests",
+}
+
+
+def _table(runs: dict[str, list[Figures]]) -> str:
     rows = [
-        [
-            name,
-            epoch["lanes"],
-            number,
-            epoch["first_batch_s"],
-            epoch["samples_per_s"],
-            epoch["wait_share"],
-            epoch["fetched_over_needed"],
-            epoch["requests_per_episode_and_camera"],
-            epoch["requests_for_cuts"],
-            epoch["row_requests"],
-        ]
+        {**epoch, "consumer": name, "epoch": number}
         for name, epochs in runs.items()
         for number, epoch in enumerate(epochs, start=1)
     ]
-    return format_table(header, rows)
+    return format_table(list(_COLUMNS), select_cells(rows, _COLUMNS))

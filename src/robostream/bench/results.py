@@ -1,38 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures on disk and over rounds: the one place where results are kept, read and averaged."""
+"""Results: figures on disk, medians over rounds, and the machine they were measured on."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
+import platform
+import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
-from robostream.errors import RobostreamError
+from robostream.errors import RobostreamError, SelectionError
 from robostream.storage import write_bytes_atomic
 
+T = TypeVar("T")
 Figures = dict[str, Any]
+_PACKAGES = ("robostream", "torch", "numpy", "pyarrow", "av", "huggingface_hub", "fsspec")
 
 
 def write_json(path: Path, figures: Any) -> None:
-    """Write figures as JSON that a person can read, too; whole or not at all."""
+    """Write figures as indented JSON, atomically."""
     write_bytes_atomic(path, (json.dumps(figures, indent=2, sort_keys=False) + "\n").encode())
 
 
 def ensure_writable(folder: Path) -> None:
-    """Raise if results cannot be written to a folder, or it cannot be made; leaves nothing there.
+    """Raise if a folder cannot be created or written to. Leaves nothing there.
 
-    For a measurement that takes long to ask at its begin.
+    Long measurements call this first.
     """
-    whole = folder.absolute()
+    absolute = folder.absolute()
     try:
-        there = next(path for path in (whole, *whole.parents) if path.exists())
-        with tempfile.TemporaryFile(dir=there):
+        existing = next(path for path in (absolute, *absolute.parents) if path.exists())
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise RobostreamError(
@@ -40,11 +46,11 @@ def ensure_writable(folder: Path) -> None:
         ) from error
 
 
-def keep_run(folder: Path, name: str, figures: Figures) -> Path:
-    """Keep the figures of one run as JSON and CSV under a name of its own; return the JSON's path.
+def save_run(folder: Path, name: str, figures: Figures) -> Path:
+    """Write the figures of one run as JSON and CSV; return the path of the JSON.
 
-    A stamp behind the name keeps an earlier run from being overwritten, also by a run that ends in
-    the same second, on this node or another.
+    A time stamp, and a number if needed, keep runs from overwriting each other, even runs that end
+    in the same second on different nodes.
     """
     path = _new_name(folder, f"{name}_{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     write_json(path, figures)
@@ -53,7 +59,7 @@ def keep_run(folder: Path, name: str, figures: Figures) -> Path:
 
 
 def csv_text(rows: Sequence[Figures]) -> str:
-    """Return rows as CSV, with the columns of the first; text that holds commas is quoted. Pure."""
+    """Return rows as CSV, with the columns of the first row. Pure."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -62,7 +68,7 @@ def csv_text(rows: Sequence[Figures]) -> str:
 
 
 def flat(figures: Figures) -> Figures:
-    """Return figures as one row: what is nested becomes JSON text. Pure."""
+    """Return figures as one row; nested values become JSON text. Pure."""
     return {
         name: json.dumps(value) if isinstance(value, dict | list) else value
         for name, value in figures.items()
@@ -70,7 +76,7 @@ def flat(figures: Figures) -> Figures:
 
 
 def read_figures(path: Path) -> Figures:
-    """Return the figures of a file; raise an error that names it where it holds none."""
+    """Return the figures of a JSON file; raise an error that names the file."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -81,7 +87,7 @@ def read_figures(path: Path) -> Figures:
 
 
 def medians(rounds: Sequence[Figures]) -> Figures:
-    """Return the median of every number that all rounds have. Pure."""
+    """Return the median of every number that is in all rounds. Pure."""
     return {
         name: median(figures[name] for figures in rounds)
         for name in rounds[0]
@@ -90,8 +96,15 @@ def medians(rounds: Sequence[Figures]) -> Figures:
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median over rounds of one round's quotient. Pure."""
+    """Return the median over rounds of the ratio within a round. Pure."""
     return median(a / b for a, b in zip(ours, theirs, strict=True))
+
+
+def select_named(known: Mapping[str, T], names: Sequence[str]) -> list[T]:
+    """Return the named entries in the order of `known`; all of them if no name is given. Pure."""
+    if unknown := sorted(set(names) - set(known)):
+        raise SelectionError(f"want some of {', '.join(known)}; got {', '.join(unknown)}")
+    return [entry for name, entry in known.items() if not names or name in names]
 
 
 def _is_number(value: object) -> bool:
@@ -99,7 +112,7 @@ def _is_number(value: object) -> bool:
 
 
 def _new_name(folder: Path, stem: str) -> Path:
-    """Return the JSON's path of a name nobody has; the CSV made here and now reserves it."""
+    """Return an unused path for the JSON; creating the CSV reserves the name."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 0
     while True:
@@ -110,3 +123,60 @@ def _new_name(folder: Path, stem: str) -> Path:
             number += 1
         else:
             return path.with_suffix(".json")
+
+
+def machine() -> dict[str, object]:
+    """Return the machine, the package versions and the commit that figures were measured with."""
+    return {
+        "cpus": os.cpu_count(),
+        "cpu": _cpu_model(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "versions": {package: package_version(package) or "not installed" for package in _PACKAGES},
+        "git_commit": git_commit(),
+    }
+
+
+def git_commit() -> str | None:
+    """Return the commit of the sources, with "-dirty" if files differ; None outside git.
+
+    An installed robostream may lie inside another repository, whose commit means nothing.
+    """
+    source = Path(__file__).parents[3]
+    if not (source / ".git").exists():
+        return None
+    commit = _git(source, "rev-parse", "--short=12", "HEAD")
+    changed = _git(source, "status", "--porcelain", "--untracked-files=no")
+    return f"{commit}-dirty" if commit and changed else commit
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def package_version(package: str) -> str | None:
+    """Return the version of an installed package; None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return found[0] if found else platform.processor() or "unknown"

@@ -1,54 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows alone: what it costs when the row groups of a dataset are not its episodes.
+"""`bench rows`: reading rows whose row groups are not episodes; and the time that a resume takes.
 
-Datasets that were converted from v2.1 have one row group per data file. The same rows are read in
-three ways: from files with a group per episode, which is the best there is; from files with one
-group, each process for itself; and from those files decoded once for all processes. The ways take
-turns, in processes of their own.
+Datasets converted from v2.1 have one row group per data file. The same rows are read in three ways:
+from files with a row group per episode, the ideal; from files with one row group, by each process
+separately; and from those files decoded once for all processes. The ways take turns, each in a
+process of its own.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import functools
 import shutil
-import statistics
-import subprocess
-import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from robostream.bench.environment import machine
+from robostream.bench.imagined import write_rows_only
+from robostream.bench.measure import consume, run_rounds
+from robostream.bench.process import run_process
+from robostream.bench.results import Figures, machine
 from robostream.bench.table import format_table
 from robostream.byte_sizes import format_bytes
 from robostream.write import create_writer
 
-_NUMBERS = 128  # of a state and of an action, random: a row is about 1 KB
+if TYPE_CHECKING:
+    from robostream.loader import StreamingDataLoader
+
+_NUMBERS = 128  # of a state and of an action, random: a row takes about 1 KB
 _EPISODE_FRAMES = 300
 _FILE_MB = 28
-# Name, folder of the dataset, limit of the cache.
-_CASES = (
-    ("a group per episode", "episodes", "10GB"),
-    ("a group per file, not shared", "files", "0"),
-    ("a group per file, shared", "files", "10GB"),
-)
+# By name: the folder of the dataset and the limit of the cache.
+_CASES = {
+    "a group per episode": ("episodes", "10GB"),
+    "a group per file, not shared": ("files", "0"),
+    "a group per file, shared": ("files", "10GB"),
+}
+_RESUME_BATCH = 32
+# How much of the epoch was delivered before the resume.
+_RESUME_SHARES = (0.0, 0.5, 0.9)
 
 
-def run(quick: bool) -> dict[str, Any]:
+def run(quick: bool) -> Figures:
     """Measure all cases, print the table and return the figures."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         make_folders(Path(folder), files=2 if quick else 5)
         sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
         print(f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all", flush=True)
-        rates: dict[str, list[list[float]]] = {name: [] for name, *_ in _CASES}
-        for _ in range(1 if quick else 3):
-            for name, root, limit in _CASES:
-                rates[name].append(_measure(Path(folder), root, limit))
-    rows = [(name, *map(statistics.median, zip(*rates[name], strict=True))) for name, *_ in _CASES]
+        rates = run_rounds(
+            {
+                name: functools.partial(_measure, Path(folder), *case)
+                for name, case in _CASES.items()
+            },
+            rounds=1 if quick else 3,
+        )
+    rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
     print(format_table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows))
     return {"rates": rates, "machine": machine()}
 
@@ -74,13 +85,80 @@ def make_folders(folder: Path, *, files: int) -> None:
 
 
 def _measure(folder: Path, root: str, limit: str) -> list[float]:
-    """Return samples/s of two epochs, from a cache that is empty at first."""
+    """Return samples/s of two epochs that start with an empty cache."""
     cache = folder / "cache"
-    command = [sys.executable, "-m", "robostream.bench.rows_run", str(folder / root), "2"]
     variables = {"ROBOSTREAM_CACHE": str(cache), "ROBOSTREAM_CACHE_LIMIT": limit}
-    done = subprocess.run(
-        command, env=os.environ | variables, check=True, stdout=subprocess.PIPE, text=True
+    rates: list[float] = run_process(
+        measure_epochs, environment=variables, root=str(folder / root), epochs=2
     )
     shutil.rmtree(cache, ignore_errors=True)
-    rates: list[float] = json.loads(done.stdout)
     return rates
+
+
+def measure_epochs(root: str, epochs: int) -> list[float]:
+    """Return samples/s of each epoch in this process; the first includes the workers' start."""
+    from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
+
+    stream = StreamingLeRobotDataset("bench/rows", root=root, rank=0, world_size=1)
+    loader = StreamingDataLoader(stream, batch_size=64)
+    rates = []
+    for epoch in range(epochs):
+        loader.set_epoch(epoch)
+        times = consume(loader, warmup_batches=0)
+        rates.append(times.num_measured / times.end_s)
+    loader.close()
+    return rates
+
+
+def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
+    """Print and return the seconds from loading a state to the first batch, by position.
+
+    The dataset has no cameras, so this is the time to find the position and to read rows.
+
+    Args:
+        frames: Frames of the epoch.
+        rounds: How often each position is measured; the median counts.
+    """
+    from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
+
+    with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
+        write_rows_only(Path(folder), frames)
+        stream = StreamingLeRobotDataset("bench/resume", root=folder, rank=0, world_size=1)
+
+        def open_loader() -> StreamingDataLoader:
+            return StreamingDataLoader(stream, _RESUME_BATCH)
+
+        states = {share: _state_at(open_loader(), share) for share in _RESUME_SHARES}
+        found = run_rounds(
+            {
+                share: functools.partial(_resume_once, open_loader, state)
+                for share, state in states.items()
+            },
+            rounds + 1,
+        )
+    seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
+    base = seconds[_RESUME_SHARES[0]]
+    rows = [
+        [f"{share:.0%}", median(s), median(a / b for a, b in zip(s, base, strict=True))]
+        for share, s in seconds.items()
+    ]
+    print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
+    print(format_table(["resumed at", "seconds to first batch", "over start"], rows), flush=True)
+    return {f"{share:.0%}": median(s) for share, s in seconds.items()}
+
+
+def _state_at(loader: StreamingDataLoader, share: float) -> dict[str, object]:
+    batches = int(share * len(loader))
+    loader.load_state_dict({"batches_consumed": batches, "batch_size": _RESUME_BATCH})
+    return loader.state_dict()
+
+
+def _resume_once(open_loader: Callable[[], StreamingDataLoader], state: dict[str, object]) -> float:
+    loader = open_loader()
+    begin = time.perf_counter()
+    loader.load_state_dict(state)
+    iterator = iter(loader)
+    next(iterator)
+    seconds = time.perf_counter() - begin
+    iterator.close()
+    return seconds

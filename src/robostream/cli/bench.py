@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream bench`: measure one part, print a table, keep the JSON."""
+"""`robostream bench`: measure one part, print a table, write the JSON."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from robostream.bench import CASES, PROGRAMS, ensure_writable, load_case, load_program, write_json
+from robostream.bench import (
+    BENCHMARKS,
+    COMMANDS,
+    ensure_writable,
+    load_benchmark,
+    load_command,
+    write_json,
+)
 from robostream.errors import SelectionError
 
 EXAMPLES = """\
@@ -18,64 +24,75 @@ EXAMPLES = """\
 """
 
 
-# What is measured if nothing is said.
+# The defaults of flags that several benchmarks have.
 _USUAL = {
     "gpu": {"workers": "1, 2, 4 and so on up to the cores", "seconds": "6"},
     "loader": {"workers": "the cores", "seconds": "two whole epochs"},
 }
+# The flags that a benchmark takes beyond --quick and --out.
+_OPTIONS = {
+    "gpu": ("parts", "workers", "seconds"),
+    "loader": ("workers", "only", "rounds", "seconds", "plain", "cold"),
+}
+
+
+# The modules that define a command's flags; they import no torch.
+_LIGHT = {"stream": "stream_settings", "report": "report"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream bench`."""
     cases = parser.add_subparsers(dest="case", metavar="CASE", required=True)
-    for name, title in (CASES | {"all": "everything above, one after the other"}).items():
-        _configure_case(cases.add_parser(name, help=title, description=_sentence(title)), name)
-    for name, title in PROGRAMS.items():
-        program = cases.add_parser(name, help=title, description=_sentence(title))
-        load_program(name).configure(program)
+    for name, title in (BENCHMARKS | {"all": "all of the above, one after the other"}).items():
+        _configure_benchmark(cases.add_parser(name, help=title, description=_sentence(title)), name)
+    for name, title in COMMANDS.items():
+        command = cases.add_parser(name, help=title, description=_sentence(title))
+        if name in _LIGHT:
+            load_command(_LIGHT[name]).configure(command)
+        else:
+            _configure_comparison(command, name)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what was asked for."""
-    if args.case in PROGRAMS:
-        return int(load_program(args.case).run(args))
+    """Run the benchmark."""
+    if args.case in COMMANDS:
+        return int(load_command(args.case).run(args))
     repo = getattr(args, "repo", None)
     if repo is not None and args.quick:
-        raise SelectionError("--repo keeps figures of whole datasets; leave out --quick")
+        raise SelectionError("--repo publishes figures of whole datasets; leave out --quick")
     ensure_writable(args.out)
     for case in _all() if args.case == "all" else (args.case,):
-        print(f"\n== {case}: {CASES[case]}", flush=True)
-        options: dict[str, Any] = {}
-        if args.case == "loader":
-            given = ("workers", "only", "rounds", "seconds", "plain", "cold")
-            options = {name: getattr(args, name) for name in given}
-        if args.case == "gpu":
-            options = {name: getattr(args, name) for name in ("parts", "workers", "seconds")}
+        print(f"\n== {case}: {BENCHMARKS[case]}", flush=True)
+        options = {name: getattr(args, name) for name in _OPTIONS.get(args.case, ())}
         path = args.out / f"{case}.json"
-        figures = load_case(case).run(quick=args.quick, **options)
+        figures = load_benchmark(case)(quick=args.quick, **options)
         write_json(path, figures)
-        print(f"kept in {path}", flush=True)
+        print(f"written to {path}", flush=True)
         if repo is not None:
-            load_case(case).publish(repo, figures)
+            load_benchmark(case, "publish_figures")(repo, figures)
     return 0
 
 
 def _all() -> list[str]:
-    """Return the cases that this machine can run."""
+    """Return the benchmarks that this machine can run."""
     import torch
 
-    return [case for case in CASES if case != "gpu" or torch.cuda.is_available()]
+    return [case for case in BENCHMARKS if case != "gpu" or torch.cuda.is_available()]
 
 
 def _sentence(title: str) -> str:
     return f"{title[0].upper()}{title[1:]}."
 
 
-def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
-    parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repeats")
+def _add_out(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path("bench-results"), help="folder for the JSON (%(default)s)"
+        "--out", type=Path, default=Path("bench-results"), help="folder of the JSON (%(default)s)"
     )
+
+
+def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repeats")
+    _add_out(parser)
     if name == "gpu":
         parts = ("uploads", "h264", "hevc")
         parser.add_argument(
@@ -83,7 +100,7 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
             nargs="+",
             choices=parts,
             default=parts,
-            help="what is measured: uploads, and what NVDEC decodes (all)",
+            help="what to measure: uploads, and the codecs that NVDEC decodes (all)",
         )
     if name not in _USUAL:
         return
@@ -97,13 +114,10 @@ def _configure_case(parser: argparse.ArgumentParser, name: str) -> None:
         help=f"worker processes, one run for each number ({usual['workers']})",
     )
     parser.add_argument(
-        "--seconds",
-        type=float,
-        default=0.0,
-        help=f"measure so long at most ({usual['seconds']})",
+        "--seconds", type=float, default=0.0, help=f"time limit of a run ({usual['seconds']})"
     )
     parser.add_argument(
-        "--repo", type=Path, help="a checkout whose docs are to be refreshed; not with --quick"
+        "--repo", type=Path, help="a checkout whose docs to refresh; not with --quick"
     )
     if name == "loader":
         _configure_loader(parser)
@@ -118,6 +132,19 @@ def _configure_loader(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cold",
         action="store_true",
-        help="leave memory as it is; else as much as decoded pictures may take is touched before "
-        "each run, so that a virtual machine has it",
+        help="leave memory untouched; otherwise as much as decoded frames may take is touched "
+        "before each run, so that a virtual machine has it",
     )
+
+
+def _configure_comparison(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the arguments of `bench suite` and `bench peers`."""
+    parser.add_argument("--rounds", type=int, default=3, help="of each row (%(default)s)")
+    if name == "peers":
+        parser.add_argument("--seconds", type=float, default=5.0, help="of each run (%(default)s)")
+        parser.add_argument("--workers", type=int, help="processes of each loader (the cores)")
+        parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these loaders")
+        cases = "these cases: av1-single, ..."
+        parser.add_argument("--events", nargs="+", default=[], metavar="NAME", help=cases)
+    _add_out(parser)
+    parser.add_argument("--repo", type=Path, help="a checkout whose docs to refresh")

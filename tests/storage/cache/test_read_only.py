@@ -13,9 +13,9 @@ from typing import BinaryIO
 import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
-from robostream.bench.network import serve_files, start_proxy
 from robostream.cli.main import main
 from robostream.storage import Cache
+from robostream.testing import serve_files, start_proxy
 from tests.forked import in_child
 from tests.servers.required import lacking
 from tests.storage.cache.remote import BLOCK, Remote, no_fetch

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset, config
-from robostream.bench.network import serve_files, start_proxy
 from robostream.storage import Cache
+from robostream.testing import serve_files, start_proxy
 from tests.servers.required import lacking
 from tests.storage.cache.remote import BLOCK, Remote, disk_bytes
 

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmark cases: a synthetic dataset, the samples taken from it, and the loader's settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robostream import config
+
+if TYPE_CHECKING:
+    from robostream.tools import SynthSpec
+
+SINGLE = (0.0,)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchData:
+    """A synthetic dataset, created once and reused.
+
+    Attributes:
+        name: The prefix of its folder.
+        spec: Its contents.
+        title: Its name in tables.
+        variant: Makes another dataset of it; None for the dataset itself.
+    """
+
+    name: str
+    spec: SynthSpec
+    title: str = ""
+    variant: Callable[[Path], Path] | None = None
+
+    def open(self) -> Path:
+        """Return the folder; create it if it does not exist."""
+        root = bench_dataset(self.name, self.spec)
+        return root if self.variant is None else self.variant(root)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCase:
+    """One row of a benchmark.
+
+    Attributes:
+        name: Its name in tables and file names.
+        data: The dataset.
+        batch_size: Samples per batch.
+        window_s: The frames of a sample, in seconds relative to its own.
+        workers: Worker processes; None for the loader's default.
+        options: Settings of the dataset beyond those of a plain user.
+        setting: The options in words.
+        loader: How batches are loaded, where a benchmark knows several ways.
+        goal: The images/s over the floor's that we aim for; None without a goal.
+        is_floor_random: Whether the floor decodes in random order, because nothing else is
+            possible.
+    """
+
+    name: str
+    data: BenchData
+    batch_size: int = 32
+    window_s: tuple[float, ...] = SINGLE
+    workers: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    setting: str = "nothing"
+    loader: str = "robostream"
+    goal: float | None = None
+    is_floor_random: bool = False
+
+    @property
+    def mode(self) -> str:
+        """The kind of samples: "single" (one frame) or "sarm" (a window of several)."""
+        return "single" if len(self.window_s) == 1 else "sarm"
+
+
+def bench_dataset(name: str, spec: SynthSpec) -> Path:
+    """Return the folder of a synthetic dataset; create it if it does not exist.
+
+    It lies in `$ROBOSTREAM_CACHE/bench`, named after a digest of its contents, and may be deleted
+    at any time.
+    """
+    contents = dataclasses.asdict(spec)
+    if spec.distinct is None:  # older datasets were named before this field existed
+        del contents["distinct"]
+    text = json.dumps(contents, sort_keys=True, default=str)
+    folder = config.bench_home() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def make(temp: Path) -> None:
+        from robostream.loader import share_of_cores  # imports torch
+        from robostream.tools import make_dataset
+
+        make_dataset(temp, spec, jobs=share_of_cores(1))
+
+    return _create_once(folder, make)
+
+
+def one_row_group(root: Path) -> Path:
+    """Return a dataset with the same videos whose Parquet files have one row group each.
+
+    Tools that rewrite a whole data file leave it like that.
+    """
+
+    def make(temp: Path) -> None:
+        import pyarrow.parquet as pq
+
+        shutil.copytree(root, temp, copy_function=os.link)
+        for path in temp.glob("data/*/*.parquet"):
+            table = pq.read_table(path)
+            path.unlink()  # a hard link: writing to it would change the other dataset
+            pq.write_table(table, path, row_group_size=table.num_rows)
+
+    return _create_once(root.with_name(f"{root.name}-one-row-group"), make)
+
+
+def _create_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    if not folder.is_dir():
+        temp = folder.with_name(f"{folder.name}.{os.getpid()}")
+        shutil.rmtree(temp, ignore_errors=True)
+        temp.parent.mkdir(parents=True, exist_ok=True)
+        print(f"creating {folder.name}; later runs reuse it", flush=True)
+        make(temp)
+        temp.rename(folder)
+    return folder

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`bench gpu`: images into the memory of a GPU, by each way there.
+
+Workers convert frames to RGB and batches are copied ("rgb"), 4:2:0 is copied and converted on the
+GPU ("yuv"), or the GPU decodes ("nvdec").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robostream import config
+from robostream.bench.case import SINGLE, BenchCase, BenchData
+from robostream.bench.docs import RESULTS, Publication, publish
+from robostream.bench.floor import decode_floor
+from robostream.bench.gpu_run import NVDEC, RGB, YUV, measure_loader, measure_streams
+from robostream.bench.memory import touch_memory
+from robostream.bench.process import run_process
+from robostream.bench.results import Figures, git_commit, machine, read_figures
+from robostream.bench.table import format_table, markdown_table
+from robostream.errors import SelectionError
+from robostream.loader import share_of_cores, usable_memory
+from robostream.tools import SynthSpec
+
+_SECONDS, _QUICK_SECONDS = 6.0, 2.0
+# Less than all frames of a dataset take, at full size and resized.
+_FRAME_CACHE, _RESIZED_FRAME_CACHE = "2GiB", "512MiB"
+# The memory of a loader with that cache, batches included.
+_TOUCHED_BYTES = 4 << 30
+# The codecs to decode with NVDEC; some cases are measured with the first only.
+NVDEC_CODECS = ("h264", "hevc")
+PARTS = ("uploads", *NVDEC_CODECS)
+_WINDOW_S = tuple(-0.4 * step for step in range(7, -1, -1))
+_SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
+_RESIZED = (224, 224)
+# Numbers of processes that only decode, and of a loader's workers.
+_STREAMS = _LOADER_WORKERS = (1, 2, 4, 8)
+RESULTS_NAME = "gpu.json"
+
+
+def run(
+    quick: bool,
+    parts: Sequence[str] = PARTS,
+    workers: Sequence[int] = (),
+    seconds: float = 0.0,
+) -> Figures:
+    """Measure, print the tables, and return the figures.
+
+    Args:
+        quick: Fewer numbers of workers, and shorter runs.
+        parts: What to measure: uploads, and the codecs that NVDEC decodes.
+        workers: Numbers of worker processes that upload, measured one after the other; by default
+            1, 2, 4 and so on up to the cores.
+        seconds: How long each case is measured.
+    """
+    if not torch.cuda.is_available():
+        raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
+    config.quiet_encoders()
+    seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
+    cores = share_of_cores(1)
+    figures: Figures = {
+        "machine": machine() | {"gpu": torch.cuda.get_device_name(), "cores": cores},
+        "seconds": seconds,
+    }
+    if "uploads" in parts:
+        usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
+        cases = upload_cases(list(workers) or usual)
+        figures["uploads"] = list(_measure_uploads(cases, seconds))
+        print(format_table(*_upload_table(figures["uploads"])), flush=True)
+    nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
+    if nvdec:
+        figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
+        print(format_table(*_nvdec_table(figures["nvdec"])), flush=True)
+    return figures
+
+
+def _case(way: str, codec: str, gop: int, size: tuple[int, int], **more: Any) -> BenchCase:
+    """Return a case; its dataset has few different episodes, which are fast to make."""
+    height, width = size
+    spec = SynthSpec(
+        episodes=640 if size == _SMALL else 128,
+        min_frames=60,
+        max_frames=100,
+        cameras=3 if size == _SMALL else 2,
+        width=width,
+        height=height,
+        gop=gop,
+        distinct=2 if size == _LARGE else 4,
+        video_file_mb=0.5,
+    )
+    if codec != "av1":
+        spec = dataclasses.replace(spec, codec=codec, crf=23)
+    options = {"resize": more.pop("resize", None), "streams": more.pop("streams", ())}
+    batch_size = 64 if more.get("window_s", SINGLE) == SINGLE else 16
+    data = BenchData(f"gpu-{codec}", spec, title=codec)
+    return BenchCase(codec, data, batch_size, loader=way, options=options, **more)
+
+
+def upload_cases(workers: list[int]) -> Iterator[BenchCase]:
+    """Yield the cases that compare RGB with 4:2:0, by workers."""
+    for size, resize in ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED)):
+        for window_s in (SINGLE, _WINDOW_S):
+            for count in workers:
+                for way in (RGB, YUV):
+                    more = {"window_s": window_s, "workers": count, "resize": resize}
+                    yield _case(way, "av1", 2, size, **more)
+
+
+def nvdec_cases(codec: str) -> Iterator[BenchCase]:
+    """Yield the cases that measure how fast a GPU decodes a codec, alone and in a loader."""
+    most = _LOADER_WORKERS[-1]
+    for gop in (2, 250):
+        for size in (_SMALL, _LARGE):
+            yield _case(NVDEC, codec, gop, size, workers=1, streams=_STREAMS)
+            yield _case(NVDEC, codec, gop, size, workers=most)
+    if codec == NVDEC_CODECS[0]:
+        for workers in _LOADER_WORKERS[:-1]:
+            yield _case(NVDEC, codec, 2, _SMALL, workers=workers)
+        yield _case(NVDEC, codec, 2, _LARGE, workers=most, resize=_RESIZED)
+
+
+def case_fields(case: BenchCase) -> Figures:
+    """Return a case as the fields of its row."""
+    spec = case.data.spec
+    return {
+        "way": case.loader,
+        "codec": case.data.title,
+        "gop": spec.gop,
+        "size": (spec.height, spec.width),
+        "window_s": case.window_s,
+        "workers": case.workers,
+        **case.options,
+    }
+
+
+def row_key(row: Figures) -> str:
+    """Return the identity of a row's case, the same before and after JSON. Pure."""
+    names = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
+    return json.dumps([row[name] for name in names])
+
+
+def _measure_uploads(cases: Iterable[BenchCase], seconds: float) -> Iterator[Figures]:
+    """Measure each case with touched memory, beside the floor."""
+    floors: dict[str, float] = {}
+    for case in cases:
+        # Both ways share a floor; they come one after the other.
+        key = row_key(case_fields(case) | {"way": RGB})
+        if key not in floors:
+            files = sorted(map(str, case.data.open().glob("videos/**/*.mp4")))
+            floors[key] = decode_floor(files, case.workers or 1, at_most_s=seconds / 3)
+        touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
+        yield _measure(case, seconds, floors[key])
+
+
+def _frame_cache(case: BenchCase) -> str:
+    if case.loader == NVDEC:
+        return "auto"
+    return _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
+
+
+def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Figures:
+    request = case_fields(case) | {
+        "batch_size": case.batch_size,
+        "seconds": seconds,
+        "frame_cache_bytes": _frame_cache(case),
+    }
+    measure = measure_streams if case.options["streams"] else measure_loader
+    found = run_process(measure, root=str(case.data.open()), request=request)
+    figures: Figures = request | {"mode": case.mode, "git_commit": git_commit()} | found
+    if floor is not None:
+        figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
+    # Printed at once, so an interrupted run is not lost.
+    print(json.dumps(figures), flush=True)
+    return figures
+
+
+def _upload_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]]]:
+    """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
+    header = ["images", "samples", "workers", "floor", "RGB", "4:2:0", "gain", "of the floor"]
+    header += ["decoded"]
+    pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
+    for row in sorted(results, key=_upload_order):
+        mode = "single" if row["mode"] == "single" else "windows of 8"
+        pairs.setdefault((_size_text(row), mode, row["workers"]), {})[row["way"]] = row
+    rows = []
+    for key, ways in pairs.items():
+        rgb, yuv = ways[RGB]["images_per_s"], ways[YUV]["images_per_s"]
+        more = [ways[YUV][name] for name in ("over_floor", "decoded_per_delivered")]
+        rows.append([*key, ways[YUV]["floor_images_per_s"], rgb, yuv, yuv / rgb, *more])
+    return header, rows
+
+
+def _nvdec_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]]]:
+    """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
+    header = ["images", "codec", "GOP"]
+    header += [f"{n} alone" for n in _STREAMS] + [f"loader, {n}" for n in _LOADER_WORKERS]
+    rows: dict[tuple[Any, ...], list[str]] = {}
+    for row in results:
+        key = (_size_text(row), row["codec"], row["gop"])
+        cells = rows.setdefault(key, [""] * (len(header) - len(key)))
+        for one in row.get("by_streams", ()):
+            cells[_STREAMS.index(one["streams"])] = _rate_text(one)
+        if not row["streams"]:
+            cells[len(_STREAMS) + _LOADER_WORKERS.index(row["workers"])] = _rate_text(row)
+    return header, [[*key, *cells] for key, cells in rows.items()]
+
+
+def _upload_order(row: Figures) -> tuple[Any, ...]:
+    return row["size"], row["resize"] or [], len(row["window_s"]), row["workers"]
+
+
+def _size_text(row: Figures) -> str:
+    sizes = [row["size"], *([row["resize"]] if row["resize"] else [])]
+    return " to ".join(f"{width}x{height}" for height, width in sizes)
+
+
+def _rate_text(row: Figures) -> str:
+    in_use = row["decoders_in_use"]
+    return f"{row['images_per_s']:,.0f}" + ("" if in_use is None else f" ({in_use:.2f})")
+
+
+def publish_figures(repo: Path, figures: Figures) -> None:
+    """Write the figures to a checkout and refresh its docs; rows of other cases stay."""
+    publish(repo, RESULTS_NAME, figures, PUBLICATION, merge=_merge)
+
+
+def _merge(known: Figures, new: Figures) -> Figures:
+    rows = {
+        part: {row_key(row): row for row in [*known.get(part, ()), *new.get(part, ())]}
+        for part in ("uploads", "nvdec")
+    }
+    return known | new | {part: list(found.values()) for part, found in rows.items()}
+
+
+def _docs_uploads(repo: Path) -> str:
+    return markdown_table(*_upload_table(read_figures(repo / RESULTS / RESULTS_NAME)["uploads"]))
+
+
+def _docs_nvdec(repo: Path) -> str:
+    return markdown_table(*_nvdec_table(read_figures(repo / RESULTS / RESULTS_NAME)["nvdec"]))
+
+
+PUBLICATION = Publication(
+    Path("docs/gpu.md"), {"gpu uploads": _docs_uploads, "gpu nvdec": _docs_nvdec}
+)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loaders to compare: robostream's, other libraries', and plain map-style datasets.
+
+Each is opened as its documentation shows. The plain ones are written as most are: they look up the
+frames of each sample in the files, keep files open and discard decoded neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import av
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from robostream.dataset import LeRobotDataset
+from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
+from robostream.meta import LeRobotDatasetMetadata
+
+Batches = Iterable[dict[str, Any]]
+_REPO_ID = "bench/loaders"
+_BUFFER_SIZE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """The batches to load; all values can be written as JSON.
+
+    Attributes:
+        root: The dataset's folder.
+        batch_size: Samples per batch.
+        workers: Worker processes.
+        window_s: The frames of a sample, in seconds relative to its own.
+        options: Settings of robostream's dataset.
+    """
+
+    root: str
+    batch_size: int
+    workers: int
+    window_s: tuple[float, ...] = (0.0,)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cameras(self) -> list[str]:
+        """The keys of the dataset's cameras."""
+        return LeRobotDatasetMetadata(_REPO_ID, root=self.root).camera_keys
+
+    @property
+    def images_per_sample(self) -> int:
+        """The images of a sample, over all cameras."""
+        return len(self.cameras) * len(self.window_s)
+
+    def windows(self) -> dict[str, list[float]] | None:
+        """Return the windows as `delta_timestamps`; None for single frames."""
+        if len(self.window_s) == 1:
+            return None
+        return {key: list(self.window_s) for key in self.cameras}
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderEntry:
+    """A loader that takes part in comparisons.
+
+    Attributes:
+        name: Its name in tables.
+        how: How it is used.
+        package: The package it needs beyond robostream's; "" for none.
+        stored: The kinds of cameras it reads: "video", "image".
+        open: Returns the batches of one epoch.
+    """
+
+    name: str
+    how: str
+    package: str
+    stored: tuple[str, ...]
+    open: Callable[[LoadRequest], Batches]
+
+
+class ImageReader(Protocol):
+    """Reads frames of video files and keeps the files open."""
+
+    def read(self, path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+        """Return the frames of these numbers: (frames, 3, height, width) uint8."""
+
+
+class PyavReader:
+    """Reads with PyAV: seeks to the key frame and decodes up to the frame."""
+
+    def __init__(self) -> None:
+        self._containers: dict[str, Any] = {}
+
+    def read(self, path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+        """Return the frames of these numbers: (frames, 3, height, width) uint8."""
+        if path not in self._containers:
+            self._containers[path] = av.open(path)
+        container = self._containers[path]
+        return torch.stack([_image_at(container, float(frame) / fps) for frame in frames])
+
+
+def _image_at(container: Any, time_s: float) -> torch.Tensor:
+    stream = container.streams.video[0]
+    target = round(time_s / stream.time_base)
+    container.seek(target, stream=stream)
+    for frame in container.decode(stream):
+        if frame.pts >= target:
+            return torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).contiguous()
+    raise ValueError(f"no frame at {time_s} s")
+
+
+class TorchcodecReader:
+    """Reads with torchcodec."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[str, Any] = {}
+
+    def read(self, path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+        """Return the frames of these numbers: (frames, 3, height, width) uint8."""
+        from torchcodec.decoders import VideoDecoder  # optional
+
+        del fps  # torchcodec takes frame numbers
+        if path not in self._decoders:
+            self._decoders[path] = VideoDecoder(path, seek_mode="approximate")
+        images: torch.Tensor = self._decoders[path].get_frames_at(indices=frames.tolist()).data
+        return images
+
+
+class PlainDataset(Dataset[dict[str, Any]]):
+    """The images of all cameras in a window around each frame; no rows."""
+
+    def __init__(self, root: str, window_s: tuple[float, ...], reader: ImageReader) -> None:
+        self.meta = LeRobotDatasetMetadata(_REPO_ID, root=root)
+        self._offsets = np.array([round(at * self.meta.fps) for at in window_s])
+        self._reader = reader
+
+    def __len__(self) -> int:
+        return self.meta.total_frames
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        """Return the images of one sample."""
+        ends = self.meta.episodes["dataset_to_index"]
+        episode = int(np.searchsorted(ends, item, side="right"))
+        length = int(self.meta.episodes["length"][episode])
+        frame = item - int(ends[episode]) + length
+        wanted = np.clip(self._offsets + frame, 0, length - 1)
+        images = {key: self._read(episode, key, wanted) for key in self.meta.video_keys}
+        return {"index": item, **images}
+
+    def _read(self, episode: int, key: str, frames: npt.NDArray[np.int64]) -> torch.Tensor:
+        start_s = float(self.meta.episodes[f"videos/{key}/from_timestamp"][episode])
+        path = str(self.meta.root / self.meta.get_video_file_path(episode, key))
+        numbers = frames + round(start_s * self.meta.fps)
+        return self._reader.read(path, numbers, self.meta.fps).squeeze(0)
+
+
+def open_robostream(request: LoadRequest) -> StreamingDataLoader:
+    """Return robostream's streaming loader."""
+    stream = StreamingLeRobotDataset(
+        _REPO_ID,
+        root=request.root,
+        delta_timestamps=request.windows(),
+        **{"return_uint8": True, **request.options},
+    )
+    return StreamingDataLoader(stream, request.batch_size, num_workers=request.workers)
+
+
+def open_plain_pyav(request: LoadRequest) -> Batches:
+    """Return a plain map-style dataset in a shuffling DataLoader."""
+    return _shuffle(PlainDataset(request.root, request.window_s, PyavReader()), request)
+
+
+def _open_plain_torchcodec(request: LoadRequest) -> Batches:
+    return _shuffle(PlainDataset(request.root, request.window_s, TorchcodecReader()), request)
+
+
+def _open_robostream_map(request: LoadRequest) -> Batches:
+    windows = request.windows()
+    dataset = LeRobotDataset(
+        _REPO_ID, root=request.root, delta_timestamps=windows, return_uint8=True
+    )
+    return _shuffle(dataset, request)
+
+
+def _open_lerobot_map(request: LoadRequest, *, backend: str) -> Batches:
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset as Theirs  # optional
+
+    dataset = Theirs(
+        _REPO_ID,
+        root=request.root,
+        delta_timestamps=request.windows(),
+        return_uint8=True,
+        video_backend=backend,
+    )
+    return _shuffle(dataset, request)
+
+
+def _open_lerobot_streaming(request: LoadRequest) -> Batches:
+    from lerobot.datasets.streaming_dataset import StreamingLeRobotDataset as Theirs  # optional
+
+    windows = request.windows()
+    dataset = Theirs(_REPO_ID, root=request.root, delta_timestamps=windows, return_uint8=True)
+    return DataLoader(dataset, request.batch_size, num_workers=request.workers)
+
+
+def _open_hf(request: LoadRequest, *, streaming: bool) -> Batches:
+    """Return rows with images as tensors, through Hugging Face's datasets; it reads no videos."""
+    import datasets  # optional
+
+    files = sorted(map(str, Path(request.root).glob("data/*/*.parquet")))
+    rows = datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming)
+    if not streaming:
+        return _shuffle(rows.with_format("torch"), request)
+    rows = rows.shuffle(seed=0, buffer_size=_BUFFER_SIZE).with_format("torch")
+    return DataLoader(rows, request.batch_size, num_workers=request.workers)
+
+
+def _shuffle(dataset: Any, request: LoadRequest) -> Batches:
+    return DataLoader(
+        dataset,
+        request.batch_size,
+        shuffle=True,
+        generator=torch.Generator().manual_seed(0),
+        num_workers=request.workers,
+        persistent_workers=request.workers > 0,
+    )
+
+
+_BOTH, _VIDEO, _IMAGE = ("video", "image"), ("video",), ("image",)
+_MAP, _PLAIN = "DataLoader, shuffle=True", "DataLoader, images only"
+_BUFFER = f"DataLoader, buffer of {_BUFFER_SIZE}"
+LOADERS = {
+    entry.name: entry
+    for entry in (
+        LoaderEntry("robostream", "StreamingDataLoader, nothing set", "", _BOTH, open_robostream),
+        LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_robostream_map),
+        LoaderEntry(
+            "LeRobot, map-style, torchcodec",
+            _MAP,
+            "lerobot",
+            _VIDEO,
+            partial(_open_lerobot_map, backend="torchcodec"),
+        ),
+        LoaderEntry(
+            "LeRobot, map-style, PyAV",
+            _MAP,
+            "lerobot",
+            _BOTH,
+            partial(_open_lerobot_map, backend="pyav"),
+        ),
+        LoaderEntry("LeRobot, streaming", _BUFFER, "lerobot", _BOTH, _open_lerobot_streaming),
+        LoaderEntry("plain torchcodec", _PLAIN, "torchcodec", _VIDEO, _open_plain_torchcodec),
+        LoaderEntry("plain PyAV", _PLAIN, "", _VIDEO, open_plain_pyav),
+        LoaderEntry(
+            "HF datasets, map-style", _MAP, "datasets", _IMAGE, partial(_open_hf, streaming=False)
+        ),
+        LoaderEntry(
+            "HF datasets, streaming", _BUFFER, "datasets", _IMAGE, partial(_open_hf, streaming=True)
+        ),
+    )
+}

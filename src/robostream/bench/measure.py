@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measuring loop: take batches, note when each arrived, and derive rates and waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import median
+from typing import Any, TypeVar
+
+import numpy as np
+
+from robostream.bench.results import Figures
+
+Batch = dict[str, Any]
+K = TypeVar("K")
+V = TypeVar("V")
+# Rates are given for intervals of this many seconds, so that a stall shows.
+INTERVAL_S = 2.0
+# A stall at the start lies within this many intervals.
+START_INTERVALS = 10
+_PERCENTS = (50, 95, 99)
+
+
+@dataclass(slots=True)
+class BatchTimes:
+    """The arrivals of batches, in seconds since the first was requested.
+
+    Attributes:
+        warmup_batches: Batches that come before the measurement.
+        arrivals_s: When each batch arrived.
+        waits_s: How long the consumer waited for it.
+        samples: The samples of each batch.
+        end_s: When the loop ended.
+    """
+
+    warmup_batches: int
+    arrivals_s: list[float] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    end_s: float = 0.0
+
+    @property
+    def num_measured(self) -> int:
+        """The samples after the warm-up."""
+        return sum(self.samples[self.warmup_batches :])
+
+    @property
+    def begin_s(self) -> float:
+        """When the measurement began: at the arrival of the last warm-up batch."""
+        return self.arrivals_s[self.warmup_batches - 1] if self.warmup_batches else 0.0
+
+    @property
+    def steady_s(self) -> float:
+        """The seconds from the end of the warm-up to the last batch."""
+        return self.arrivals_s[-1] - self.begin_s
+
+
+def consume(
+    batches: Iterable[Batch],
+    *,
+    warmup_batches: int = 1,
+    max_batches: int | None = None,
+    on_batch: Callable[[Batch], None] | None = None,
+    finish: Callable[[], None] | None = None,
+) -> BatchTimes:
+    """Take batches and return when each arrived.
+
+    Args:
+        batches: Batches with the key "index".
+        warmup_batches: Batches that come before the measurement.
+        max_batches: The most batches to take; None takes all.
+        on_batch: Called with each batch after its arrival was noted.
+        finish: Called before the loop's end is noted.
+    """
+    times = BatchTimes(warmup_batches)
+    begin = requested = time.perf_counter()
+    for batch in islice(batches, max_batches):
+        arrived = time.perf_counter()
+        times.arrivals_s.append(arrived - begin)
+        times.waits_s.append(arrived - requested)
+        times.samples.append(len(batch["index"]))
+        if on_batch is not None:
+            on_batch(batch)
+        del batch
+        requested = time.perf_counter()
+    if finish is not None:
+        finish()
+    times.end_s = time.perf_counter() - begin
+    return times
+
+
+def limit_time(
+    batches: Iterable[Batch], seconds: float, *, from_first_batch: bool = True
+) -> Iterator[Batch]:
+    """Yield batches until `seconds` have passed since the first one, or since now; 0 for all."""
+    begin = time.perf_counter()
+    for number, batch in enumerate(batches):
+        if number == 0 and from_first_batch:
+            begin = time.perf_counter()
+        yield batch
+        del batch
+        if seconds and time.perf_counter() - begin > seconds:
+            return
+
+
+def loading_figures(times: BatchTimes, *, images_per_sample: int, opened_s: float) -> Figures:
+    """Return the rates after the warm-up, in all and by interval, and the time to the first batch.
+
+    Args:
+        times: The arrivals of batches.
+        images_per_sample: Images of one sample, over all cameras.
+        opened_s: Seconds it took to open the loader.
+    """
+    arrivals = [at - times.begin_s for at in times.arrivals_s[times.warmup_batches :]]
+    images = [count * images_per_sample for count in times.samples[times.warmup_batches :]]
+    images_per_s = sum(images) / (times.end_s - times.begin_s)
+    rates = rates_by_interval(arrivals, images) if images else []
+    typical = median(rates) if rates else 0.0
+    return {
+        "images_per_s": images_per_s,
+        "samples_per_s": images_per_s / images_per_sample,
+        "first_batch_s": opened_s + times.arrivals_s[0],
+        "rates": [round(rate) for rate in rates],
+        "lowest_over_median": min(rates[:START_INTERVALS]) / typical if typical else 1.0,
+    }
+
+
+def latency_figures(times: BatchTimes, batch_size: int) -> Figures:
+    """Return throughput, latencies and the start-up curve."""
+    gaps = np.diff([times.begin_s, *times.arrivals_s[times.warmup_batches :]])
+    waits = times.waits_s[times.warmup_batches :]
+    rates = rates_by_interval(times.arrivals_s, times.samples)
+    return {
+        "frames_measured": times.num_measured,
+        "samples_per_s": times.num_measured / times.steady_s,
+        "first_batch_latency_s": times.arrivals_s[0],
+        **_percentiles("sample_latency_ms", gaps * 1e3 / batch_size),
+        **_percentiles("batch_wait_ms", np.array(waits) * 1e3),
+        "steady_time_s": times.steady_s,
+        "total_time_s": times.arrivals_s[-1],
+        "wait_pct": 100 * sum(waits) / times.steady_s,
+        "stretch_s": INTERVAL_S,
+        "samples_per_s_by_stretch": [round(rate, 1) for rate in rates],
+        "start_lowest_samples_per_s": min(rates[:START_INTERVALS]),
+        "start_median_samples_per_s": median(rates),
+    }
+
+
+def rates_by_interval(arrivals_s: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """Return the rate in each interval since the start. Pure.
+
+    The last, incomplete interval counts only if there is no other.
+    """
+    whole = int(arrivals_s[-1] // INTERVAL_S)
+    if whole == 0:
+        return [sum(counts) / arrivals_s[-1]]
+    edges = np.arange(whole + 1) * INTERVAL_S
+    delivered, _ = np.histogram(arrivals_s, bins=edges, weights=np.array(counts, float))
+    return [float(count) / INTERVAL_S for count in delivered]
+
+
+def run_rounds(
+    runs: Mapping[K, Callable[[], V]],
+    rounds: int,
+    *,
+    on_result: Callable[[int, K, V], None] | None = None,
+) -> dict[K, list[V]]:
+    """Return the results of each run; all runs take turns, so a disturbance hits all alike."""
+    found: dict[K, list[V]] = {key: [] for key in runs}
+    for number in range(rounds):
+        for key, run in runs.items():
+            found[key].append(run())
+            if on_result is not None:
+                on_result(number, key, found[key][-1])
+    return found
+
+
+def _percentiles(name: str, values: Any) -> dict[str, float]:
+    found = np.percentile(values, _PERCENTS)
+    return {
+        f"p{percent}_{name}": float(value) for percent, value in zip(_PERCENTS, found, strict=True)
+    }

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proxy process: forwards requests to one server and injects the faults of a script.
+
+python -m robostream.testing.proxy http://127.0.0.1:PORT
+
+It prints its address, then reads commands from standard input, one JSON array per line, and exits
+when standard input closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import socket
+import struct
+import sys
+import time
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from robostream.testing.faults import (
+    IN_TRANSIT,
+    Director,
+    Fault,
+    Script,
+    apply_fault,
+    position_in,
+    refuse,
+)
+from robostream.testing.http_message import (
+    Exchange,
+    HttpMessage,
+    make_response,
+    read_request,
+    read_response,
+)
+
+_PIECE_BYTES = 16 * 1024
+# Headers of one connection, which a proxy does not forward.
+_HOP_FIELDS = ("Connection", "Keep-Alive", "Proxy-Connection")
+
+
+class _Disconnect(Exception):  # not an error: the script closes the connection
+    """The connection ends here."""
+
+
+class Bandwidth:
+    """A bandwidth that all connections share, first come, first served."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._free_at = 0.0
+
+    async def take(self, nbytes: int) -> None:
+        """Wait until `nbytes` more may be sent."""
+        if not self._bytes_per_s:
+            return
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + nbytes / self._bytes_per_s
+        await asyncio.sleep(self._free_at - now)
+
+
+class RequestLimit:
+    """A limit of requests per second; unused requests carry over for one second."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._most = max(per_s, 1.0)
+        self._left = self._most
+        self._at_s = 0.0
+
+    def take(self, now_s: float) -> bool:
+        """Return whether one more request is allowed at this time of a monotonic clock."""
+        if not self._per_s:
+            return True
+        self._left = min(self._left + (now_s - self._at_s) * self._per_s, self._most)
+        self._at_s = now_s
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class Upstream:
+    """A client's connection to the server; opens on demand, reopens when the server closed it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = host, port
+        self._streams: tuple[StreamReader, StreamWriter] | None = None
+
+    async def ask(self, request: HttpMessage) -> HttpMessage:
+        """Return the server's response."""
+        for is_last in (self._streams is None, True):
+            try:
+                return await self._ask(request)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                self.close()
+                if is_last:
+                    raise
+        raise AssertionError("the second attempt returns or raises")
+
+    async def _ask(self, request: HttpMessage) -> HttpMessage:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*self._address)
+        reader, writer = self._streams
+        writer.write(request.head() + request.body)
+        await writer.drain()
+        response = await read_response(reader, request.method)
+        if response.get("Connection").lower() == "close":
+            self.close()
+        return response
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+class FaultyProxy:
+    """The state that all connections share: the script, its limits and the journal."""
+
+    def __init__(self, upstream: str) -> None:
+        address = urlsplit(upstream)
+        self._address = address.hostname or "127.0.0.1", address.port or 80
+        self._began = time.monotonic()
+        self.journal: list[Exchange] = []
+        self.set_script(Script())
+
+    def set_script(self, script: Script) -> None:
+        """Apply a script from now on; its counts start at zero."""
+        self.script = script
+        self._director = Director(script)
+        self._bandwidth = Bandwidth(script.bytes_per_s)
+        self._request_limit = RequestLimit(script.requests_per_s)
+
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Serve one client until it or the script closes the connection."""
+        upstream = Upstream(*self._address)
+        _configure_socket(writer)
+        try:
+            await asyncio.sleep(self.script.latency_s)
+            while (request := await read_request(reader)) is not None:
+                await self._exchange(request, upstream, (reader, writer))
+        except (_Disconnect, ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # CancelledError: the proxy shuts down
+        finally:
+            upstream.close()
+            writer.close()
+
+    async def _exchange(
+        self, request: HttpMessage, upstream: Upstream, streams: tuple[StreamReader, StreamWriter]
+    ) -> None:
+        at_s = time.monotonic() - self._began
+        path = request.target.partition("?")[0]
+        byte_range = request.byte_range() or (None, None)
+        sending = _Sending(streams, self._bandwidth)
+        status, injected = 0, ""
+        await asyncio.sleep(self.script.latency_s)
+        try:
+            if not self._request_limit.take(time.monotonic()):
+                response, injected = (
+                    make_response(429, b"too many requests\n", Retry_After="1"),
+                    "limit",
+                )
+                fault, chance = None, 0.0
+            else:
+                wanted = request.get("Range")
+                fault, chance = self._director.select(request.method, path, wanted)
+                response, injected = await _answer(request, upstream, fault, chance)
+            status = response.status
+            if fault is None or fault.kind not in IN_TRANSIT:
+                await sending.whole(response)
+            else:
+                injected = fault.kind
+                await sending.in_part(response, fault, chance)
+        finally:
+            line = (at_s, request.method, path, *byte_range, status, sending.sent_bytes, injected)
+            self.journal.append(Exchange(*line))
+
+
+async def _answer(
+    request: HttpMessage, upstream: Upstream, fault: Fault | None, chance: float
+) -> tuple[HttpMessage, str]:
+    """Return the response to send and the kind of fault in it."""
+    if fault is not None and fault.kind == "status":
+        response = refuse(fault)
+        # A client would take a body after HEAD for the next response.
+        return replace(response, body=b"") if request.method == "HEAD" else response, fault.kind
+    asked = request.without(*_HOP_FIELDS)
+    if fault is not None and fault.kind == "ignore_range" and request.get("Range"):
+        asked, done = asked.without("Range"), True
+    else:
+        done = False
+    response = (await upstream.ask(asked)).without(*_HOP_FIELDS)
+    if fault is None or fault.kind in IN_TRANSIT:
+        return response, ""
+    changed = apply_fault(response, fault, chance)
+    return changed, fault.kind if done or changed != response else ""
+
+
+class _Sending:
+    """Sends one response to a client and counts its bytes."""
+
+    def __init__(self, streams: tuple[StreamReader, StreamWriter], bandwidth: Bandwidth) -> None:
+        self._reader, self._writer = streams
+        self._bandwidth = bandwidth
+        self.sent_bytes = 0
+
+    async def whole(self, response: HttpMessage) -> None:
+        await self._send(response.head(), response.body)
+
+    async def in_part(self, response: HttpMessage, fault: Fault, chance: float) -> None:
+        place = position_in(response.body, fault, chance)
+        # A complete body would be no fault.
+        place = min(place, max(len(response.body) - 1, 0))
+        if place or fault.kind != "reset":
+            await self._send(response.head(), response.body[:place])
+        if fault.kind == "stall":
+            # Send nothing until the client gives up.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._reader.read(1), fault.seconds)
+        if fault.kind == "reset":
+            _reset(self._writer)
+        raise _Disconnect
+
+    async def _send(self, head: bytes, body: bytes) -> None:
+        self._writer.write(head)
+        for at in range(0, len(body), _PIECE_BYTES):
+            piece = body[at : at + _PIECE_BYTES]
+            await self._bandwidth.take(len(piece))
+            self._writer.write(piece)
+            await self._writer.drain()
+            self.sent_bytes += len(piece)
+        await self._writer.drain()
+
+
+def _configure_socket(writer: StreamWriter) -> None:
+    # drain() then waits until the kernel has everything, so only sent bytes are counted.
+    writer.transport.set_write_buffer_limits(high=0)
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _reset(writer: StreamWriter) -> None:
+    # Closing a socket with a linger time of zero sends RST.
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+def _commands(proxy: FaultyProxy) -> dict[str, Callable[..., Any]]:
+    def journal(after: int) -> list[Any]:
+        return [dataclasses.astuple(exchange) for exchange in proxy.journal[after:]]
+
+    def script(values: dict[str, Any]) -> None:
+        proxy.set_script(Script.from_dict(values))
+
+    return {"journal": journal, "script": script}
+
+
+async def _run_commands(proxy: FaultyProxy) -> None:
+    """Execute commands until standard input closes."""
+    reader = StreamReader(limit=1 << 24)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    commands = _commands(proxy)
+    while line := await reader.readline():
+        name, argument = json.loads(line)
+        print(json.dumps(commands[name](argument)), flush=True)
+
+
+async def _run(upstream: str) -> None:
+    proxy = FaultyProxy(upstream)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, backlog=1024)
+    port = server.sockets[0].getsockname()[1]
+    print(f"http://127.0.0.1:{port}", flush=True)
+    await _run_commands(proxy)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_run(sys.argv[1]))

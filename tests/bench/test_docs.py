@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published figures: documents show what the JSON files of the checkout say, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from robostream.bench import gpu, loader, peers, readme
+from robostream.bench.docs import RESULTS, Publication, refreshed, replace_block
+from robostream.bench.loader import publish_figures
+from robostream.errors import RobostreamError
+
+REPO = Path(__file__).parents[2]
+DOCS = loader.PUBLICATION.document
+ALL = [gpu.PUBLICATION, loader.PUBLICATION, peers.PUBLICATION, readme.PUBLICATION]
+
+
+@pytest.mark.parametrize("publication", ALL, ids=lambda one: "+".join(one.blocks))
+def test_documents_say_what_the_json_says(publication: Publication) -> None:
+    """Every table is made of its JSON, to the last digit."""
+    assert refreshed(REPO, publication) == (REPO / publication.document).read_text()
+
+
+def drawn(svg: str) -> list[str]:
+    """All text of a picture, and the outlines of its bars, marks and curves."""
+    shapes = r'<g id="(?:bar|mark|curve)[^"]*">.*?d="([^"]*)"'
+    lines = re.findall(shapes, svg, re.DOTALL)
+    numbers = [f"{float(number):.0f}" for line in lines for number in re.findall(r"[\d.]+", line)]
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg) + numbers
+
+
+def test_the_picture_says_what_the_json_says() -> None:
+    """Its text and its bars are those that any version of matplotlib draws from the JSON."""
+    ((path, draw),) = readme.PUBLICATION.pictures.items()
+    committed = drawn((REPO / path).read_text())
+
+    assert drawn(draw(REPO).decode()) == committed
+    assert any("images/s" in text for text in committed)
+
+
+def test_every_machine_has_its_table() -> None:
+    """The docs show the loader on both machines."""
+    text = (REPO / DOCS).read_text()
+
+    assert "On 2 cores" in text
+    assert "On 16 cores" in text
+
+
+def test_a_document_without_its_marks_is_refused() -> None:
+    """Nothing is written to a wrong place."""
+    with pytest.raises(RobostreamError, match="bench: begin"):
+        replace_block("# some other README", "bench", "figures")
+
+
+def test_new_figures_replace_those_of_the_same_machine(tmp_path: Path) -> None:
+    """And leave the text around the tables, and the other machine's figures, as they are."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / RESULTS).mkdir(parents=True)
+    (tmp_path / DOCS).write_text("before\n<!-- loader: begin -->\n<!-- loader: end -->\nafter\n")
+    figures = json.loads((REPO / RESULTS / "loader-16-cores.json").read_text())
+    publish_figures(tmp_path, figures)
+    publish_figures(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
+    newer = figures["cases"][0] | {"images_per_s": 123456}
+    publish_figures(tmp_path, figures | {"cases": [newer]})
+    text = (tmp_path / DOCS).read_text()
+
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert text.index("On 4 cores") < text.index("On 16 cores")
+    assert text.count("123,456") == 1
+    assert text.index("123,456") > text.index("On 16 cores")
+    # Rows from before there was --cold were all measured so.
+    assert text.count("| single, 2 GiB | 8 | first 6 s, cold |") == 2
+    assert text.count("| single, 2 GiB | 16 | first 6 s |") == 2
