@@ -8,7 +8,7 @@ windows.py     which neighbouring frames a sample takes
 layout.py      how samples lie in a batch
 rows.py        rows of an episode, from Parquet
 shared_rows.py data files decoded once per machine
-row_shelf.py   rows of the episodes at hand
+row_cache.py          rows of the episodes at hand
 columns.py     from Arrow columns to arrays
 pictures.py    pictures stored in Parquet
 plain_png.py   the usual kind of them, decoded faster

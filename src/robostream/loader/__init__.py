@@ -14,9 +14,9 @@ plain.py          how far a plain torch DataLoader has come
 
 dataloader.py     StreamingDataLoader: whole batches, and where the run stands
 gpu_decoding.py   whether a GPU decodes: what was asked for, and what it can do
-team.py           who builds batches, in which memory, and how they become tensors
-bookmark.py       where a consumer stands, and where its next iterator begins
-outfit.py         what the worker processes are given: layout, budgets, memory
+running_pool.py       the running workers, their memory, and how batches become tensors
+position.py           where a consumer stands, and where its next iterator begins
+worker_setup.py       what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine
 batch_slots.py    the slots batches are built and delivered in
@@ -25,7 +25,7 @@ pinned_slots.py   page-locked slots, from which copies run by themselves
 upload.py         from the bytes of a slot to tensors, here or on a GPU
 batches.py        an iterator over the batches of one epoch
 memory_figures.py what memory a loader takes, for benchmarks
-tally.py          what was delivered, how fast, and how long was waited for it
+stats.py              what was delivered, how fast, and how long was waited for it
 
 map_style.py      MapReader: samples by number, for LeRobotDataset
 kept_frames.py    which frames a sampler visits

@@ -6,7 +6,7 @@ remote/           asking servers: at their pace, again where it failed, never ta
 stores/           the kinds of servers
 cache/            bytes of remote files kept on a local disk
 cached_source.py  the bytes of a remote file, seen through the cache
-door.py           from a location to its store; opening, reading and listing files
+opener.py             from a location to its store; opening, reading and listing files
 warm.py           filling the cache ahead of a run
 """
 

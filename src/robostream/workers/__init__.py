@@ -8,12 +8,12 @@ shared_memory.py  memory several processes map, and objects whose arrays lie in 
 batch_memory.py   how batches lie in shared memory
 device_memory.py  memory of a GPU that several processes map
 messages.py       what the consumer and its workers say to each other
-station.py        one worker's work for all live iterators
-program.py        the program of a worker process
+worker_loop.py        one worker's work for all live iterators
+worker_main.py        the program of a worker process
 start.py          starting and ending worker processes, undisturbed by signals
 turns.py          one thread at a time, where several iterators use one crew
-crew.py           the worker processes of one loader, as the consumer uses them
-home.py           the same work done in the consumer's own process, without workers
+pool.py               the worker processes of one loader, as the consumer uses them
+in_process.py         the same work done in the consumer's own process
 """
 
 from robostream.workers.batch_memory import BatchFormat, ByteArray, format_batch

@@ -2,7 +2,7 @@
 """From decoded frames to pictures in a batch, and the memory that keeps frames in between.
 
 layout.py      how a kept frame lies in its bytes
-arena.py       memory of a fixed size, handed out in slots
+buffer_pool.py        memory of a fixed size, handed out in slots
 decoded.py     a decoded picture: its layout, its planes, and where they lie
 conversion.py  colour conversion through PyAV, with the same result in every version of it
 from_pyav.py   PyAV's frames as decoded pictures

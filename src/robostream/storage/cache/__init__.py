@@ -5,12 +5,12 @@ layout.py       where things lie in a block file; marks, heads, shown names (pur
 punch.py        giving a part of a file back to the disk
 locks.py        locks that end with their process
 folder.py       the folder: its mark, its parts, refusing what is not a cache
-lease.py        which processes live, so that their hints count
+liveness.py           which processes live, so that their hints count
 block_file.py   one open block file: marks, blocks, times of use
 whole_file.py   files made here that processes map
-victims.py      which blocks go when room is needed (pure)
-room.py         the bytes in use, and making room
-keeper.py       what a process shares among files; giving up on a disk that refuses
+eviction.py           which blocks go when room is needed (pure)
+quota.py              the bytes in use, and making room
+handle.py             what a process shares among files; giving up on a disk that refuses
 cached_file.py  one remote file: reading, filling, hints of next use
 cache.py        the cache: opening files, the limit, what it has, clearing it
 """

@@ -9,5 +9,5 @@ source_file.py  the bytes of a file as a file object, for libraries that seek
 coalesce.py     fewer, larger reads for many small ranges
 atomic.py       writing a file so that nobody ever sees a part of it
 private.py      opening files of caches: no links, private unless shared
-recent.py       what was used lately, within a budget
+lru.py                what was used lately, within a budget
 """

@@ -2,7 +2,7 @@
 """Files on other machines: asking politely, again where it failed, and never taking a part.
 
 traffic.py        what was asked of servers, and how it went
-pace.py           how fast all processes of this machine may ask one server
+rate_limit.py         how fast all processes of this machine may ask one server
 retry.py          asking again after a failure that passes
 connections.py    HTTP connections that stay open
 answers.py        what an HTTP answer means
