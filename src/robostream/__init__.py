@@ -11,42 +11,130 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from robostream.dataset import LeRobotDataset
-    from robostream.errors import RobostreamError
+    from robostream.assemble import (
+        EpisodeFilter,
+        ImageTransforms,
+        Resize,
+    )
+    from robostream.dataset import (
+        LeRobotDataset,
+    )
+    from robostream.errors import (
+        AccessDeniedError,
+        BackwardCompatibilityError,
+        CacheError,
+        CompatibilityError,
+        DataFileError,
+        DatasetError,
+        ForwardCompatibilityError,
+        FrameError,
+        FrameTimestampError,
+        MetadataError,
+        MissingExtraError,
+        MissingFileError,
+        ModeError,
+        RobostreamError,
+        SelectionError,
+        StateError,
+        StorageError,
+        UnreachableError,
+        VideoFileError,
+        WorkerError,
+        WriteError,
+    )
     from robostream.loader import (
         EpisodeAwareSampler,
+        MapReader,
+        SamplerState,
         StreamingDataLoader,
         StreamingLeRobotDataset,
+        TrainingStep,
         compute_sampler_state,
         load_training_step,
         resume_sampler,
         save_training_step,
     )
-    from robostream.meta import LeRobotDatasetMetadata
-    from robostream.write import DepthEncoderConfig, VideoEncoderConfig
+    from robostream.meta import (
+        DatasetInfo,
+        EpisodeTable,
+        Features,
+        LeRobotDatasetMetadata,
+        Stats,
+        TaskTable,
+    )
+    from robostream.plan import (
+        EpochPlan,
+    )
+    from robostream.write import (
+        DatasetWriter,
+        DepthEncoderConfig,
+        VideoEncoderConfig,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccessDeniedError",
+    "BackwardCompatibilityError",
+    "CacheError",
+    "CompatibilityError",
+    "compute_sampler_state",
+    "DataFileError",
+    "DatasetError",
+    "DatasetInfo",
+    "DatasetWriter",
     "DepthEncoderConfig",
     "EpisodeAwareSampler",
+    "EpisodeFilter",
+    "EpisodeTable",
+    "EpochPlan",
+    "Features",
+    "ForwardCompatibilityError",
+    "FrameError",
+    "FrameTimestampError",
+    "ImageTransforms",
     "LeRobotDataset",
     "LeRobotDatasetMetadata",
+    "load_training_step",
+    "MapReader",
+    "MetadataError",
+    "MissingExtraError",
+    "MissingFileError",
+    "ModeError",
+    "Resize",
+    "resume_sampler",
     "RobostreamError",
+    "SamplerState",
+    "save_training_step",
+    "SelectionError",
+    "StateError",
+    "Stats",
+    "StorageError",
     "StreamingDataLoader",
     "StreamingLeRobotDataset",
+    "TaskTable",
+    "TrainingStep",
+    "UnreachableError",
     "VideoEncoderConfig",
-    "compute_sampler_state",
-    "load_training_step",
-    "resume_sampler",
-    "save_training_step",
+    "VideoFileError",
+    "WorkerError",
+    "WriteError",
 ]
 
 _HOMES = {
-    "DepthEncoderConfig": "write",
+    "EpisodeFilter": "assemble",
+    "ImageTransforms": "assemble",
+    "Resize": "assemble",
     "LeRobotDataset": "dataset",
+    "DatasetInfo": "meta",
+    "EpisodeTable": "meta",
+    "Features": "meta",
     "LeRobotDatasetMetadata": "meta",
-    "RobostreamError": "errors",
+    "Stats": "meta",
+    "TaskTable": "meta",
+    "EpochPlan": "plan",
+    "DatasetWriter": "write",
+    "DepthEncoderConfig": "write",
     "VideoEncoderConfig": "write",
 }
 
@@ -54,8 +142,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'robostream' has no attribute {name!r}")
-    module = importlib.import_module(f"robostream.{_HOMES.get(name, 'loader')}")
-    return getattr(module, name)
+    home = "errors" if name.endswith("Error") else _HOMES.get(name, "loader")
+    return getattr(importlib.import_module(f"robostream.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from robostream.decode import build_index
 from robostream.errors import SelectionError
 from robostream.loader.options import choose_depth
 from tests.fixture_datasets import FIXTURES, copy_of
-from tests.loader.streams import blind_stream, flat, open_loader, open_stream
+from tests.loader.streams import AV1, blind_stream, flat, open_loader, open_stream
 
 
 def test_a_used_stream_pickles_small_and_works_elsewhere() -> None:
@@ -155,3 +155,18 @@ def test_large_batches_are_built_fewer_at_a_time() -> None:
     assert choose_depth(1, 1 << 10, 2) == 256
     assert choose_depth(32, 20 << 20, 16) == 32
     assert choose_depth(16, 40 << 20, 16) == 31
+
+
+def test_unknown_arguments_are_refused() -> None:
+    """Only the arguments of other loaders that are known by name have no effect."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'pool_size'"):
+        open_stream(pool_size=8)
+
+
+def test_arguments_by_position_are_refused_by_name() -> None:
+    """LeRobot's constructor takes more by position; what each value is for is said."""
+    first = ("some/name", AV1, None, None, None, 1e-4, None, False)
+
+    assert StreamingLeRobotDataset(*first, rank=0, world_size=1).num_episodes == 5
+    with pytest.raises(TypeError, match=r"by name.*streaming=, episode_pool_size=, buffer_size="):
+        StreamingLeRobotDataset(*first, True, 64, None)

@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 import math
 import warnings
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from robostream import arguments, config
 from robostream.errors import SelectionError
-from robostream.loader.gpu_decoding import check_decode_device
 from robostream.plan import default_lanes
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,34 @@ _IGNORED = {
     "persistent_workers": "workers always stay over epochs",
 }
 
+_STREAM_LEGACY = {
+    "buffer_size",
+    "decode_threads",
+    "max_num_shards",
+    "prefetch_videos",
+    "rng",
+    "streaming",
+    "video_prefetch_workers",
+}
+# What follows force_cache_sync in the constructor of LeRobot's streaming dataset.
+_LEROBOT_ORDER = (
+    "streaming",
+    "episode_pool_size",
+    "buffer_size",
+    "max_num_shards",
+    "seed",
+    "rng",
+    "shuffle",
+    "return_uint8",
+    "rank",
+    "world_size",
+    "video_decoder_cache_size",
+    "data_files_root",
+    "video_decode_device",
+    "prefetch_videos",
+    "video_prefetch_workers",
+)
+
 
 def warn_of_ignored(**values: Any) -> None:
     """Warn of each argument that was given though robostream ignores it."""
@@ -35,14 +63,30 @@ def warn_of_ignored(**values: Any) -> None:
             warnings.warn(f"{name} is ignored: {_IGNORED[name]}", DeprecationWarning, stacklevel=3)
 
 
-def check_options(*, streaming: bool, video_decode_device: str) -> None:
-    """Raise SelectionError for an option that robostream does not have."""
-    if not arguments.truth(streaming, "streaming"):
+def accept_legacy(given: Mapping[str, Any]) -> None:
+    """Warn of each argument of another loader that has no effect here; refuse unknown names."""
+    if not arguments.truth(given.get("streaming", True), "streaming"):
         raise SelectionError(
             "streaming=False: StreamingLeRobotDataset always streams; use LeRobotDataset for "
             "random access"
         )
-    check_decode_device(video_decode_device)
+    for name, value in given.items():
+        if name not in _STREAM_LEGACY:
+            raise TypeError(
+                f"StreamingLeRobotDataset() got an unexpected keyword argument {name!r}"
+            )
+        if name != "streaming" and value is not None:
+            warnings.warn(f"{name} is ignored: {_IGNORED[name]}", DeprecationWarning, stacklevel=3)
+
+
+def refuse_positions(values: tuple[Any, ...]) -> None:
+    """Raise TypeError, with the names, for arguments that are given by position but not by name."""
+    if values:
+        names = ", ".join(f"{name}=" for name in _LEROBOT_ORDER[: len(values)])
+        raise TypeError(
+            f"StreamingLeRobotDataset() takes the arguments after force_cache_sync by name. In "
+            f"LeRobot's order the values given here are {names}"
+        )
 
 
 def refuse_items() -> NoReturn:

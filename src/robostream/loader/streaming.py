@@ -28,8 +28,13 @@ from robostream.batches import WorkerContext
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.by_value import for_pickle
 from robostream.loader.direct import DirectIteration
-from robostream.loader.gpu_decoding import refuse_gpu
-from robostream.loader.options import check_options, choose_lanes, refuse_items, warn_of_ignored
+from robostream.loader.gpu_decoding import check_decode_device, refuse_gpu
+from robostream.loader.options import (
+    accept_legacy,
+    choose_lanes,
+    refuse_items,
+    refuse_positions,
+)
 from robostream.loader.position import Position
 from robostream.loader.ranks import discover_rank
 from robostream.loader.samples import SampleIterator
@@ -93,8 +98,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             the machine and later runs; a folder of the user's cache unless given.
         cache_limit: How much may be kept there, such as "200GB"; half of what the disk has left
             unless given, 0 for nothing.
-        buffer_size, max_num_shards, rng, prefetch_videos, video_prefetch_workers, decode_threads:
-            Ignored, with a warning; other loaders have them.
+        **legacy: Arguments of other loaders that have no effect here, each with a warning:
+            `streaming`, `buffer_size`, `max_num_shards`, `rng`, `prefetch_videos`,
+            `video_prefetch_workers`, `decode_threads`.
     """
 
     # What this very object has at hand; a copy begins with nothing.
@@ -111,12 +117,9 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         tolerance_s: float = config.TOLERANCE_S,
         revision: str | None = None,
         force_cache_sync: bool = False,
-        streaming: bool = True,
+        *by_position: Any,
         episode_pool_size: int = config.EPISODE_POOL_SIZE,
-        buffer_size: int | None = None,
-        max_num_shards: int | None = None,
         seed: int = config.SEED,
-        rng: Any = None,
         shuffle: bool = True,
         return_uint8: bool = False,
         rank: int | None = None,
@@ -124,14 +127,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         video_decoder_cache_size: int | None = None,
         data_files_root: str | Path | None = None,
         video_decode_device: str = "cpu",
-        prefetch_videos: bool | None = None,
-        video_prefetch_workers: int | None = None,
-        *,
         episode_filter: EpisodeFilter | None = None,
         camera_keys: Sequence[str] | None = None,
         resize: Resize | None = None,
         lanes: int | None = None,
-        decode_threads: int | None = None,
         frame_cache_bytes: int | str = "auto",
         frame_cache_dir: str | Path | None = None,
         depth_output_unit: str = "mm",
@@ -140,16 +139,11 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         storage_options: dict[str, Any] | None = None,
         cache_dir: str | Path | None = None,
         cache_limit: int | str | None = None,
+        **legacy: Any,
     ) -> None:
-        warn_of_ignored(
-            buffer_size=buffer_size,
-            rng=rng,
-            max_num_shards=max_num_shards,
-            prefetch_videos=prefetch_videos,
-            video_prefetch_workers=video_prefetch_workers,
-            decode_threads=decode_threads,
-        )
-        check_options(streaming=streaming, video_decode_device=video_decode_device)
+        refuse_positions(by_position)
+        accept_legacy(legacy)
+        check_decode_device(video_decode_device)
         access = token, storage_options, choose_cache(cache_dir, cache_limit)
         self._dataset = open_dataset(
             DatasetLocation(repo_id, root, revision, data_files_root, force_cache_sync, *access),
