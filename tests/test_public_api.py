@@ -136,6 +136,7 @@ OWN = {
         "state_dict",
     ],
 }
+TYPES_OF_FUNCTIONS = ("EpisodeFilter", "ImageTransforms")
 PUBLIC = [
     "AccessDeniedError",
     "BackwardCompatibilityError",
@@ -249,9 +250,10 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_every_public_name_can_be_imported() -> None:
-    """Each name of the list is there, with a docstring."""
+    """Each name of the list is there; classes and functions have a docstring."""
     for name in PUBLIC:
-        assert getattr(robostream, name).__doc__
+        value = getattr(robostream, name)
+        assert value.__doc__ or name in TYPES_OF_FUNCTIONS
 
 
 def test_the_version_is_the_packages() -> None:
