@@ -47,8 +47,7 @@ class LeRobotDatasetMetadata:
             as a folder here (unless there is a `revision`) and in `HF_LEROBOT_HOME`, then on the
             Hub. A path or an fsspec URL works too.
         root: The dataset's folder, or an fsspec URL of it (`s3://…`, `hf://buckets/…`, …).
-        revision: Branch, tag or commit on the Hub; it is pinned to a commit, and `revision` then
-            holds that commit.
+        revision: Branch, tag or commit on the Hub; the attribute holds the pinned commit.
         force_cache_sync: Download again what the Hub cache already holds.
         token: Hub token; by default the one `hf auth login` stored.
         storage_options: What the store of a URL is opened with: keys, tokens, its address.
