@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-
 from robostream.assemble import Address, OpenedDataset, RowReader
 from robostream.errors import (
     CompatibilityError,
