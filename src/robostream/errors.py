@@ -12,6 +12,7 @@ RobostreamError
 │       └── FrameTimestampError         no frame within the tolerance of the wanted time
 ├── StorageError                        bytes of a file or an address cannot be read
 │   ├── MissingFileError                there is no such file
+│   │   └── MissingRevisionError        the Hub has the dataset, but not this revision of it
 │   ├── DamagedFileError                a file is shorter than it was, or its disk fails
 │   ├── ChangedFileError                a file is not the one that was opened
 │   │   └── ReplacedFileError           so is one whose server gives no version; it is read again
@@ -83,6 +84,10 @@ class StorageError(RobostreamError, OSError):
 
 class MissingFileError(StorageError, FileNotFoundError):
     """There is no such file."""
+
+
+class MissingRevisionError(MissingFileError):
+    """The Hub has the dataset, but no such branch, tag or commit of it."""
 
 
 class DamagedFileError(StorageError):

@@ -49,7 +49,7 @@ def test_reading_is_timed() -> None:
     """A metered source gives the bytes of its own and adds the time to the meter."""
 
     class Source:
-        name = "here"
+        name = identity = "here"
 
         def size(self) -> int:
             return 10

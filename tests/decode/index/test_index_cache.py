@@ -171,14 +171,14 @@ def test_an_index_is_neither_read_nor_written_through_a_link(
     """A link in place of a saved index counts as none and is replaced; new folders are private."""
     index = build_index(LocalSource(clip("av1_g2").path))
     folder = tmp_path / "indices/dataset"
-    save_index(folder, index, "1")
+    save_index(folder, index, Told(index, "1"))
     (path,) = folder.iterdir()
     content = path.read_bytes()
     os.rename(path, tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
 
     assert load_index(folder, Told(index, "1"), math.inf) is None
-    save_index(folder, index, "2")
+    save_index(folder, index, Told(index, "2"))
     assert not path.is_symlink()
     assert (tmp_path / "elsewhere").read_bytes() == content
     assert [p.stat().st_mode & 0o777 for p in (folder.parent, folder, path)] == [

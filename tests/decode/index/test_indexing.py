@@ -270,6 +270,17 @@ def test_the_number_of_frames_that_are_indexed_is_a_setting(
             build_index(LocalSource(clip(kind).path))
 
 
+def test_a_file_of_countless_boxes_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """The search for the index ends after more boxes than any video has."""
+    path = tmp_path / "boxes.mp4"
+    path.write_bytes(struct.pack(">I4s", 8, b"free") * 1_000_000)
+    source = CountingSource(path)
+
+    with pytest.raises(VideoFileError, match="want an MP4 with an index"):
+        read_video_track(source)
+    assert source.bytes_read < path.stat().st_size / 2
+
+
 HUGE = 2**32 - 1
 CLAIMS = {
     "stts": struct.pack(">IIIIII", 0, 2, HUGE, 1, HUGE, 1),

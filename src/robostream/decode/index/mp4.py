@@ -88,7 +88,9 @@ def _read_moov(source: ByteSource) -> memoryview:
             "`git lfs pull` in the dataset's folder."
         )
     at = 0
-    while at + 8 <= size:
+    for _ in range(_MOST_PARTS):
+        if at + 8 > size:
+            break
         if not start <= at <= start + len(window) - 16:
             start, window = at, source.read(at, min(size, at + _END_BYTES))
         kind, header_bytes, box_bytes = _box_header(window, at - start, size - at)

@@ -202,7 +202,7 @@ def create_block_file(path: Path, layout: Layout, shown_name: str) -> None:
     fd = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(fd, 0)
-        os.pwrite(fd, make_head(layout, shown_name), 0)
         os.ftruncate(fd, layout.file_bytes)
+        os.pwrite(fd, make_head(layout, shown_name), 0)  # last: a head alone counts as damaged
     finally:
         os.close(fd)

@@ -50,6 +50,8 @@ class CachedFile:
         self._used_s = np.zeros(layout.num_blocks, np.int64)
         # What was fetched ahead and the cache has no room for.
         self._held: dict[tuple[int, int], HeldBytes] = {}
+        # What was read before it was fetched ahead, and not kept.
+        self._read_early: Ranges = []
 
     @property
     def size_bytes(self) -> int:
@@ -123,6 +125,7 @@ class CachedFile:
         for begin, end in list(self._held):
             if start <= begin and end <= stop:
                 self._held.pop((begin, end), None)
+        self._read_early = [r for r in self._read_early if r[1] <= start or stop <= r[0]]
         self.due([(start, stop)], when)
 
     def fill(self, start: int, content: bytes, when: float | None = None) -> None:
@@ -163,6 +166,7 @@ class CachedFile:
             is_kept = self._has_room([(begin, end)])
             if not is_kept:
                 begin, end = gap
+                self._read_early += [gap] if self._keeper.spare_after else []
             content = fetch(begin, end)
             if len(content) != end - begin:
                 raise OSError(
@@ -238,7 +242,12 @@ class CachedFile:
         return False
 
     def _prefetch_exactly(self, start: int, stop: int, when: float, fetch: Fetch) -> None:
-        """Fetch a range and not the rest of its blocks, which might go before it is read."""
+        """Fetch a range and not the rest of its blocks, which might go before it is read.
+
+        Whoever reads it already fetches the rest of it, too.
+        """
+        if any(begin < stop and start < end for begin, end in self._read_early):
+            return
         blocks = self._layout.covered(start, stop)
         needed = len(blocks) * self._layout.block_bytes
         on_disk = needed if needed and self._free(needed, when) else 0

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from robostream.config import hub_endpoint, hub_token, lerobot_home
-from robostream.errors import MissingFileError, RobostreamError, StorageError, UnreachableError
+from robostream.errors import (
+    MissingFileError,
+    MissingRevisionError,
+    RobostreamError,
+    StorageError,
+    UnreachableError,
+)
 from robostream.storage.files.names import redact
 from robostream.storage.remote.answers import is_transient, refusal
 from robostream.storage.remote.connections import Answer, checked_headers, server_of
@@ -150,7 +156,7 @@ def _explained(repo_id: str, revision: str) -> Iterator[None]:
             "access. Check the name, or log in with `hf auth login`."
         ) from None
     except errors.RevisionNotFoundError:
-        raise MissingFileError(
+        raise MissingRevisionError(
             f"{repo_id}: the Hub has no revision {revision!r} of it; name a branch, tag or commit."
         ) from None
     except errors.LocalEntryNotFoundError:

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from huggingface_hub.errors import RevisionNotFoundError
-
 from robostream.assemble import DatasetLocation, OpenedDataset, RowReader
-from robostream.errors import CompatibilityError, DataFileError, MissingExtraError, StorageError
+from robostream.errors import (
+    CompatibilityError,
+    DataFileError,
+    MissingExtraError,
+    MissingRevisionError,
+    StorageError,
+)
 from robostream.storage import as_location, list_files, list_refs
 from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
 
@@ -47,7 +51,7 @@ def explain_opening(address: DatasetLocation, error: Exception) -> Problem:
     placeholder = _placeholder(address)
     if placeholder is not None:
         return placeholder
-    if isinstance(error.__cause__, RevisionNotFoundError):
+    if isinstance(error.__cause__, MissingRevisionError):
         return Problem("revision", str(error), _revisions(address.repo_id))
     if isinstance(error, MissingExtraError):
         return Problem("missing_package", str(error), "")
