@@ -162,7 +162,7 @@ def save_with_a_bad_one(root: Path) -> None:
             record(writer, [length], first=2000)
         else:
             number = record(writer, [length], first=number)
-    writer._held.joiner.shutdown()
+    writer._resources.joiner.shutdown()
     path = root / f".recording/episode-{BAD:06d}/episode.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "tasks": ["\ud800"]}))
 

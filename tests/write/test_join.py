@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,7 +15,7 @@ from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
 from robostream.write import VideoEncoderConfig
 from robostream.write.encoder import EncodedVideo, VideoEncoder, VideoSpec, frame_rate
-from robostream.write.join_video import VideoPart, join_videos, split_videos
+from robostream.write.join import VideoPart, join_videos, split_videos
 from tests.write.recording import HEIGHT, WIDTH, decode, number_in, picture
 
 CODECS: list[dict[str, Any]] = [

@@ -50,8 +50,8 @@ def saved_recording(root: Path, *, bad: int = BAD, **more: Any) -> list[int]:
 
 def stop(writer: DatasetWriter) -> None:
     """What the end of the process does, once the background joins are through."""
-    writer._held.joiner.shutdown()
-    writer._held.lock.release()
+    writer._resources.joiner.shutdown()
+    writer._resources.lock.release()
 
 
 def edit_record(root: Path, episode: int, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -176,11 +176,11 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "want whole numbers of a chunk and a file",
     ),
     "rows missing": (lambda f: (f / "rows.parquet").unlink(), "rows.parquet: the file is missing"),
-    "rows short": (lambda f: truncate(f / "rows.parquet"), "rows.parquet: not a whole Parquet"),
+    "rows short": (lambda f: truncate(f / "rows.parquet"), "rows.parquet: not a complete Parquet"),
     "rows overwritten": (lambda f: damage_pages(f / "rows.parquet"), "rows.parquet: not a whole"),
     "video missing": (lambda f: (f / f"{TOP}.mp4").unlink(), f"{TOP}.mp4: the file is missing"),
-    "video short": (lambda f: truncate(f / f"{TOP}.mp4"), f"{TOP}.mp4: not a whole MP4"),
-    "video empty": (lambda f: (f / f"{TOP}.mp4").write_text(""), f"{TOP}.mp4: not a whole MP4"),
+    "video short": (lambda f: truncate(f / f"{TOP}.mp4"), f"{TOP}.mp4: not a complete MP4"),
+    "video empty": (lambda f: (f / f"{TOP}.mp4").write_text(""), f"{TOP}.mp4: not a complete MP4"),
 }
 
 

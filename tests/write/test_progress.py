@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 from itertools import groupby, pairwise
@@ -6,13 +7,8 @@ from itertools import groupby, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.write.file_places import (
-    FilePlace,
-    OpenFile,
-    SizeRules,
-    data_file_for,
-    video_file_for,
-)
+from robostream.write.progress import OpenFile, SizeRules, data_file_for, video_file_for
+from robostream.write.staging import FilePlace
 
 EPISODES = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 5_000)), min_size=1, max_size=40)
 

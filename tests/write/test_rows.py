@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 import json
@@ -14,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from robostream.meta import parse_info
-from robostream.write.join_data import join_rows, write_rows
-from robostream.write.row_table import row_schema, row_table
+from robostream.write.rows import join_rows, row_schema, row_table, write_rows
 from tests.fixture_datasets import FIXTURES, NAMES
 
 DTYPES = ("bool", "int8", "uint8", "int32", "uint16", "int64", "uint64", "float16", "float64")
