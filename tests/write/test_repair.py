@@ -177,7 +177,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "rows missing": (lambda f: (f / "rows.parquet").unlink(), "rows.parquet: the file is missing"),
     "rows short": (lambda f: truncate(f / "rows.parquet"), "rows.parquet: not a complete Parquet"),
-    "rows overwritten": (lambda f: damage_pages(f / "rows.parquet"), "rows.parquet: not a whole"),
+    "rows overwritten": (
+        lambda f: damage_pages(f / "rows.parquet"),
+        "rows.parquet: not a complete",
+    ),
     "video missing": (lambda f: (f / f"{TOP}.mp4").unlink(), f"{TOP}.mp4: the file is missing"),
     "video short": (lambda f: truncate(f / f"{TOP}.mp4"), f"{TOP}.mp4: not a complete MP4"),
     "video empty": (lambda f: (f / f"{TOP}.mp4").write_text(""), f"{TOP}.mp4: not a complete MP4"),
