@@ -31,11 +31,11 @@ from robostream.write.encoder_options import (
     VideoEncoderConfig,
     check_encoder,
     ffmpeg_options,
-    ordinary_threads,
+    normal_thread_priority,
 )
 from robostream.write.episode_buffer import RecordedEpisode, RecordingOptions, encode_episode
 from robostream.write.features import video_info
-from robostream.write.staging import place_whole
+from robostream.write.staging import move_durably
 from robostream.write.start import create_writer, resume_writer
 from robostream.write.writer import DatasetWriter
 
@@ -50,8 +50,8 @@ __all__ = [
     "encode_episode",
     "ffmpeg_options",
     "frame_rate",
-    "ordinary_threads",
-    "place_whole",
+    "normal_thread_priority",
+    "move_durably",
     "resume_writer",
     "video_info",
 ]

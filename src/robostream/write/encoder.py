@@ -18,7 +18,11 @@ from robostream import config
 from robostream.decode import one_thread
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
-from robostream.write.encoder_options import VideoEncoderConfig, ffmpeg_options, ordinary_threads
+from robostream.write.encoder_options import (
+    VideoEncoderConfig,
+    ffmpeg_options,
+    normal_thread_priority,
+)
 
 # The most frames by which a codec may store a frame ahead of one that is shown earlier.
 _MAX_REORDER_FRAMES = 16
@@ -84,7 +88,7 @@ class VideoEncoder:
         if self._num_frames > 1:
             self._mux(frame)
             return
-        with ordinary_threads():  # the first frame opens the encoder
+        with normal_thread_priority():  # the first frame opens the encoder
             self._mux(frame)
 
     def finish(self) -> EncodedVideo:

@@ -160,7 +160,7 @@ def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> No
 
 
 @contextmanager
-def ordinary_threads() -> Iterator[None]:
+def normal_thread_priority() -> Iterator[None]:
     """Undo any real-time priority that threads gain in this block, in which an encoder is opened.
 
     If root runs it, SVT-AV1 gives the highest real-time priority to its threads and to the thread
@@ -237,7 +237,7 @@ def _open_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> se
     context.width, context.height, context.pix_fmt = width, height, options.pix_fmt
     context.time_base = Fraction(1, 30)
     context.options = ffmpeg_options(options)
-    with ordinary_threads():
+    with normal_thread_priority():
         context.open()
     return set(context.options)  # open() has removed those that the encoder knows
 

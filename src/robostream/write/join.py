@@ -21,7 +21,7 @@ from robostream.write.staging import (
     FilePlace,
     StagedEpisode,
     StagingFolder,
-    place_whole,
+    move_durably,
     remove_files,
     rows_path,
     video_path,
@@ -89,7 +89,7 @@ def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
             join_rows(sources, temp)
         else:
             join_videos(_video_parts(job, sources), temp, rate=frame_rate(info.fps))
-        place_whole(temp, target)
+        move_durably(temp, target)
     remove_files(sources)
 
 
@@ -103,7 +103,7 @@ def undo_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     else:
         split_videos(joined, _video_parts(job, temps), rate=frame_rate(info.fps))
     for temp, target in zip(temps, targets, strict=True):
-        place_whole(temp, target)
+        move_durably(temp, target)
     joined.unlink()
     sync_to_disk(joined.parent)
 

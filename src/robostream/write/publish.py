@@ -37,7 +37,7 @@ from robostream.write.staging import (
     StagingFolder,
     load_staged,
     make_folder,
-    place_whole,
+    move_durably,
     read_damage,
     remove_folder,
 )
@@ -135,21 +135,21 @@ def _write_parquet(staging: StagingFolder, relative: str, table: pa.Table) -> No
     target = staging.ready / relative
     temp = staging.temp_path(target)
     pq.write_table(table, temp, **PARQUET_OPTIONS)
-    place_whole(temp, target)
+    move_durably(temp, target)
 
 
 def _write_text(staging: StagingFolder, relative: str, text: str) -> None:
     target = staging.ready / relative
     temp = staging.temp_path(target)
     temp.write_text(text, encoding="utf-8")
-    place_whole(temp, target)
+    move_durably(temp, target)
 
 
 def _move_into_dataset(staging: StagingFolder) -> None:
     files = [path.relative_to(staging.publish) for path in staging.publish.rglob("*")]
     for relative in sorted(files, key=_move_order):
         if (staging.publish / relative).is_file():
-            place_whole(staging.publish / relative, staging.root / relative)
+            move_durably(staging.publish / relative, staging.root / relative)
     _remove_saved(staging)
     remove_folder(staging.publish)
 

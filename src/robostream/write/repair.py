@@ -32,7 +32,7 @@ from robostream.write.staging import (
     StagingFolder,
     load_staged,
     mark_damaged,
-    place_whole,
+    move_durably,
     read_damage,
     read_record,
     replace_record,
@@ -222,7 +222,7 @@ def _rewrite_counters(
         table = table.set_column(index, field, pa.array(values, field.type))
     temp = staging.temp_path(path)
     write_rows(table, temp)
-    place_whole(temp, path)
+    move_durably(temp, path)
     return counters
 
 

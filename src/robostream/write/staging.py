@@ -121,7 +121,7 @@ class StagingFolder:
         return dict(sorted((int(match[1]), folder) for match, folder in matches if match))
 
     def temp_path(self, target: Path) -> Path:
-        """Return where to write a file that `place_whole` then moves to `target`."""
+        """Return where to write a file that `move_durably` then moves to `target`."""
         self.temp.mkdir(parents=True, exist_ok=True)
         return self.temp / target.relative_to(self.path).as_posix().replace("/", "+")
 
@@ -200,7 +200,7 @@ def mark_damaged(folder: Path, reason: str) -> None:
     write_bytes_atomic(folder / _WHY_BAD, reason.encode(errors="backslashreplace"))
 
 
-def place_whole(source: Path, target: Path) -> None:
+def move_durably(source: Path, target: Path) -> None:
     """Sync a finished file to disk, then rename it to `target`."""
     sync_to_disk(source)
     make_folder(target.parent)
