@@ -31,7 +31,7 @@ _TEXT_FIELDS = ("role", "content", "style", "camera")
 Pixels = npt.NDArray[Any]
 
 
-class InvalidValueError(ValueError):
+class ValueFault(ValueError):
     """A value cannot be recorded; the message says what was wanted and what was found."""
 
 
@@ -62,7 +62,7 @@ def check_frame(
             continue
         try:
             values[name] = _convert(name, entry, frame.get(name), depth_units.get(name))
-        except InvalidValueError as error:
+        except ValueFault as error:
             faults.append(f"{name}: {error}")
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
@@ -116,17 +116,13 @@ def _convert(name: str, entry: Mapping[str, Any], value: Any, unit: str | None) 
         return _convert_language_rows(value, language_fields(name))
     if dtype == "string":
         if fault := text_fault(value):
-            raise InvalidValueError(fault)
+            raise ValueFault(fault)
         return value
     if not isinstance(value, np.ndarray):
         found = f"{type(value).__name__} {value!r}"
-        raise InvalidValueError(
-            f"want a numpy array or tensor, {_describe(entry)}, found {found:.200}"
-        )
+        raise ValueFault(f"want a numpy array or tensor, {_describe(entry)}, found {found:.200}")
     if value.dtype != np.dtype(dtype) or value.shape != entry["shape"]:
-        raise InvalidValueError(
-            f"want {_describe(entry)}, found {value.dtype} of shape {value.shape}"
-        )
+        raise ValueFault(f"want {_describe(entry)}, found {value.dtype} of shape {value.shape}")
     return value.copy()
 
 
@@ -139,18 +135,14 @@ def _convert_image(value: Any, entry: Mapping[str, Any], unit: str | None) -> Pi
     channels, height, width = image_shape(entry)
     if isinstance(value, Image.Image):
         if value.size != (width, height):
-            raise InvalidValueError(
-                f"want a {width}x{height} image, found {value.width}x{value.height}"
-            )
+            raise ValueFault(f"want a {width}x{height} image, found {value.width}x{value.height}")
         value = np.asarray(value if is_depth(entry) else value.convert("RGB"))
         value = value.reshape(height, width, -1)
     if not isinstance(value, np.ndarray):
-        raise InvalidValueError(
-            f"want an array, a tensor or a PIL image, found {type(value).__name__}"
-        )
+        raise ValueFault(f"want an array, a tensor or a PIL image, found {type(value).__name__}")
     hwc, chw = (height, width, channels), (channels, height, width)
     if value.shape not in (hwc, chw):
-        raise InvalidValueError(f"want shape {hwc} or {chw}, found {value.shape}")
+        raise ValueFault(f"want shape {hwc} or {chw}, found {value.shape}")
     image = value if value.shape == hwc else value.transpose(1, 2, 0)
     return _convert_depth(image[..., 0], unit) if is_depth(entry) else _convert_colour(image)
 
@@ -159,10 +151,10 @@ def _convert_colour(image: Pixels) -> Pixels:
     if image.dtype == np.uint8:
         return np.array(image, order="C", copy=True)
     if not np.issubdtype(image.dtype, np.floating):
-        raise InvalidValueError(f"want uint8, or floats from 0 to 1, found {image.dtype}")
+        raise ValueFault(f"want uint8, or floats from 0 to 1, found {image.dtype}")
     low, high = image.min(), image.max()
     if not (low >= 0 and high <= 1):  # also true if either is NaN
-        raise InvalidValueError(
+        raise ValueFault(
             f"want floats from 0 to 1, found {low} to {high}; divide by 255 or use uint8"
         )
     return np.ascontiguousarray(np.rint(image * 255).astype(np.uint8))
@@ -170,12 +162,12 @@ def _convert_colour(image: Pixels) -> Pixels:
 
 def _convert_depth(image: Pixels, unit: str | None) -> Pixels:
     if image.dtype not in (np.uint16, np.float32):
-        raise InvalidValueError(f"want depth as uint16 (mm) or float32 (m), found {image.dtype}")
+        raise ValueFault(f"want depth as uint16 (mm) or float32 (m), found {image.dtype}")
     found = depth_unit(image.dtype)
     if unit is not None and found != unit:
-        raise InvalidValueError(f"want depth in {unit} as before, found {image.dtype} ({found})")
+        raise ValueFault(f"want depth in {unit} as before, found {image.dtype} ({found})")
     if found == "m" and not np.isfinite(image).all():
-        raise InvalidValueError(
+        raise ValueFault(
             "want finite distances, found NaN or infinity; store 0 for unknown distances"
         )
     return np.array(image, order="C", copy=True)
@@ -186,10 +178,10 @@ def _convert_language_rows(value: Any, fields: Sequence[str]) -> list[dict[str, 
     if value is None:
         return []
     if not isinstance(value, Sequence) or not all(isinstance(row, Mapping) for row in value):
-        raise InvalidValueError(f"want a list of rows (dicts), found {value!r}")
+        raise ValueFault(f"want a list of rows (dicts), found {value!r}")
     for row in value:
         if fault := _language_fault(row, fields):
-            raise InvalidValueError(f"{fault}; the row is {dict(row)!r}")
+            raise ValueFault(f"{fault}; the row is {dict(row)!r}")
     return [
         {**{field: row.get(field) for field in fields}, "tool_calls": _dump_calls(row)}
         for row in value

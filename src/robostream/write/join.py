@@ -22,7 +22,6 @@ from robostream.write.staging import (
     StagedEpisode,
     StagingFolder,
     move_durably,
-    remove_files,
     rows_path,
     video_path,
 )
@@ -90,7 +89,8 @@ def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
         else:
             join_videos(_video_parts(job, sources), temp, rate=frame_rate(info.fps))
         move_durably(temp, target)
-    remove_files(sources)
+    for source in sources:
+        source.unlink(missing_ok=True)
 
 
 def undo_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:

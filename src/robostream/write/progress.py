@@ -37,16 +37,7 @@ class OpenFile:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRules:
-    """When a file or a chunk folder is full."""
-
-    chunks_size: int
-    data_limit_bytes: float
-    video_limit_bytes: float
-
-
-def data_file_for(current: OpenFile, *, num_frames: int, rules: SizeRules) -> OpenFile:
+def data_file_for(current: OpenFile, *, num_frames: int, info: DatasetInfo) -> OpenFile:
     """Return the Parquet file an episode of `num_frames` goes to: `current`, or an empty next one.
 
     The episode's size is estimated from the frames in the file, as LeRobot's recorder does.
@@ -54,13 +45,13 @@ def data_file_for(current: OpenFile, *, num_frames: int, rules: SizeRules) -> Op
     if current.num_frames == 0:
         return current
     estimate = current.size_bytes / current.num_frames * num_frames
-    if current.size_bytes + estimate >= rules.data_limit_bytes:
-        return OpenFile(current.place.after(rules.chunks_size))
+    if current.size_bytes + estimate >= info.data_files_size_in_mb * MB:
+        return OpenFile(current.place.after(info.chunks_size))
     return current
 
 
 def video_file_for(
-    current: OpenFile, *, size_bytes: int, parameters: str, rules: SizeRules
+    current: OpenFile, *, size_bytes: int, parameters: str, info: DatasetInfo
 ) -> OpenFile:
     """Return the MP4 an episode's video goes to: `current`, or an empty next one.
 
@@ -68,9 +59,9 @@ def video_file_for(
     """
     if current.num_frames == 0:
         return current
-    is_full = current.size_bytes + size_bytes >= rules.video_limit_bytes
+    is_full = current.size_bytes + size_bytes >= info.video_files_size_in_mb * MB
     if is_full or parameters != current.parameters:
-        return OpenFile(current.place.after(rules.chunks_size))
+        return OpenFile(current.place.after(info.chunks_size))
     return current
 
 
@@ -79,55 +70,52 @@ class Progress:
     """What a dataset and its saved episodes hold, and the files that can take more.
 
     Attributes:
+        info: The dataset's info.json, without the saved episodes.
         tasks: The task texts in the order of their task_index.
         videos: The open file of each camera that is stored as video.
     """
 
+    info: DatasetInfo
     num_episodes: int
     num_frames: int
     tasks: tuple[str, ...]
     data: OpenFile
     videos: Mapping[str, OpenFile]
-    rules: SizeRules
 
     @classmethod
     def of_dataset(cls, meta: LeRobotDatasetMetadata) -> Progress:
         """Return the progress of a dataset without saved episodes; new ones go to new files."""
         return cls(
+            info=meta.info,
             num_episodes=meta.total_episodes,
             num_frames=meta.total_frames,
             tasks=tuple(meta.tasks),
             data=OpenFile(_first_new_place(meta, "data")),
             videos={k: OpenFile(_first_new_place(meta, f"videos/{k}")) for k in meta.video_keys},
-            rules=SizeRules(
-                chunks_size=meta.info.chunks_size,
-                data_limit_bytes=meta.info.data_files_size_in_mb * MB,
-                video_limit_bytes=meta.info.video_files_size_in_mb * MB,
-            ),
         )
 
     def with_episode(self, episode: RecordedEpisode, *, rows_bytes: int) -> Progress:
         """Return the progress once this episode is saved."""
         length = episode.num_frames
-        data = data_file_for(self.data, num_frames=length, rules=self.rules)
+        data = data_file_for(self.data, num_frames=length, info=self.info)
         videos = {}
         for key, current in self.videos.items():
             video = episode.cameras[key].video
             assert video is not None  # self.videos has only cameras stored as video
             size, kind = video.size_bytes, video.parameters
-            file = video_file_for(current, size_bytes=size, parameters=kind, rules=self.rules)
+            file = video_file_for(current, size_bytes=size, parameters=kind, info=self.info)
             videos[key] = file.with_episode(size_bytes=size, num_frames=length, parameters=kind)
         return Progress(
+            self.info,
             self.num_episodes + 1,
             self.num_frames + length,
             tuple(dict.fromkeys([*self.tasks, *episode.tasks])),
             data.with_episode(size_bytes=rows_bytes, num_frames=length),
             videos,
-            self.rules,
         )
 
 
-def complete_columns(episode: RecordedEpisode, before: Progress, *, fps: float) -> dict[str, Any]:
+def complete_columns(episode: RecordedEpisode, before: Progress) -> dict[str, Any]:
     """Return the columns of the next episode, including those of the default features."""
     length = episode.num_frames
     frames = np.arange(length)
@@ -136,7 +124,7 @@ def complete_columns(episode: RecordedEpisode, before: Progress, *, fps: float) 
     return {
         **episode.columns,
         # The statistics are taken in double precision; the table stores float32.
-        "timestamp": frames / fps,
+        "timestamp": frames / before.info.fps,
         "frame_index": frames,
         "episode_index": np.full(length, before.num_episodes),
         "index": before.num_frames + frames,
@@ -149,7 +137,6 @@ def make_record(
     columns: Mapping[str, Any],
     *,
     after: Progress,
-    info: DatasetInfo,
     camera_info: dict[str, dict[str, Any]],
 ) -> StagedEpisode:
     """Return the record of a saved episode; `after` already counts the episode."""
@@ -170,7 +157,7 @@ def make_record(
         videos=videos,
         stats={
             name: {key: value.tolist() for key, value in entry.items()}
-            for name, entry in _episode_stats(episode, columns, info).items()
+            for name, entry in _episode_stats(episode, columns, after.info).items()
         },
         camera_info=camera_info,
     )

@@ -86,17 +86,17 @@ def _write_metadata(
     remove_folder(staging.ready / "meta")
     tasks = new_tasks(list(meta.tasks), episodes)
     for path, table in _episode_files(meta, episodes):
-        _write_parquet(staging, path, table)
-    _write_parquet(staging, config.TASKS_PATH, tasks_to_arrow(tasks))
+        _write(staging, path, table)
+    _write(staging, config.TASKS_PATH, tasks_to_arrow(tasks))
     if meta.stats is not None or meta.total_episodes == 0:
         stats = new_stats(meta.stats or {}, episodes)
-        _write_text(staging, config.STATS_PATH, _stats_json(stats, meta.info))
+        _write(staging, config.STATS_PATH, _stats_json(stats, meta.info))
     else:
         logger.warning(
             "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
         )
     info = new_info(meta.info, episodes, total_tasks=len(tasks))
-    _write_text(staging, config.INFO_PATH, info.to_json())
+    _write(staging, config.INFO_PATH, info.to_json())
 
 
 def _episode_files(
@@ -131,17 +131,13 @@ def _stats_json(stats: Stats, info: DatasetInfo) -> str:
     return json.dumps(lists, indent=4, ensure_ascii=False)
 
 
-def _write_parquet(staging: StagingFolder, relative: str, table: pa.Table) -> None:
+def _write(staging: StagingFolder, relative: str, content: pa.Table | str) -> None:
     target = staging.ready / relative
     temp = staging.temp_path(target)
-    pq.write_table(table, temp, **PARQUET_OPTIONS)
-    move_durably(temp, target)
-
-
-def _write_text(staging: StagingFolder, relative: str, text: str) -> None:
-    target = staging.ready / relative
-    temp = staging.temp_path(target)
-    temp.write_text(text, encoding="utf-8")
+    if isinstance(content, str):
+        temp.write_text(content, encoding="utf-8")
+    else:
+        pq.write_table(content, temp, **PARQUET_OPTIONS)
     move_durably(temp, target)
 
 

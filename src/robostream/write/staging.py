@@ -27,7 +27,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -129,7 +128,8 @@ class StagingFolder:
         """Remove unfinished files of an interrupted writer."""
         remove_folder(self.open)
         remove_folder(self.temp)
-        remove_files(list((self.root / "meta").glob(".*.part")))
+        for file in (self.root / "meta").glob(".*.part"):
+            file.unlink(missing_ok=True)
 
 
 def rows_path(episode_folder: Path) -> Path:
@@ -220,12 +220,6 @@ def remove_folder(folder: Path) -> None:
     """Delete a folder and its contents, if it exists."""
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def remove_files(files: Sequence[Path]) -> None:
-    """Delete files, which need not exist."""
-    for file in files:
-        file.unlink(missing_ok=True)
 
 
 def _parse_record(data: dict[str, Any]) -> StagedEpisode:

@@ -195,14 +195,12 @@ class DatasetWriter:
 
     def _commit(self, recorded: RecordedEpisode) -> None:
         """Save the episode whose videos are in the open folder."""
-        columns = complete_columns(recorded, self._progress, fps=self.info.fps)
+        columns = complete_columns(recorded, self._progress)
         table = row_table(self.info.features, columns)
         rows_bytes = write_rows(table, rows_path(self._staging.open))
         after = self._progress.with_episode(recorded, rows_bytes=rows_bytes)
         camera_info = self._new_camera_info(recorded)
-        record = make_record(
-            recorded, columns, after=after, info=self.info, camera_info=camera_info
-        )
+        record = make_record(recorded, columns, after=after, camera_info=camera_info)
         commit_episode(self._staging, record)
         self._progress = after
         self._units |= recorded.depth_units

@@ -136,9 +136,8 @@ def _packets(
         picture.pts, picture.time_base = number, 1 / rate
         # A decoded frame remembers how it was stored, and encoders would take that for an order.
         picture.pict_type = PictureType.NONE
-        with (
-            nullcontext() if number else normal_thread_priority()
-        ):  # the first picture opens the encoder
+        # The first frame opens the encoder.
+        with nullcontext() if number else normal_thread_priority():
             packets = stream.encode(picture)
         yield from packets
         on_frame()
