@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes recorded apart become the same dataset as those recorded one after the other."""
+"""Episodes encoded without a writer give the same dataset as those recorded with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from robostream.write import encode_episode
 from tests.write.recording import check_dataset, frame, quick_writer, record
 
 
-def test_episodes_recorded_apart_and_in_turn_make_one_dataset(tmp_path: Path) -> None:
+def test_encoded_and_recorded_episodes_make_one_dataset(tmp_path: Path) -> None:
     """Their numbers, rows and images are those of the order they are saved in."""
     lengths = [5, 3, 4]
     with quick_writer(tmp_path / "a") as writer:
@@ -25,7 +25,7 @@ def test_episodes_recorded_apart_and_in_turn_make_one_dataset(tmp_path: Path) ->
     assert not (tmp_path / "later").exists()
 
 
-def test_an_episode_apart_does_not_replace_one_that_is_being_recorded(tmp_path: Path) -> None:
+def test_an_encoded_episode_does_not_replace_one_that_is_being_recorded(tmp_path: Path) -> None:
     """Frames added and not saved yet are not lost."""
     with quick_writer(tmp_path / "a") as writer:
         episode = encode_episode(tmp_path / "b", writer.info, writer.options, [frame(3)])

@@ -64,7 +64,7 @@ def test_each_episode_is_one_row_group(tmp_path: Path) -> None:
 
 
 def test_images_are_bytes_with_a_name() -> None:
-    """A picture is stored as {bytes, path}, also when there are more than one piece holds."""
+    """An image is stored as {bytes, path}, also if there are more than one chunk holds."""
     features: dict[str, Any] = {"cam": {"dtype": "image", "shape": (1, 1, 3), "names": None}}
     images = [(f"frame-{k:06d}.png", bytes([k % 256])) for k in range(600)]
     column = row_table(features, {"cam": images})["cam"]
