@@ -45,11 +45,7 @@ class JoinJob:
 
 @dataclass(frozen=True, slots=True)
 class VideoPart:
-    """One episode's video and the frame of the joined file at which it starts.
-
-    Attributes:
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-    """
+    """One episode's video and the frame of the joined file at which it starts."""
 
     path: Path
     start_frame: int
@@ -159,7 +155,7 @@ def iter_packets(path: Path, rate: Fraction) -> Iterator[av.Packet[av.VideoStrea
             if frame.denominator != 1:
                 raise WriteError(
                     f"{path}: want every frame at a multiple of {float(1 / rate)} s, found one at "
-                    f"{float(frame / rate)} s. Resume the dataset: this removes the episode."
+                    f"{float(frame / rate)} s. Resume the dataset: this excludes the episode."
                 )
             packet.pts = int(frame)
             packet.time_base = 1 / rate

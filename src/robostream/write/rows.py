@@ -19,6 +19,11 @@ from robostream.meta import Features
 # LeRobot's settings, plus checksums, so that readers detect damaged pages.
 PARQUET_OPTIONS = {"compression": "snappy", "use_dictionary": True, "write_page_checksum": True}
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+_TEXT = {"dtype": "string", "_type": "Value"}
+_LANGUAGE_DESCRIPTIONS: dict[str, dict[str, Any]] = {
+    "timestamp": {"dtype": "float32", "_type": "Value"},
+    "tool_calls": {"feature": {"_type": "Json"}, "_type": "List"},
+}
 # An Arrow array holds at most 2 GiB of bytes, so a column of images consists of chunks.
 _IMAGES_PER_CHUNK = 256
 
@@ -99,7 +104,8 @@ def _describe(name: str, entry: Mapping[str, Any]) -> tuple[pa.Field, dict[str, 
     if dtype == "image":
         return pa.field(name, _IMAGE_TYPE), {"_type": "Image"}
     if dtype == "language":
-        return pa.field(name, _language_type(name)), _language_description(name)
+        row = {f: _LANGUAGE_DESCRIPTIONS.get(f, _TEXT) for f in language_fields(name)}
+        return pa.field(name, _language_type(name)), {"feature": row, "_type": "List"}
     is_text = dtype == "string"
     value = pa.string() if is_text else pa.from_numpy_dtype(np.dtype(dtype))
     value_name = "string" if is_text else np.dtype(dtype).name
@@ -126,16 +132,6 @@ def _language_type(name: str) -> pa.DataType:
     json_type = pa.json_() if hasattr(pa, "json_") else pa.string()
     types = {"timestamp": pa.float32(), "tool_calls": pa.list_(json_type)}
     return pa.list_(pa.struct([(f, types.get(f, pa.string())) for f in language_fields(name)]))
-
-
-def _language_description(name: str) -> dict[str, Any]:
-    text = {"dtype": "string", "_type": "Value"}
-    special = {
-        "timestamp": {"dtype": "float32", "_type": "Value"},
-        "tool_calls": {"feature": {"_type": "Json"}, "_type": "List"},
-    }
-    row = {field: special.get(field, text) for field in language_fields(name)}
-    return {"feature": row, "_type": "List"}
 
 
 def _column(field: pa.Field, entry: Mapping[str, Any], values: Any) -> Any:
