@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from robostream.assemble.columns import ColumnCase, numeric_column, object_column
 from robostream.errors import DataFileError
-from robostream.write.language_rows import language_array, language_fields
+from robostream.write.rows import language_array, language_fields
 
 WHERE = "file.parquet: episode 4"
 

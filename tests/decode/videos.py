@@ -15,7 +15,7 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode import one_thread
-from robostream.write import ordinary_threads
+from robostream.write import normal_thread_priority
 from tests.decode import boxes
 
 QUIET_X265 = "log-level=none:pools=1:frame-threads=1"
@@ -52,7 +52,7 @@ def encode(
     """Encode a video; `pts` are ticks of 1/600 s and default to a constant rate."""
     width, height = size
     muxing = {"movflags": movflags} if movflags else {}
-    with ordinary_threads(), av.open(str(path), "w", options=muxing) as container:
+    with normal_thread_priority(), av.open(str(path), "w", options=muxing) as container:
         stream = container.add_stream(codec, rate=FPS, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
         stream.codec_context.thread_count = 1

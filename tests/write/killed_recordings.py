@@ -162,7 +162,7 @@ def save_with_a_bad_one(root: Path) -> None:
             record(writer, [length], first=2000)
         else:
             number = record(writer, [length], first=number)
-    writer._held.joiner.shutdown()
+    writer._resources.joiner.shutdown()
     path = root / f".recording/episode-{BAD:06d}/episode.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "tasks": ["\ud800"]}))
 
@@ -172,7 +172,7 @@ def resume_until_step(root: Path, step: int) -> None:
     resume_writer(root).finalize()
 
 
-def check_set_aside(root: Path) -> None:
+def check_excluded(root: Path) -> None:
     """After another resume the good episodes are in the dataset and the bad one is kept."""
     resume_writer(root).finalize()
     check_dataset(root, [length_of(episode) for episode in range(6) if episode != BAD])
@@ -182,7 +182,7 @@ def check_set_aside(root: Path) -> None:
     assert [state[0] for state in states] == [2000 + k for k in range(length_of(BAD))]
 
 
-def kill_while_setting_aside(folder: Path) -> None:
+def kill_while_excluding(folder: Path) -> None:
     saved = folder / "saved"
     _, status = os.waitpid(in_child(lambda: save_with_a_bad_one(saved)), 0)
     assert status == 0
@@ -194,7 +194,7 @@ def kill_while_setting_aside(folder: Path) -> None:
         _, status = os.waitpid(in_child(lambda r=root, s=step: resume_until_step(r, s)), 0)
         killed = os.WIFSIGNALED(status)
         assert killed or status == 0, "resuming failed"
-        _, status = os.waitpid(in_child(lambda r=root: check_set_aside(r)), 0)
+        _, status = os.waitpid(in_child(lambda r=root: check_excluded(r)), 0)
         if status:
             sys.exit(f"{root}: killed before step {step}; see the error above")
         print(f"step {step}", flush=True)
@@ -207,4 +207,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "steps":
         kill_at_every_step(Path(sys.argv[2]))
     else:
-        kill_while_setting_aside(Path(sys.argv[2]))
+        kill_while_excluding(Path(sys.argv[2]))

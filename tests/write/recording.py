@@ -28,7 +28,7 @@ STATE = {"dtype": "float32", "shape": (6,), "names": None}
 FEATURES: dict[str, Any] = {TOP: CAMERA, "observation.state": STATE}
 
 
-def picture(number: int) -> np.ndarray:
+def numbered_image(number: int) -> np.ndarray:
     """A gradient that moves, with the frame's number in it as black and white blocks."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     image = ((np.stack([x * 2 + number * 3, y * 3, x + y], -1) % 256) * 0.6 + 40).astype(np.uint8)
@@ -38,14 +38,14 @@ def picture(number: int) -> np.ndarray:
 
 
 def number_in(image: np.ndarray) -> int:
-    """The number a decoded HWC picture shows."""
+    """The number that a decoded HWC image shows."""
     return sum(int(image[2:6, b * 8 + 2 : b * 8 + 6].mean() > 127) << b for b in range(BITS))
 
 
 def frame(number: int, **more: Any) -> dict[str, Any]:
     """One frame of FEATURES, all of it made of its number."""
     state = np.full(6, number, np.float32)
-    return {TOP: picture(number), "observation.state": state, "task": "move", **more}
+    return {TOP: numbered_image(number), "observation.state": state, "task": "move", **more}
 
 
 def record(writer: DatasetWriter, lengths: Sequence[int], *, first: int = 0) -> int:
@@ -84,7 +84,7 @@ def decode(path: Path, pix_fmt: str = "rgb24") -> list[tuple[float, np.ndarray]]
 
 
 def check_videos(root: Path, camera: str = TOP) -> None:
-    """Each frame's picture shows its number, at the time the tables say, and no frame is extra."""
+    """Each video frame shows its number, at the time in the tables, and no frame is extra."""
     meta = load(root)
     files: dict[Path, list[tuple[float, np.ndarray]]] = {}
     expected: dict[Path, int] = {}

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Options become FFmpeg's, wrong ones are refused, and thread priorities stay as they were."""
+
 from __future__ import annotations
 
+import contextlib
+import os
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from robostream.meta import DepthCoding
-from robostream.write import DepthEncoderConfig, VideoEncoderConfig
-from robostream.write.encoder_options import check_encoder, ffmpeg_options
+from robostream.write import DepthEncoderConfig
+from robostream.write.encoder import VideoEncoder, VideoSpec
+from robostream.write.encoder_options import VideoEncoderConfig, check_encoder, ffmpeg_options
 from tests.write.recording import NAMES, quick_writer
 
 
@@ -70,7 +77,7 @@ def test_depth_options_come_back_from_info_json() -> None:
 @pytest.mark.parametrize(
     ("options", "size", "message"),
     [
-        ({"codec": "h264"}, (63, 64), "want even numbers"),
+        ({"codec": "h264"}, (63, 64), "need even numbers"),
         ({"codec": "h264", "preset": "sluggish"}, (64, 64), "sluggish"),
         ({"codec": "libsvtav1", "crf": 90}, (64, 64), "90"),
         ({"codec": "h264", "extra_options": {"bframez": 2}}, (64, 64), "no option bframez"),
@@ -126,3 +133,26 @@ def test_a_refused_encoder_names_its_camera(tmp_path: Path) -> None:
     }
     with pytest.raises(ValueError, match=r"^odd: the encoder h264 refuses 63x64"):
         quick_writer(tmp_path / "a", features)
+
+
+def policies() -> set[int]:
+    """The scheduling policies of all threads of this process."""
+    found = set()
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            found.add(os.sched_getscheduler(int(name)))
+    return found
+
+
+def test_no_thread_becomes_a_real_time_thread(tmp_path: Path) -> None:
+    """SVT-AV1 would make its own threads and ours such, and starve all others."""
+    options = VideoEncoderConfig(codec="libsvtav1")
+    spec = VideoSpec(64, 64, Fraction(30), options)
+    before = policies()
+    encoder = VideoEncoder(tmp_path / "video.mp4", spec)
+    for _ in range(3):
+        encoder.add(np.zeros((64, 64, 3), np.uint8))
+
+    assert policies() == before
+    assert encoder.finish().num_frames == 3
+    assert policies() == before

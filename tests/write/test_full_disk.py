@@ -103,7 +103,7 @@ def test_a_recording_that_could_not_be_finalized_can_be_resumed(tmp_path: Path) 
     largest = max(p.stat().st_size for p in (root / ".recording").rglob("*") if p.is_file())
     with file_size_limit(largest), pytest.raises(WriteError, match="the dataset's files"):
         writer.finalize()
-    writer._held.lock.release()  # what the end of the process does
+    writer._resources.lock.release()  # what the end of the process does
     with file_size_limit(largest), pytest.raises(WriteError, match="then resume again"):
         resume_writer(root)
     resume_writer(root).finalize()

@@ -36,10 +36,10 @@ def test_saved_episodes_survive_a_kill_before_every_change_of_a_name(tmp_path: P
 
 
 @pytest.mark.slow
-def test_setting_an_episode_aside_survives_a_kill_before_every_change_of_a_name(
+def test_excluding_an_episode_survives_a_kill_before_every_change_of_a_name(
     tmp_path: Path,
 ) -> None:
-    """Resume, killed anywhere while it sets a bad episode aside, is completed by the next one."""
+    """A resume that is killed while it excludes a damaged episode is completed by the next one."""
     steps = run("bad", str(tmp_path))
 
     assert len(steps) > 60

@@ -28,7 +28,7 @@ from tests.write.recording import (
     decode,
     frame,
     load,
-    picture,
+    numbered_image,
     quick_writer,
     record,
     rows,
@@ -248,11 +248,11 @@ def test_a_dataset_is_never_created_over_another(tmp_path: Path) -> None:
 
 
 def test_image_cameras_are_png_inside_parquet(tmp_path: Path) -> None:
-    """Pictures are lossless, named by frame, and no video folder appears."""
+    """Images are lossless, named by frame, and no video folder appears."""
     features = {TOP: {**CAMERA, "dtype": "image"}}
     with quick_writer(tmp_path / "a", features, use_videos=False) as writer:
         for number in range(6):
-            writer.add_frame({TOP: picture(number), "task": "move"})
+            writer.add_frame({TOP: numbered_image(number), "task": "move"})
             if number == 3:
                 writer.save_episode()
         writer.save_episode()
@@ -260,32 +260,32 @@ def test_image_cameras_are_png_inside_parquet(tmp_path: Path) -> None:
     images = [np.asarray(Image.open(io.BytesIO(entry["bytes"]))) for entry in stored]
 
     assert [entry["path"] for entry in stored] == [f"frame-{k:06d}.png" for k in (0, 1, 2, 3, 0, 1)]
-    assert all(np.array_equal(image, picture(k)) for k, image in enumerate(images))
+    assert all(np.array_equal(image, numbered_image(k)) for k, image in enumerate(images))
     assert not (tmp_path / "a/videos").exists()
     assert load(tmp_path / "a").video_path is None
 
 
 @pytest.mark.parametrize(("dtype", "unit"), [("uint16", "mm"), ("float32", "m")])
 def test_depth_is_stored_as_codes_or_tiff(tmp_path: Path, dtype: str, unit: str) -> None:
-    """A depth video holds 12-bit codes, a depth picture the array; info.json has the unit."""
+    """A depth video holds 12-bit codes, a depth image the array; info.json has the unit."""
     shape = {"shape": (HEIGHT, WIDTH, 1), "names": NAMES}
-    features = {"video": {"dtype": "video", **shape}, "picture": {"dtype": "image", **shape}}
+    features = {"video": {"dtype": "video", **shape}, "still": {"dtype": "image", **shape}}
     rng = np.random.default_rng(0)
     scale = 1 if unit == "mm" else 1000
     given = [(rng.integers(300, 3000, (HEIGHT, WIDTH)) / scale).astype(dtype) for _ in range(3)]
     with quick_writer(tmp_path / "a", features) as writer:
         for image in given:
-            writer.add_frame({"video": image[..., None], "picture": image[None], "task": "look"})
+            writer.add_frame({"video": image[..., None], "still": image[None], "task": "look"})
         writer.save_episode()
     meta, table = load(tmp_path / "a"), rows(tmp_path / "a")
     info = meta.features["video"]["info"]
     codes = [
         c for _, c in decode(tmp_path / "a" / meta.get_video_file_path(0, "video"), "gray12le")
     ]
-    stored = [np.asarray(Image.open(io.BytesIO(p["bytes"]))) for p in table["picture"].to_pylist()]
+    stored = [np.asarray(Image.open(io.BytesIO(p["bytes"]))) for p in table["still"].to_pylist()]
 
     assert (info["depth_unit"], info["video.codec"], info["is_depth_map"]) == (unit, "hevc", True)
-    assert meta.features["picture"]["info"]["depth_unit"] == unit
+    assert meta.features["still"]["info"]["depth_unit"] == unit
     assert all(np.array_equal(a, b) for a, b in zip(given, stored, strict=True))
     for image, code in zip(given, codes, strict=True):
         back = decode_depth(code, DepthCoding.from_info(info), unit)
@@ -318,7 +318,7 @@ def test_add_frame_waits_for_a_slow_encoder(tmp_path: Path) -> None:
     features = {TOP: CAMERA, "observation.images.wrist": CAMERA, **FEATURES}
     with quick_writer(tmp_path / "a", features, queue_frames=1) as writer:
         for number in range(60):
-            image = picture(number)
+            image = numbered_image(number)
             writer.add_frame(frame(number) | {"observation.images.wrist": image})
             image[:] = 0  # the writer has its own copy
         writer.save_episode()

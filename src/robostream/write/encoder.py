@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One MP4 being encoded, frame by frame."""
+"""Encodes one MP4, frame by frame."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ from robostream import config
 from robostream.decode import one_thread
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
-from robostream.write.encoder_options import VideoEncoderConfig, ffmpeg_options
-from robostream.write.ordinary_threads import ordinary_threads
+from robostream.write.encoder_options import (
+    VideoEncoderConfig,
+    ffmpeg_options,
+    normal_thread_priority,
+)
 
-# A codec may store a frame before others that are shown earlier, but before at most so many.
+# The most frames by which a codec may store a frame ahead of one that is shown earlier.
 _MAX_REORDER_FRAMES = 16
 _CURE = (
-    "Call clear_episode_buffer() and record this episode again; if it happens again, choose "
-    "another codec."
+    "Call clear_episode_buffer() and record this episode again; if this repeats, choose another "
+    "codec."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class VideoSpec:
-    """What a camera's videos have in common; `depth` is given for depth cameras only."""
+    """The common properties of a camera's videos; `depth` is given for depth cameras only."""
 
     width: int
     height: int
@@ -45,8 +48,8 @@ class EncodedVideo:
     """A finished video of one episode.
 
     Attributes:
-        reorder_frames: How many frames at most are stored ahead of one that is shown earlier.
-        parameters: A digest of the codec's parameters; equal ones may share a file.
+        reorder_frames: Most frames stored ahead of one that is shown earlier.
+        parameters: A digest of the codec parameters; videos with equal ones can share a file.
     """
 
     path: Path
@@ -65,7 +68,7 @@ class VideoEncoder:
         self._spec = spec
         self._reformatter = VideoReformatter()
         self._num_frames = 0
-        self._shown: list[int] = []  # the frame numbers in the order they are stored
+        self._stored: list[int] = []  # the frame numbers in stored order
         self._container = av.open(str(path), "w", format="mp4")
         stream = self._container.add_stream(
             spec.options.codec, spec.rate, options=ffmpeg_options(spec.options)
@@ -78,67 +81,63 @@ class VideoEncoder:
 
     def add(self, image: npt.NDArray[Any]) -> None:
         """Encode the next image: uint8 HWC, or HW depth as uint16 (mm) or float32 (m)."""
-        picture = self._picture(image)
-        picture.pts = self._num_frames
-        picture.time_base = 1 / self._spec.rate
+        frame = self._to_frame(image)
+        frame.pts = self._num_frames
+        frame.time_base = 1 / self._spec.rate
         self._num_frames += 1
         if self._num_frames > 1:
-            self._mux(picture)
+            self._mux(frame)
             return
-        with ordinary_threads():  # the first picture opens the encoder
-            self._mux(picture)
+        with normal_thread_priority():  # the first frame opens the encoder
+            self._mux(frame)
 
     def finish(self) -> EncodedVideo:
-        """Encode what the codec still holds back, close the file and return the video."""
+        """Flush the codec, close the file and return the video."""
         self._mux(None)
         self._container.close()
-        # The file must hold each image once. If one were missing, the pictures of all later
-        # episodes in the joined file would no longer belong to their rows.
-        if sorted(self._shown) != list(range(self._num_frames)):
+        # A missing frame would shift the frames of all later episodes in the joined file.
+        if sorted(self._stored) != list(range(self._num_frames)):
             raise WriteError(
                 f"{self._path.name}: the encoder {self._spec.options.codec} returned "
-                f"{len(self._shown)} frames for {self._num_frames} images. {_CURE}"
+                f"{len(self._stored)} frames for {self._num_frames} images. {_CURE}"
             )
-        late = max(place - shown for place, shown in enumerate(self._shown))
         parameters = self._stream.codec_context.extradata or b""
         return EncodedVideo(
             path=self._path,
             num_frames=self._num_frames,
             size_bytes=self._path.stat().st_size,
-            reorder_frames=late,
+            reorder_frames=max(index - frame for index, frame in enumerate(self._stored)),
             parameters=hashlib.blake2b(parameters, digest_size=8).hexdigest(),
         )
 
     def abandon(self) -> None:
         """Close the file without finishing it."""
-        # Closing also writes an index. On a full disk that fails, but nobody needs the file.
+        # Closing writes an index, which fails on a full disk; the file is not needed.
         with contextlib.suppress(OSError, av.FFmpegError), contextlib.closing(self._container):
             if self._num_frames:
-                self._stream.encode(None)  # SVT-AV1 complains if it is closed before its end
+                self._stream.encode(None)  # SVT-AV1 prints a warning if it is not flushed
 
-    def _picture(self, image: npt.NDArray[Any]) -> av.VideoFrame:
+    def _to_frame(self, image: npt.NDArray[Any]) -> av.VideoFrame:
+        pix_fmt = self._spec.options.pix_fmt
         if self._spec.depth is not None:
-            codes = encode_depth(image, self._spec.depth)
-            return av.VideoFrame.from_ndarray(codes, format=self._spec.options.pix_fmt)
-        picture = av.VideoFrame.from_numpy_buffer(image, format="rgb24")
-        return self._reformatter.reformat(
-            picture, format=self._spec.options.pix_fmt, **one_thread()
-        )
+            return av.VideoFrame.from_ndarray(encode_depth(image, self._spec.depth), format=pix_fmt)
+        frame = av.VideoFrame.from_numpy_buffer(image, format="rgb24")
+        return self._reformatter.reformat(frame, format=pix_fmt, **one_thread())
 
-    def _mux(self, picture: av.VideoFrame | None) -> None:
-        for packet in self._stream.encode(picture):
+    def _mux(self, frame: av.VideoFrame | None) -> None:
+        for packet in self._stream.encode(frame):
             if packet.pts is None:
                 raise WriteError(
                     f"{self._path.name}: the encoder {self._spec.options.codec} returned a frame "
-                    f"without a time. {_CURE}"
+                    f"without a timestamp. {_CURE}"
                 )
-            # We count the decode times ourselves: x265 sets none in an episode of a frame or two.
-            packet.dts = len(self._shown) - _MAX_REORDER_FRAMES
+            # Counted here, because x265 sets no decode times in episodes of one or two frames.
+            packet.dts = len(self._stored) - _MAX_REORDER_FRAMES
             packet.duration = 1
-            self._shown.append(packet.pts)
+            self._stored.append(packet.pts)
             self._container.mux(packet)
 
 
 def frame_rate(fps: float) -> Fraction:
-    """Return the frame rate as the fraction that videos are timed with. Pure."""
+    """Return the frame rate as the fraction that times videos. Pure."""
     return Fraction(fps).limit_denominator(1001)

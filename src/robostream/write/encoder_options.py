@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How videos are encoded: the options users set, and their translation for FFmpeg's encoders."""
+"""The encoding options that users set, translated and checked for FFmpeg's encoders."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -14,7 +16,6 @@ import av
 from robostream import arguments, config
 from robostream.decode import has_codec
 from robostream.meta import DepthCoding
-from robostream.write.ordinary_threads import ordinary_threads
 
 # In the order in which "auto" tries them.
 HARDWARE_CODECS = (
@@ -28,23 +29,25 @@ HARDWARE_CODECS = (
 CODECS = ("libsvtav1", "h264", "hevc", "libaom-av1", *HARDWARE_CODECS)
 ALIASES = {"av1": "libsvtav1", "libx264": "h264", "libx265": "hevc"}
 
+_TASKS = "/proc/self/task"
+
 OptionValue = str | int | float
 
 
 @dataclass(frozen=True, slots=True)
 class VideoEncoderConfig:
-    """How one camera's video is encoded.
+    """The encoding options of a camera's video.
 
     Attributes:
         codec: One of CODECS or ALIASES, or "auto": the first hardware encoder that works here,
             else libsvtav1.
         pix_fmt: Pixel format of the video.
-        g: A key frame at least every `g` frames.
-        crf: Quality; lower is better and larger.
-        preset: Speed against size, as the codec names it; None is 12 for libsvtav1.
+        g: Most frames from one key frame to the next.
+        crf: Quality; lower values look better and take more space.
+        preset: The codec's trade-off of speed and size; None means 12 for libsvtav1.
         fast_decode: Above 0, tune for fast decoding.
-        threads: Threads per encoder; None leaves it to the codec.
-        extra_options: More options of the encoder; they never replace one of the fields above.
+        threads: Threads per encoder; None lets the codec choose.
+        extra_options: More options of the encoder; the fields above take precedence.
     """
 
     codec: str = config.VIDEO_CODEC
@@ -66,24 +69,16 @@ class VideoEncoderConfig:
                 object.__setattr__(self, name, arguments.whole_number(value, name, least))
         if self.crf is not None:
             object.__setattr__(self, "crf", arguments.number(self.crf, "crf", or_zero=True))
-        object.__setattr__(self, "codec", _resolve(self.codec))
+        object.__setattr__(self, "codec", _resolve_codec(self.codec))
         if self.preset is None and self.codec == "libsvtav1":
             object.__setattr__(self, "preset", config.SVTAV1_PRESET)
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> VideoEncoderConfig:
-        """Return the options a camera's `info` block records; what is missing has its default."""
-        names = {
-            "codec": "video.codec",
-            "pix_fmt": "video.pix_fmt",
-            "g": "video.g",
-            "crf": "video.crf",
-            "preset": "video.preset",
-            "fast_decode": "video.fast_decode",
-            "extra_options": "video.extra_options",
-        }
-        known = {name: info[key] for name, key in names.items() if info.get(key) is not None}
-        return cls(**known)
+        """Return the options in a camera's `info` block; missing ones have their defaults."""
+        names = ("codec", "pix_fmt", "g", "crf", "preset", "fast_decode", "extra_options")
+        found = {name: info.get(f"video.{name}") for name in names}
+        return cls(**{name: value for name, value in found.items() if value is not None})
 
     def to_info(self) -> dict[str, Any]:
         """Return the fields of the `info` block that record these options."""
@@ -107,7 +102,7 @@ def _depth_video() -> VideoEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class DepthEncoderConfig:
-    """How a depth camera's video is encoded: distances to codes, codes to a video."""
+    """The encoding options of a depth camera: from distances to codes, from codes to a video."""
 
     video: VideoEncoderConfig = field(default_factory=_depth_video)
     coding: DepthCoding = field(default_factory=DepthCoding)
@@ -118,7 +113,7 @@ class DepthEncoderConfig:
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthEncoderConfig:
-        """Return the options a camera's `info` block records; an empty one has the defaults."""
+        """Return the options in a camera's `info` block; an empty block gives the defaults."""
         video = VideoEncoderConfig.from_info(info) if info else _depth_video()
         return cls(video, DepthCoding.from_info(info))
 
@@ -128,25 +123,26 @@ class DepthEncoderConfig:
 
 
 def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:
-    """Return the options as FFmpeg's encoder of that codec takes them. Pure."""
+    """Return the options by the names of FFmpeg's encoder for the codec. Pure."""
     found: dict[str, OptionValue | None] = {"g": options.g, **_tuning(options)}
-    # Every group of pictures is closed, so that a reader may start at any key frame.
+    # Closed GOPs let a reader start at any key frame.
     found["flags"] = f"{options.extra_options.get('flags', '')}+cgop"
     if options.codec == "hevc":
-        found["x265-params"] = _quiet_x265(str(options.extra_options.get("x265-params", "")))
+        params = str(options.extra_options.get("x265-params", ""))
+        quiet = "" if "log-level" in params else "log-level=error"
+        found["x265-params"] = ":".join(filter(None, [params, quiet]))
     chosen = {name: value for name, value in found.items() if value is not None}
     return {name: str(value) for name, value in {**options.extra_options, **chosen}.items()}
 
 
 def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> None:
-    """Open the encoder once, so that wrong options raise an error before anything is recorded."""
+    """Open the encoder once; raises ValueError if it rejects the options or the size."""
     size = f"{width}x{height}"
     if options.codec == "hevc" and width < config.MIN_HEVC_WIDTH_PX:
         raise ValueError(
             f"want images at least {config.MIN_HEVC_WIDTH_PX} pixels wide for the codec hevc, "
-            f"found {size} (width x height): its encoder, x265, damages the memory of the process "
-            "for narrower ones. Record wider images, choose another codec, or store the camera "
-            'with dtype "image".'
+            f"found {size} (width x height): narrower ones make its encoder, x265, corrupt memory. "
+            'Record wider images, choose another codec, or store the camera with dtype "image".'
         )
     try:
         unused = _open_encoder(options, width=width, height=height)
@@ -154,13 +150,34 @@ def check_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> No
         raise ValueError(
             f"the encoder {options.codec} refuses {size} {options.pix_fmt} with "
             f"{ffmpeg_options(options)}: {error}. Change the encoder's options, or the image size "
-            "(most codecs want even numbers)."
+            "(most codecs need even numbers)."
         ) from error
     if unused:
         raise ValueError(
-            f"the encoder {options.codec} has no option {', '.join(sorted(unused))}. Take it out "
-            "of extra_options."
+            f"the encoder {options.codec} has no option {', '.join(sorted(unused))}. Remove it "
+            "from extra_options."
         )
+
+
+@contextmanager
+def normal_thread_priority() -> Iterator[None]:
+    """Undo any real-time priority that threads gain in this block, in which an encoder is opened.
+
+    If root runs it, SVT-AV1 gives the highest real-time priority to its threads and to the thread
+    that opens it, whose child processes inherit it. Encoding would then starve a robot's control
+    loop.
+    """
+    if os.geteuid() != 0 or not os.path.isdir(_TASKS):
+        yield  # only root can raise a priority, and only Linux lists the threads
+        return
+    before = _scheduling_policies()
+    try:
+        yield
+    finally:
+        for thread, policy in _scheduling_policies().items():
+            if policy in (os.SCHED_FIFO, os.SCHED_RR) and before.get(thread) != policy:
+                with suppress(ProcessLookupError):
+                    os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _tuning(options: VideoEncoderConfig) -> dict[str, OptionValue | None]:
@@ -185,12 +202,7 @@ def _tuning(options: VideoEncoderConfig) -> dict[str, OptionValue | None]:
     return {"global_quality": crf, "preset": preset}
 
 
-def _quiet_x265(params: str) -> str:
-    quiet = [] if "log-level" in params else ["log-level=error"]
-    return ":".join([*([params] if params else []), *quiet])
-
-
-def _resolve(codec: str) -> str:
+def _resolve_codec(codec: str) -> str:
     codec = ALIASES.get(codec, codec)
     if codec == "auto":
         return _first_working_codec()
@@ -205,7 +217,7 @@ def _resolve(codec: str) -> str:
 
 @functools.cache
 def _first_working_codec() -> str:
-    # FFmpeg may have an encoder for hardware that this machine lacks. Opening it shows that.
+    # FFmpeg lists encoders for hardware that this machine may lack, so each is opened.
     for codec in HARDWARE_CODECS:
         if not has_codec(codec, "w"):
             continue
@@ -218,13 +230,22 @@ def _first_working_codec() -> str:
 
 
 def _open_encoder(options: VideoEncoderConfig, *, width: int, height: int) -> set[str]:
+    """Open an encoder once and return the names of the options that it does not know."""
     config.quiet_encoders()
     context = av.CodecContext.create(options.codec, "w")
     assert isinstance(context, av.VideoCodecContext)
     context.width, context.height, context.pix_fmt = width, height, options.pix_fmt
     context.time_base = Fraction(1, 30)
     context.options = ffmpeg_options(options)
-    with ordinary_threads():
+    with normal_thread_priority():
         context.open()
-    # open() has removed the options that the encoder knows. What is left, it does not know.
-    return set(context.options)
+    return set(context.options)  # open() has removed those that the encoder knows
+
+
+def _scheduling_policies() -> dict[int, int]:
+    """Return the scheduling policy of each thread of this process."""
+    found: dict[int, int] = {}
+    for name in os.listdir(_TASKS):
+        with suppress(ProcessLookupError):
+            found[int(name)] = os.sched_getscheduler(int(name))
+    return found

@@ -1,24 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The staging folder: each saved episode as a folder of its own until finalize() joins them.
+"""The staging folder: each saved episode has a folder of its own until finalize() joins them.
 
     .recording/
       lock               held by the writer
       open/              the episode being recorded
       episode-000012/    a saved episode: rows.parquet, one MP4 per camera, episode.json
-      aside/             files being joined
-      ready/             joined files, whole, at their path in the dataset
-      publish/           what ready/ is called once everything is in it; being moved into place
+      aside/             temporary files, still being written
+      ready/             complete joined files, at their path in the dataset
+      publish/           ready/ after a rename: its files are being moved into the dataset
     .bad-episodes/
-      episode-000007/    a saved episode that resume could not use, with the reason in why_bad.txt
+      episode-000007/    a damaged episode that resume could not use; why_bad.txt has the reason
 
-Every step ends with one rename. So if the writer is killed, each step is done or not done:
+Every step ends with one rename, so a kill leaves each step either done or not done:
 
 - `open` becomes `episode-N` when all its files are on disk: the episode is saved.
-- A file appears in `ready` when it is whole. The parts it was joined from are then deleted.
-- `ready` becomes `publish` when everything is in it, the metadata too. From then on files are only
-  moved into the dataset, info.json last. The next writer can go on with that at any point.
-- A bad episode gets its why_bad.txt, and from then on it does not count. When the others are in the
-  dataset, its folder is moved out of `.recording`.
+- A complete file moves from `aside` to `ready`. The parts it was joined from are then deleted.
+- `ready` becomes `publish` when it holds everything, including the metadata. After that, files only
+  move into the dataset, info.json last. The next writer can continue at any point.
+- A damaged episode gets a why_bad.txt and no longer counts. Once the others are in the dataset, its
+  folder moves out of `.recording`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,22 +34,38 @@ from typing import Any
 from robostream import config
 from robostream.errors import WriteError
 from robostream.storage import confined, sync_to_disk, write_bytes_atomic
-from robostream.write.file_places import FilePlace
 
-_ROWS = "rows.parquet"
 _RECORD = "episode.json"
 _WHY_BAD = "why_bad.txt"
 _EPISODE = re.compile(r"episode-(\d+)")
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class FilePlace:
+    """The chunk and file numbers that name a file."""
+
+    chunk: int
+    file: int
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(number, int) for number in (self.chunk, self.file)):
+            raise TypeError(f"want whole numbers of a chunk and a file, got {self}")
+
+    def after(self, chunks_size: int) -> FilePlace:
+        """Return the next file's place; a chunk folder holds `chunks_size` files."""
+        if self.file >= chunks_size - 1:
+            return FilePlace(self.chunk + 1, 0)
+        return FilePlace(self.chunk, self.file + 1)
+
+
 @dataclass(frozen=True, slots=True)
 class StagedVideo:
-    """One camera's video of a saved episode, and where in which file it will be.
+    """Where one camera's video of a saved episode goes.
 
     Attributes:
-        place: The MP4 it goes to.
+        place: The MP4 it becomes part of.
         start_frame: Frames of earlier episodes in that file.
-        reorder_frames: How many frames at most are stored ahead of one that is shown earlier.
+        reorder_frames: Most frames stored ahead of one that is shown earlier.
     """
 
     place: FilePlace
@@ -60,16 +75,16 @@ class StagedVideo:
 
 @dataclass(frozen=True, slots=True)
 class StagedEpisode:
-    """Everything about a saved episode that its rows and videos do not say.
+    """The record of a saved episode, stored as episode.json.
 
     Attributes:
-        saved_as: The number in its folder's name. Its `episode_index` is smaller if an episode
-            before it was set aside.
+        saved_as: The number in its folder's name; larger than `episode_index` if an earlier
+            saved episode turned out to be damaged.
         start_frame: Its first global frame index.
         tasks: Its task texts, in the order of first appearance.
-        data: The Parquet file it goes to.
+        data: The Parquet file it becomes part of.
         stats: Its statistics, by feature and name, as nested lists.
-        camera_info: What info.json does not know about a camera yet.
+        camera_info: Facts about cameras that info.json does not have yet.
     """
 
     saved_as: int
@@ -90,7 +105,7 @@ class StagingFolder:
         self.root = root
         self.path = root / config.STAGING_FOLDER
         self.open = self.path / "open"
-        self.aside = self.path / "aside"
+        self.temp = self.path / "aside"
         self.ready = self.path / "ready"
         self.publish = self.path / "publish"
         self.bad_episodes = root / ".bad-episodes"
@@ -100,20 +115,26 @@ class StagingFolder:
         return self.path / f"episode-{saved_as:06d}"
 
     def episodes(self) -> dict[int, Path]:
-        """Return the folders of all saved episodes, the bad ones too, by number and in order."""
+        """Return the folders of all saved episodes, damaged ones too, by number and in order."""
         matches = [(_EPISODE.fullmatch(folder.name), folder) for folder in self.path.iterdir()]
         return dict(sorted((int(match[1]), folder) for match, folder in matches if match))
 
+    def temp_path(self, target: Path) -> Path:
+        """Return where to write a file that `move_durably` then moves to `target`."""
+        self.temp.mkdir(parents=True, exist_ok=True)
+        return self.temp / target.relative_to(self.path).as_posix().replace("/", "+")
+
     def clean(self) -> None:
-        """Remove what an interrupted writer left unfinished."""
+        """Remove unfinished files of an interrupted writer."""
         remove_folder(self.open)
-        remove_folder(self.aside)
-        remove_files(list((self.root / "meta").glob(".*.part")))
+        remove_folder(self.temp)
+        for file in (self.root / "meta").glob(".*.part"):
+            file.unlink(missing_ok=True)
 
 
 def rows_path(episode_folder: Path) -> Path:
     """Return the Parquet file of an episode's rows."""
-    return episode_folder / _ROWS
+    return episode_folder / "rows.parquet"
 
 
 def video_path(episode_folder: Path, camera: str) -> Path:
@@ -122,7 +143,7 @@ def video_path(episode_folder: Path, camera: str) -> Path:
 
 
 def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:
-    """Make the open episode a saved one: all its files on disk, then one rename."""
+    """Turn the open episode into a saved one: sync all its files, then rename its folder."""
     (staging.open / _RECORD).write_text(json.dumps(asdict(record)))
     for file in staging.open.iterdir():
         sync_to_disk(file)
@@ -132,10 +153,10 @@ def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:
 
 
 def read_record(folder: Path) -> StagedEpisode:
-    """Return what is kept about the saved episode in a folder; WriteError if it is damaged."""
+    """Return the record of the saved episode in a folder; WriteError if it is damaged."""
     path = folder / _RECORD
     try:
-        record = _parse(json.loads(path.read_text()))
+        record = _parse_record(json.loads(path.read_text()))
     except FileNotFoundError as error:
         raise WriteError(f"{path} is missing") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -146,40 +167,41 @@ def read_record(folder: Path) -> StagedEpisode:
 
 
 def replace_record(folder: Path, record: StagedEpisode) -> None:
-    """Change what is kept about the saved episode in a folder."""
+    """Replace the record of the saved episode in a folder."""
     write_bytes_atomic(folder / _RECORD, json.dumps(asdict(record)).encode())
 
 
 def load_staged(staging: StagingFolder, *, first: int) -> list[StagedEpisode]:
-    """Return the saved episodes that are not bad; all must be numbered from `first`, no gap."""
+    """Return the undamaged saved episodes; folders must be numbered from `first` without a gap."""
     folders = staging.episodes()
     if list(folders) != list(range(first, first + len(folders))):
         raise WriteError(
             f"{staging.path}: want saved episodes numbered from {first} without a gap, found "
-            f"{list(folders)}. Somebody deleted some, or copied only a part of the folder: bring "
-            "the missing ones back, or move away those after the gap, then resume again."
+            f"{list(folders)}. Some were deleted or not copied: restore them, or move away those "
+            "after the gap, then resume again."
         )
     try:
-        return [read_record(folder) for folder in folders.values() if why_bad(folder) is None]
+        return [read_record(folder) for folder in folders.values() if read_damage(folder) is None]
     except WriteError as error:
         raise WriteError(
-            f"{error}. Resume the dataset: that sets this episode aside and keeps the others."
+            f"{error}. Resume the dataset: this moves the damaged episode to "
+            f"{staging.bad_episodes.name}/ and keeps the others."
         ) from error
 
 
-def why_bad(folder: Path) -> str | None:
-    """Return why the saved episode in a folder is bad, or None if it was not marked as bad."""
+def read_damage(folder: Path) -> str | None:
+    """Return why the saved episode in a folder is marked as damaged, or None if it is not."""
     path = folder / _WHY_BAD
     return path.read_text() if path.exists() else None
 
 
-def mark_bad(folder: Path, why: str) -> None:
-    """Mark the saved episode in a folder as bad: from now on it does not count."""
-    write_bytes_atomic(folder / _WHY_BAD, why.encode(errors="backslashreplace"))
+def mark_damaged(folder: Path, reason: str) -> None:
+    """Mark the saved episode in a folder as damaged; it no longer counts."""
+    write_bytes_atomic(folder / _WHY_BAD, reason.encode(errors="backslashreplace"))
 
 
-def place_whole(source: Path, target: Path) -> None:
-    """Move a finished file to its place: wait until it is on disk, then rename it."""
+def move_durably(source: Path, target: Path) -> None:
+    """Sync a finished file to disk, then rename it to `target`."""
     sync_to_disk(source)
     make_folder(target.parent)
     os.replace(source, target)
@@ -187,7 +209,7 @@ def place_whole(source: Path, target: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, and wait until each of them is on disk."""
+    """Create a folder and its parents, and sync each of them to disk."""
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -195,18 +217,12 @@ def make_folder(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder and all in it, if it exists."""
+    """Delete a folder and its contents, if it exists."""
     if folder.exists():
         shutil.rmtree(folder)
 
 
-def remove_files(files: Sequence[Path]) -> None:
-    """Delete files that may be gone already."""
-    for file in files:
-        file.unlink(missing_ok=True)
-
-
-def _parse(data: dict[str, Any]) -> StagedEpisode:
+def _parse_record(data: dict[str, Any]) -> StagedEpisode:
     videos = {
         key: StagedVideo(**{**video, "place": FilePlace(**video["place"])})
         for key, video in data["videos"].items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting to record: a writer on a new dataset, or on one that is to grow."""
+"""Opens a writer on a new dataset, or on an existing one to add episodes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from robostream import arguments, config
 from robostream.errors import MetadataError, WriteError
 from robostream.meta import DatasetInfo, DepthCoding, LeRobotDatasetMetadata
 from robostream.storage import as_location, write_bytes_atomic
-from robostream.write.bad_episodes import set_bad_aside
 from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
 from robostream.write.episode_buffer import RecordingOptions
-from robostream.write.failures import writing
-from robostream.write.lock import WriterLock
+from robostream.write.features import check_cameras, features_to_record
+from robostream.write.frames import text_fault
 from robostream.write.publish import finish_publishing, publish_saved
-from robostream.write.recorded_features import check_cameras, features_to_record
+from robostream.write.repair import exclude_damaged
+from robostream.write.session import WriterLock, wrap_errors
 from robostream.write.staging import StagingFolder
-from robostream.write.text_input import text_fault
 from robostream.write.writer import DatasetWriter
 
 
@@ -42,18 +41,18 @@ def create_writer(
     """Return a writer on a new, empty dataset.
 
     Args:
-        root: The dataset's folder; it must not exist yet, or be empty. "~" is the home folder.
+        root: The dataset's folder, which must be new or empty; "~" is the home folder.
         fps: Frames per second.
         features: By name, `{"dtype", "shape", "names"}` of each camera and column; the default
             features are added.
-        robot_type: The robot that is recorded.
+        robot_type: The robot's name.
         use_videos: Whether cameras may be stored as video.
         chunks_size: Most files per chunk folder.
-        data_files_size_in_mb: Size at which a new Parquet file is begun.
-        video_files_size_in_mb: Size at which a new MP4 is begun.
-        encoder: How colour cameras are encoded.
-        depth_encoder: How depth cameras are encoded.
-        queue_frames: Images that may wait for one encoder before add_frame() waits.
+        data_files_size_in_mb: Size at which a new Parquet file begins.
+        video_files_size_in_mb: Size at which a new MP4 begins.
+        encoder: The encoder of colour cameras.
+        depth_encoder: The encoder of depth cameras.
+        queue_frames: Images that may wait for one encoder before add_frame() blocks.
     """
     root = _recording_folder(root)
     use_videos = arguments.truth(use_videos, "use_videos")
@@ -77,7 +76,7 @@ def create_writer(
     staging = StagingFolder(root)
     cure = "Choose another folder, or free some space."
     with _lock(staging, "a new dataset", cure=cure) as lock:
-        with writing("a new dataset", root, cure=cure):
+        with wrap_errors("a new dataset", root, cure=cure):
             staging.clean()
             write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
         return DatasetWriter(LeRobotDatasetMetadata(root.name, root=root), staging, lock, options)
@@ -92,22 +91,21 @@ def resume_writer(
 ) -> DatasetWriter:
     """Return a writer that adds episodes to a dataset, in new files.
 
-    Episodes that an interrupted recording had saved are brought into the dataset first; a damaged
-    one is kept in `.bad-episodes/` instead, with a warning. If no encoder is given, cameras are
-    encoded in the way that info.json says they were encoded before.
+    Episodes saved by an interrupted recording are published first; a damaged one is moved to
+    `.bad-episodes/` instead, with a warning. An encoder that is not given is taken from info.json.
     """
     root = _recording_folder(root)
     if not (root / config.INFO_PATH).is_file():
         raise WriteError(
-            f"{root}: no {config.INFO_PATH} here, so there is no dataset to resume. Give the "
-            "folder of one, or create it."
+            f"{root}: found no {config.INFO_PATH}, so there is no dataset to resume. Give the "
+            "folder of one, or create one."
         )
     staging = StagingFolder(root)
     cure = "Make sure that there is space and the folder may be written to, then resume again."
     with _lock(staging, "the lock", cure=cure) as lock:
-        with writing("the saved episodes", root, cure=cure):
+        with wrap_errors("the saved episodes", root, cure=cure):
             finish_publishing(staging)
-            set_bad_aside(staging)
+            exclude_damaged(staging)
             publish_saved(staging)
         meta = LeRobotDatasetMetadata(root.name, root=root)
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
@@ -117,8 +115,8 @@ def resume_writer(
 
 @contextmanager
 def _lock(staging: StagingFolder, what: str, *, cure: str) -> Iterator[WriterLock]:
-    """Lock a dataset for a writer that is made in the block; an error there unlocks it again."""
-    with writing(what, staging.root, cure=cure):
+    """Lock a dataset for the writer made in this block; an error releases the lock."""
+    with wrap_errors(what, staging.root, cure=cure):
         lock = WriterLock(staging.path)
     try:
         yield lock
@@ -128,7 +126,7 @@ def _lock(staging: StagingFolder, what: str, *, cure: str) -> Iterator[WriterLoc
 
 
 def _recording_folder(root: str | Path) -> Path:
-    # Absolute from the start, so that a program may change its working folder while it records.
+    # An absolute path, since a program may change its working directory while it records.
     folder = as_location(arguments.of_kind(root, "root", str | PathLike, "a path")).local_root
     if folder is None:
         raise WriteError(
@@ -139,9 +137,9 @@ def _recording_folder(root: str | Path) -> Path:
 
 
 def _check_free(root: Path) -> None:
-    # A create() that was killed may leave a lock and a part of a file. They are no dataset.
-    kept = (p for p in root.rglob("*") if p.is_file() and p.name != "lock" and p.suffix != ".part")
-    if (found := next(kept, None)) is not None:
+    # A killed create_writer() may leave a lock and a partial file.
+    files = (p for p in root.rglob("*") if p.is_file() and p.name != "lock" and p.suffix != ".part")
+    if (found := next(files, None)) is not None:
         raise WriteError(
             f"{root}: want a new or empty folder, found {found.relative_to(root)} in it. Choose "
             "another folder, delete this one, or resume the dataset in it."
@@ -154,30 +152,30 @@ def _resumed_options(
     depth_encoder: DepthEncoderConfig | None,
     queue_frames: int,
 ) -> RecordingOptions:
-    colour = _recorded_block(info, depth=False)
-    depth = _recorded_block(info, depth=True)
+    colour = _recorded_block(info, is_depth=False)
+    depth = _recorded_block(info, is_depth=True)
     try:
         encoder = encoder or VideoEncoderConfig.from_info(colour)
         depth_encoder = depth_encoder or DepthEncoderConfig.from_info(depth)
     except ValueError as error:
         raise ValueError(
-            f"new videos cannot be encoded in the way that info.json describes: {error}. Pass the "
-            "encoder to resume with."
+            f"the encoder that info.json describes cannot be used: {error}. Pass the encoder to "
+            "resume with."
         ) from error
     options = RecordingOptions(encoder, depth_encoder, queue_frames)
     if depth and depth_encoder.coding != DepthCoding.from_info(depth):
         raise ValueError(
             f"want the depth coding of this dataset, {DepthCoding.from_info(depth)}, found "
-            f"{depth_encoder.coding}; readers would decode wrong distances. Leave depth_encoder "
-            "out to go on as before."
+            f"{depth_encoder.coding}; readers would decode wrong distances. Omit depth_encoder to "
+            "continue with the dataset's coding."
         )
     return options
 
 
-def _recorded_block(info: DatasetInfo, *, depth: bool) -> Mapping[str, Any]:
-    """Return what info.json says about the video of the first such camera that has one."""
+def _recorded_block(info: DatasetInfo, *, is_depth: bool) -> Mapping[str, Any]:
+    """Return the `info` block of the first colour or depth camera that has a video."""
     for key in info.video_keys:
         block: Mapping[str, Any] = info.features[key].get("info") or {}
-        if (key in info.depth_keys) == depth and "video.codec" in block:
+        if (key in info.depth_keys) == is_depth and "video.codec" in block:
             return block
     return {}

@@ -32,7 +32,7 @@ from robostream.tools.synth.scene import (
 )
 from robostream.tools.synth.scene.arm import forward, inverse
 from robostream.tools.synth.scene.robot import bones
-from robostream.write import ordinary_threads
+from robostream.write import normal_thread_priority
 
 REPO = Path(__file__).parents[3]
 SEEDS = st.integers(0, 2**31)
@@ -253,7 +253,7 @@ def kbit_per_s(images: list[npt.NDArray[np.uint8]], *, fps: int) -> float:
     """Return the bitrate of images as AV1 with a key frame every 2 frames."""
     config.quiet_encoders()
     options = {"g": "2", "crf": "30", "preset": "12"}
-    with ordinary_threads(), av.open(io.BytesIO(), "w", format="mp4") as container:
+    with normal_thread_priority(), av.open(io.BytesIO(), "w", format="mp4") as container:
         stream = container.add_stream("libsvtav1", rate=fps, options=options)
         stream.width, stream.height, stream.pix_fmt = (
             images[0].shape[1],

@@ -20,7 +20,12 @@ from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import WriteError
 from robostream.tools.recode.frames import To420, VideoFrames, gamut_tags
-from robostream.write import VideoEncoderConfig, ffmpeg_options, ordinary_threads, place_whole
+from robostream.write import (
+    VideoEncoderConfig,
+    ffmpeg_options,
+    move_durably,
+    normal_thread_priority,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
         job.target.parent.mkdir(parents=True, exist_ok=True)
         with av.open(str(part), "w", format="mp4", options=options) as output:
             _encode(job, frames, output, on_frame)
-        place_whole(part, job.target)
+        move_durably(part, job.target)
     except (OSError, av.FFmpegError) as error:
         if isinstance(error, WriteError):
             raise
@@ -131,7 +136,8 @@ def _packets(
         picture.pts, picture.time_base = number, 1 / rate
         # A decoded frame remembers how it was stored, and encoders would take that for an order.
         picture.pict_type = PictureType.NONE
-        with nullcontext() if number else ordinary_threads():  # the first picture opens the encoder
+        # The first frame opens the encoder.
+        with nullcontext() if number else normal_thread_priority():
             packets = stream.encode(picture)
         yield from packets
         on_frame()

@@ -17,7 +17,7 @@ from robostream.meta import DatasetInfo
 from robostream.tools.helpers import end_with_parent, no_interrupts, safe_imports
 from robostream.tools.synth.episode import frames_of, script_of
 from robostream.tools.synth.spec import SynthSpec
-from robostream.write import EpisodeApart, RecordingOptions, record_apart
+from robostream.write import RecordedEpisode, RecordingOptions, encode_episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +30,21 @@ class EpisodeJob:
     options: RecordingOptions
 
 
-def record_episodes(job: EpisodeJob, processes: int) -> Generator[EpisodeApart]:
+def record_episodes(job: EpisodeJob, processes: int) -> Generator[RecordedEpisode]:
     """Yield all episodes in order. Close it to end the processes."""
     originals = len({job.spec.original(episode) for episode in range(job.spec.episodes)})
     made = _make(job, originals, processes)
     if originals == job.spec.episodes:
         yield from made
         return
-    kept: list[EpisodeApart] = []
+    kept: list[RecordedEpisode] = []
     for episode in range(job.spec.episodes):
         if episode < originals:
             kept.append(next(made))
         yield _copy(kept[job.spec.original(episode)], job.folder / f"{episode} again")
 
 
-def _make(job: EpisodeJob, number: int, processes: int) -> Generator[EpisodeApart]:
+def _make(job: EpisodeJob, number: int, processes: int) -> Generator[RecordedEpisode]:
     """Yield the first episodes in order, each made as soon as one of the processes is free.
 
     At most two for each process are made ahead.
@@ -77,17 +77,17 @@ def _kill(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(cancel_futures=True)
 
 
-def _copy(apart: EpisodeApart, folder: Path) -> EpisodeApart:
-    shutil.copytree(apart.folder, folder)
-    return replace(apart, folder=folder)
+def _copy(recorded: RecordedEpisode, folder: Path) -> RecordedEpisode:
+    shutil.copytree(recorded.folder, folder)
+    return replace(recorded, folder=folder)
 
 
-def record_episode(job: EpisodeJob, episode: int) -> EpisodeApart:
+def record_episode(job: EpisodeJob, episode: int) -> RecordedEpisode:
     """Return one episode, its videos in a folder of its own."""
 
-    def record() -> EpisodeApart:
+    def record() -> RecordedEpisode:
         frames = frames_of(job.spec, script_of(job.spec, episode))
-        return record_apart(job.folder / str(episode), job.info, job.options, frames)
+        return encode_episode(job.folder / str(episode), job.info, job.options, frames)
 
     try:
         return record()

@@ -108,9 +108,9 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
     bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
     try:
         with bar, closing(record_episodes(job, jobs)) as recorded:
-            for apart in recorded:
-                writer.save_apart(apart)
-                bar.update(apart.episode.num_frames)
+            for episode in recorded:
+                writer.save_recorded(episode)
+                bar.update(episode.num_frames)
         writer.finalize()
     finally:
         writer.close_unfinished()  # a part of a dataset is of no use to anybody

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 import dataclasses
@@ -14,8 +15,8 @@ from robostream.errors import WriteError
 from robostream.meta import DepthCoding, encode_depth
 from robostream.write import VideoEncoderConfig
 from robostream.write.encoder import EncodedVideo, VideoEncoder, VideoSpec, frame_rate
-from robostream.write.join_video import VideoPart, join_videos, split_videos
-from tests.write.recording import HEIGHT, WIDTH, decode, number_in, picture
+from robostream.write.join import VideoPart, join_videos, split_videos
+from tests.write.recording import HEIGHT, WIDTH, decode, number_in, numbered_image
 
 CODECS: list[dict[str, Any]] = [
     {"codec": "libsvtav1"},
@@ -50,7 +51,7 @@ def test_joined_frames_are_the_same_frames_at_even_times(
     lengths = [13, 1, 2, 30, 1]
     numbers = iter(range(sum(lengths)))
     videos = [
-        encode(tmp_path / f"{i}.mp4", [picture(next(numbers)) for _ in range(n)], spec)
+        encode(tmp_path / f"{i}.mp4", [numbered_image(next(numbers)) for _ in range(n)], spec)
         for i, n in enumerate(lengths)
     ]
     join_videos(as_parts(videos), tmp_path / "joined.mp4", rate=spec.rate)
@@ -68,7 +69,7 @@ def test_a_joined_video_can_be_taken_apart(tmp_path: Path, options: dict[str, An
     """The parts come back frame by frame, and joined again they give the same video."""
     spec = VideoSpec(WIDTH, HEIGHT, frame_rate(30), VideoEncoderConfig(**options))
     videos = [
-        encode(tmp_path / f"{i}.mp4", [picture(20 * i + k) for k in range(n)], spec)
+        encode(tmp_path / f"{i}.mp4", [numbered_image(20 * i + k) for k in range(n)], spec)
         for i, n in enumerate([13, 1, 9])
     ]
     parts = as_parts(videos)
@@ -106,7 +107,9 @@ def test_times_stay_exact_late_in_a_long_file(tmp_path: Path) -> None:
 def test_each_episode_starts_with_a_key_frame_and_the_index_comes_first(tmp_path: Path) -> None:
     """Episodes can be cut out by packets alone, and a reader finds the index at the start."""
     spec = VideoSpec(WIDTH, HEIGHT, frame_rate(20), VideoEncoderConfig(codec="h264", g=250))
-    videos = [encode(tmp_path / f"{i}.mp4", [picture(k) for k in range(9)], spec) for i in range(3)]
+    videos = [
+        encode(tmp_path / f"{i}.mp4", [numbered_image(k) for k in range(9)], spec) for i in range(3)
+    ]
     target = tmp_path / "joined.mp4"
     join_videos(as_parts(videos), target, rate=spec.rate)
     with av.open(str(target)) as container:
@@ -123,7 +126,7 @@ def test_every_group_of_pictures_is_closed(tmp_path: Path, options: dict[str, An
     """From any key frame to the next, the packets alone give all frames in between."""
     options = options | {"g": min(options.get("g", 2), 12)}
     spec = VideoSpec(WIDTH, HEIGHT, frame_rate(20), VideoEncoderConfig(**options))
-    video = encode(tmp_path / "a.mp4", [picture(k) for k in range(30)], spec)
+    video = encode(tmp_path / "a.mp4", [numbered_image(k) for k in range(30)], spec)
     whole = [image for _, image in decode(video.path)]
     with av.open(str(video.path)) as container:
         packets = [p for p in container.demux(video=0) if p.pts is not None]
@@ -164,7 +167,7 @@ def test_depth_videos_keep_every_code(tmp_path: Path, dtype: str) -> None:
 def test_a_wrong_length_is_noticed(tmp_path: Path) -> None:
     """A part that is not as long as it was said to be is never published."""
     spec = VideoSpec(WIDTH, HEIGHT, frame_rate(20), VideoEncoderConfig(codec="h264"))
-    video = encode(tmp_path / "a.mp4", [picture(k) for k in range(4)], spec)
+    video = encode(tmp_path / "a.mp4", [numbered_image(k) for k in range(4)], spec)
     part = VideoPart(video.path, 0, 5, video.reorder_frames)
     with pytest.raises(WriteError, match=r"want 5 frames .* found 4"):
         join_videos([part], tmp_path / "joined.mp4", rate=spec.rate)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 
 from robostream.errors import MetadataError
 from robostream.meta import DEFAULT_FEATURES, is_depth
-from robostream.write.recorded_features import features_to_record
+from robostream.write.features import features_to_record
 
 CAMERA: dict[str, Any] = {"dtype": "image", "shape": (4, 6, 3), "names": None}
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 import gc
@@ -15,13 +16,13 @@ import pytest
 from robostream.errors import WriteError
 from robostream.write import resume_writer, start
 from robostream.write import writer as writer_module
-from robostream.write.lock import WriterLock
+from robostream.write.session import WriterLock
 from tests.write.recording import check_dataset, frame, quick_writer, record
 
 HOLD = """
 import sys
 from pathlib import Path
-from robostream.write.lock import WriterLock
+from robostream.write.session import WriterLock
 lock = WriterLock(Path(sys.argv[1]))
 print(lock.is_mine, flush=True)
 sys.stdin.read()
@@ -63,7 +64,7 @@ def test_a_dropped_writer_gives_the_dataset_back(
     number = record(writer, [2, 3])
     writer.add_frame(frame(number))
     with caplog.at_level(logging.WARNING):
-        writer._held.joiner.submit(int).result()  # the joins are through
+        writer._resources.joiner.submit(int).result()  # the joins are through
         del writer
         gc.collect()
     with resume_writer(tmp_path / "a") as second:
@@ -83,18 +84,18 @@ def test_the_lock_outlives_a_join_that_still_goes_on(
 ) -> None:
     """A writer dropped while a file is joined keeps the next one out until that is through."""
     begun, go_on = threading.Event(), threading.Event()
-    run_job = writer_module.run_job
+    run_join = writer_module.run_join
 
     def slow_job(*arguments: object) -> None:
         begun.set()
         go_on.wait(20)
-        run_job(*arguments)  # type: ignore[arg-type]
+        run_join(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(writer_module, "run_job", slow_job)
+    monkeypatch.setattr(writer_module, "run_join", slow_job)
     writer = quick_writer(tmp_path / "a", video_files_size_in_mb=0.001)
     number = record(writer, [2, 3, 1])
     assert begun.wait(20)
-    joiner = writer._held.joiner
+    joiner = writer._resources.joiner
     del writer
     gc.collect()
     with pytest.raises(WriteError, match="this process"):

@@ -11,7 +11,7 @@ import pytest
 
 from robostream import config
 from robostream.errors import EncoderStalledError
-from robostream.write.camera_thread import CameraThread
+from robostream.write.camera_encoding import CameraThread
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
 

@@ -50,8 +50,8 @@ def saved_recording(root: Path, *, bad: int = BAD, **more: Any) -> list[int]:
 
 def stop(writer: DatasetWriter) -> None:
     """What the end of the process does, once the background joins are through."""
-    writer._held.joiner.shutdown()
-    writer._held.lock.release()
+    writer._resources.joiner.shutdown()
+    writer._resources.lock.release()
 
 
 def edit_record(root: Path, episode: int, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -99,10 +99,10 @@ def test_a_task_that_is_not_utf8_costs_one_episode(
     [(0.001, 0.001, True), (0.003, 0.006, True), (0.003, 0.01, True), (200, 200, False)],
     ids=["own files", "end of a file", "middle of a file", "not joined"],
 )
-def test_files_joined_before_are_taken_apart(
+def test_joined_files_with_a_damaged_episode_are_split(
     tmp_path: Path, data_mb: float, video_mb: float, joined: bool
 ) -> None:
-    """An episode may turn out bad after it was joined with others: it is taken out again."""
+    """An episode that turns out damaged after it was joined with others is removed again."""
     root = tmp_path / "a"
     good = saved_recording(root, data_files_size_in_mb=data_mb, video_files_size_in_mb=video_mb)
     as_saved_before(root, BAD, tasks=[NOT_UTF8])
@@ -176,11 +176,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "want whole numbers of a chunk and a file",
     ),
     "rows missing": (lambda f: (f / "rows.parquet").unlink(), "rows.parquet: the file is missing"),
-    "rows short": (lambda f: truncate(f / "rows.parquet"), "rows.parquet: not a whole Parquet"),
-    "rows overwritten": (lambda f: damage_pages(f / "rows.parquet"), "rows.parquet: not a whole"),
+    "rows short": (lambda f: truncate(f / "rows.parquet"), "rows.parquet: not a complete Parquet"),
+    "rows overwritten": (
+        lambda f: damage_pages(f / "rows.parquet"),
+        "rows.parquet: not a complete",
+    ),
     "video missing": (lambda f: (f / f"{TOP}.mp4").unlink(), f"{TOP}.mp4: the file is missing"),
-    "video short": (lambda f: truncate(f / f"{TOP}.mp4"), f"{TOP}.mp4: not a whole MP4"),
-    "video empty": (lambda f: (f / f"{TOP}.mp4").write_text(""), f"{TOP}.mp4: not a whole MP4"),
+    "video short": (lambda f: truncate(f / f"{TOP}.mp4"), f"{TOP}.mp4: not a complete MP4"),
+    "video empty": (lambda f: (f / f"{TOP}.mp4").write_text(""), f"{TOP}.mp4: not a complete MP4"),
 }
 
 
@@ -244,7 +247,7 @@ def test_a_dataset_that_has_episodes_grows_by_the_good_ones(tmp_path: Path) -> N
 
 
 def test_a_record_that_is_lost_after_joining_is_told(tmp_path: Path) -> None:
-    """Then the episode's rows and pictures cannot be told from others', so nothing is changed."""
+    """Then the episode's rows and frames cannot be separated from others', so nothing changes."""
     root = tmp_path / "a"
     saved_recording(root, video_files_size_in_mb=0.001, data_files_size_in_mb=0.001)
     path = root / f".recording/episode-{BAD:06d}/episode.json"

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 from typing import Any
@@ -9,8 +10,8 @@ import torch
 from PIL import Image
 
 from robostream.errors import FrameError
-from robostream.write.frame_check import CheckedFrame, check_frame
-from robostream.write.recorded_features import features_to_record
+from robostream.write.features import features_to_record
+from robostream.write.frames import CheckedFrame, check_frame
 
 NAMES = ["height", "width", "channels"]
 FEATURES = features_to_record(

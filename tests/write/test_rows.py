@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 import json
@@ -14,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from robostream.meta import parse_info
-from robostream.write.join_data import join_rows, write_rows
-from robostream.write.row_table import row_schema, row_table
+from robostream.write.rows import join_rows, row_schema, row_table, write_rows
 from tests.fixture_datasets import FIXTURES, NAMES
 
 DTYPES = ("bool", "int8", "uint8", "int32", "uint16", "int64", "uint64", "float16", "float64")
@@ -64,7 +64,7 @@ def test_each_episode_is_one_row_group(tmp_path: Path) -> None:
 
 
 def test_images_are_bytes_with_a_name() -> None:
-    """A picture is stored as {bytes, path}, also when there are more than one piece holds."""
+    """An image is stored as {bytes, path}, also if there are more than one chunk holds."""
     features: dict[str, Any] = {"cam": {"dtype": "image", "shape": (1, 1, 3), "names": None}}
     images = [(f"frame-{k:06d}.png", bytes([k % 256])) for k in range(600)]
     column = row_table(features, {"cam": images})["cam"]

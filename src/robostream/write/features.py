@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The features of a new dataset: the user's and the default ones, checked to be recordable."""
+"""The features of a new dataset, checked, and a camera's `info` block in info.json."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import av
 
 from robostream.errors import MetadataError
 from robostream.meta import (
@@ -33,7 +36,7 @@ def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Feat
     if faults:
         listed = "".join(f"\n  - {fault}" for fault in faults)
         raise MetadataError(f"these features cannot be recorded:{listed}")
-    return {name: _marked(entry) for name, entry in checked.items()}
+    return {name: _mark_depth(entry) for name, entry in checked.items()}
 
 
 def check_cameras(
@@ -42,15 +45,35 @@ def check_cameras(
     """Raise ValueError, naming the camera, if its encoder cannot encode its images."""
     checked = set()
     for key in info.video_keys:
-        depth = is_depth(info.features[key])
         _, height, width = image_shape(info.features[key])
-        if (depth, height, width) in checked:
+        options = depth_encoder.video if is_depth(info.features[key]) else encoder
+        if (options is encoder, height, width) in checked:
             continue
         try:
-            check_encoder(depth_encoder.video if depth else encoder, width=width, height=height)
+            check_encoder(options, width=width, height=height)
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from error
-        checked.add((depth, height, width))
+        checked.add((options is encoder, height, width))
+
+
+def video_info(
+    path: Path, *, fps: float, encoder: VideoEncoderConfig | DepthEncoderConfig
+) -> dict[str, Any]:
+    """Return the `info` block of a camera whose first video is at `path`."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        pix_fmt = stream.codec_context.pix_fmt or ""
+        return {
+            "video.height": stream.height,
+            "video.width": stream.width,
+            "video.codec": stream.codec_context.codec.canonical_name,
+            "video.pix_fmt": pix_fmt,
+            "video.fps": int(fps),  # FFmpeg's estimate is wrong for one or two frames
+            "video.channels": len(av.VideoFormat(pix_fmt).components),
+            "has_audio": False,
+            **encoder.to_info(),
+            "is_depth_map": isinstance(encoder, DepthEncoderConfig),
+        }
 
 
 def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
@@ -67,8 +90,8 @@ def _fault(name: str, entry: Mapping[str, Any]) -> str | None:
     return None if shape else "want at least one axis; a single number has shape (1,)"
 
 
-def _marked(entry: dict[str, Any]) -> dict[str, Any]:
-    # A camera with one channel records depth. Readers know that by this mark alone.
+def _mark_depth(entry: dict[str, Any]) -> dict[str, Any]:
+    # A camera with one channel records depth, which readers detect only by this mark.
     if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
         return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
     return entry

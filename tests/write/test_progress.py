@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+
 from __future__ import annotations
 
 from itertools import groupby, pairwise
@@ -6,19 +7,22 @@ from itertools import groupby, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.write.file_places import (
-    FilePlace,
-    OpenFile,
-    SizeRules,
-    data_file_for,
-    video_file_for,
-)
+from robostream.meta import DatasetInfo
+from robostream.write.progress import MB, OpenFile, data_file_for, video_file_for
+from robostream.write.staging import FilePlace
 
 EPISODES = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 5_000)), min_size=1, max_size=40)
 
 
-def rules(limit: float, chunks_size: int = 3) -> SizeRules:
-    return SizeRules(chunks_size=chunks_size, data_limit_bytes=limit, video_limit_bytes=limit)
+def limits(size_bytes: float, chunks_size: int = 3) -> DatasetInfo:
+    size = size_bytes / MB
+    return DatasetInfo(
+        fps=20,
+        features={},
+        chunks_size=chunks_size,
+        data_files_size_in_mb=size,
+        video_files_size_in_mb=size,
+    )
 
 
 def video_files(sizes: list[int], parameters: list[str], limit: float) -> list[OpenFile]:
@@ -26,7 +30,7 @@ def video_files(sizes: list[int], parameters: list[str], limit: float) -> list[O
     current = OpenFile(FilePlace(0, 0))
     files = []
     for size, kind in zip(sizes, parameters, strict=True):
-        chosen = video_file_for(current, size_bytes=size, parameters=kind, rules=rules(limit))
+        chosen = video_file_for(current, size_bytes=size, parameters=kind, info=limits(limit))
         current = chosen.with_episode(size_bytes=size, num_frames=1, parameters=kind)
         files.append(current)
     return files
@@ -68,7 +72,7 @@ def test_rows_roll_over_by_the_size_the_episode_is_guessed_to_have(
     """A Parquet file is closed by size + size / frames * new frames >= limit, and only by that."""
     current = OpenFile(FilePlace(0, 0))
     for frames, size in episodes:
-        chosen = data_file_for(current, num_frames=frames, rules=rules(limit))
+        chosen = data_file_for(current, num_frames=frames, info=limits(limit))
         size_now, frames_now = current.size_bytes, current.num_frames
         full = frames_now > 0 and size_now + size_now / frames_now * frames >= limit
 

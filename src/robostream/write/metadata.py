@@ -1,35 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata of a dataset with the new episodes added: episode table, tasks, stats, info."""
+"""The dataset's metadata with the saved episodes added: episode table, tasks, stats, info."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from robostream.meta import CAMERA_DTYPES, DatasetInfo, Features, Stats
+from robostream.meta import CAMERA_DTYPES, DatasetInfo, Stats
 from robostream.write.encoder import frame_rate
-from robostream.write.episode_stats import NAMES, NO_STATS_DTYPES, FeatureStats, aggregate_stats
-from robostream.write.file_places import FilePlace
-from robostream.write.staging import StagedEpisode
+from robostream.write.episode_stats import MOMENTS, NAMES, NO_STATS_DTYPES, aggregate_stats
+from robostream.write.staging import FilePlace, StagedEpisode
 
 logger = logging.getLogger(__name__)
 
-_NEEDED = ("min", "max", "mean", "std", "count")
-
 
 def episode_table(episodes: Sequence[StagedEpisode], info: DatasetInfo) -> pa.Table:
-    """Return the rows of saved episodes, without the columns that `with_place` adds. Pure."""
-    return pa.Table.from_pylist([_row(episode, info) for episode in episodes], schema=_schema(info))
+    """Return the episode table's rows, without the columns that `with_place` adds. Pure."""
+    schema = _episode_schema(info)
+    return pa.Table.from_pylist([_episode_row(e, info) for e in episodes], schema=schema)
 
 
 def with_place(table: pa.Table, place: FilePlace) -> pa.Table:
-    """Return the table with the columns that say which file of the table holds it. Pure."""
+    """Return the table with the columns that name the file it is stored in. Pure."""
     for name, number in (("chunk_index", place.chunk), ("file_index", place.file)):
         column = pa.array([number] * table.num_rows, pa.int64())
         table = table.append_column(f"meta/episodes/{name}", column)
@@ -37,33 +35,36 @@ def with_place(table: pa.Table, place: FilePlace) -> pa.Table:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with the columns of an earlier file of the same table. Pure.
+    """Return the table with the columns of an earlier file, since readers want them to be equal.
 
-    Readers want the same columns in all files. If another recorder began the table, it may have
-    written fewer statistics, and columns that only it knows. Of the new episodes, values without a
-    column there are left out, and columns that only the other recorder can fill stay empty.
+    Another recorder may have written fewer statistics, or columns of its own. Values that have no
+    column there are left out, and columns that only that recorder can fill are null.
     """
-    columns = [_conformed(table, field) for field in schema]
+    columns = [_conform_column(table, field) for field in schema]
     return pa.table(columns, schema=schema.remove_metadata())
 
 
 def new_tasks(known: Sequence[str], episodes: Sequence[StagedEpisode]) -> list[str]:
-    """Return the known tasks and then the new ones, in the order they first appear. Pure."""
+    """Return the known tasks and then the new ones, in order of first appearance. Pure."""
     return list(dict.fromkeys([*known, *(task for e in episodes for task in e.tasks)]))
 
 
 def new_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
-    """Return the statistics of the dataset with the new episodes in it."""
-    whole = {name: entry for name, entry in known.items() if all(k in entry for k in _NEEDED)}
+    """Return the statistics of the dataset including the saved episodes."""
+    complete = {name: entry for name, entry in known.items() if all(k in entry for k in MOMENTS)}
     added = [
-        {name: _as_arrays(entry) for name, entry in episode.stats.items()} for episode in episodes
+        {
+            feature: {name: np.asarray(value) for name, value in entry.items()}
+            for feature, entry in episode.stats.items()
+        }
+        for episode in episodes
     ]
-    stats = aggregate_stats([whole, *added])
-    for name in set(known) - set(whole):
+    stats = aggregate_stats([complete, *added])
+    for name in set(known) - set(complete):
         logger.warning(
-            "meta/stats.json has no %s of %s, so the new episodes cannot be added to the "
-            "statistics of this feature; they are left unchanged",
-            ", ".join(k for k in _NEEDED if k not in known[name]),
+            "meta/stats.json has no %s of %s, so the statistics of this feature stay as they are, "
+            "without the new episodes",
+            ", ".join(k for k in MOMENTS if k not in known[name]),
             name,
         )
         stats[name] = known[name]
@@ -73,7 +74,7 @@ def new_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
 def new_info(
     info: DatasetInfo, episodes: Sequence[StagedEpisode], *, total_tasks: int
 ) -> DatasetInfo:
-    """Return info.json's record with the new episodes counted. Pure."""
+    """Return info.json including the saved episodes. Pure."""
     total = info.total_episodes + len(episodes)
     features = copy.deepcopy(info.features)
     for episode in episodes:
@@ -89,21 +90,21 @@ def new_info(
     )
 
 
-def _conformed(table: pa.Table, field: pa.Field) -> Any:
+def _conform_column(table: pa.Table, field: pa.Field) -> Any:
     if field.name in table.column_names:
         try:
             return table.column(field.name).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             logger.warning(
-                "the episode table stores %s as %s, which cannot hold the new episodes' values; "
-                "they stay empty there",
+                "the episode table stores %s as %s, which cannot hold the values of the new "
+                "episodes; their cells stay empty",
                 field.name,
                 field.type,
             )
     return pa.nulls(table.num_rows, field.type)
 
 
-def _row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
+def _episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
     rate = frame_rate(info.fps)
     row: dict[str, Any] = {
         "episode_index": episode.episode_index,
@@ -124,7 +125,7 @@ def _row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
     return row
 
 
-def _schema(info: DatasetInfo) -> pa.Schema:
+def _episode_schema(info: DatasetInfo) -> pa.Schema:
     whole, real = pa.int64(), pa.float64()
     columns: dict[str, pa.DataType] = {"episode_index": whole, "tasks": pa.list_(pa.string())}
     for name in ("length", "data/chunk_index", "data/file_index"):
@@ -133,23 +134,11 @@ def _schema(info: DatasetInfo) -> pa.Schema:
     for key in info.video_keys:
         columns |= {f"videos/{key}/chunk_index": whole, f"videos/{key}/file_index": whole}
         columns |= {f"videos/{key}/from_timestamp": real, f"videos/{key}/to_timestamp": real}
-    columns |= _stats_columns(info.features)
-    return pa.schema(list(columns.items()))
-
-
-def _stats_columns(features: Features) -> dict[str, pa.DataType]:
-    columns: dict[str, pa.DataType] = {}
-    for feature, entry in features.items():
+    for feature, entry in info.features.items():
         if entry["dtype"] in NO_STATS_DTYPES:
             continue
-        numbers = pa.list_(pa.float64())
-        if entry["dtype"] in CAMERA_DTYPES:
-            numbers = pa.list_(pa.list_(numbers))
+        is_camera = entry["dtype"] in CAMERA_DTYPES
+        numbers = pa.list_(pa.list_(pa.list_(real))) if is_camera else pa.list_(real)
         for name in NAMES:
-            kind = pa.list_(pa.int64()) if name == "count" else numbers
-            columns[f"stats/{feature}/{name}"] = kind
-    return columns
-
-
-def _as_arrays(entry: Mapping[str, Any]) -> FeatureStats:
-    return {name: np.asarray(value) for name, value in entry.items()}
+            columns[f"stats/{feature}/{name}"] = pa.list_(whole) if name == "count" else numbers
+    return pa.schema(list(columns.items()))

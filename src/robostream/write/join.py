@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins saved episodes into the files of the dataset, and splits joined files again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any
+
+import av
+
+from robostream.errors import WriteError
+from robostream.meta import DatasetInfo
+from robostream.storage import sync_to_disk
+from robostream.write.encoder import frame_rate
+from robostream.write.rows import join_rows, split_rows
+from robostream.write.staging import (
+    FilePlace,
+    StagedEpisode,
+    StagingFolder,
+    move_durably,
+    rows_path,
+    video_path,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinJob:
+    """A file of the dataset and the episodes in it; `camera` is None for a file of rows."""
+
+    camera: str | None
+    place: FilePlace
+    episodes: tuple[StagedEpisode, ...]
+
+    def relative_path(self, info: DatasetInfo) -> str:
+        """Return the file's path in the dataset."""
+        numbers = self.place.chunk, self.place.file
+        if self.camera is None:
+            return info.data_file(*numbers)
+        return info.video_file(self.camera, *numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPart:
+    """One episode's video and the frame of the joined file at which it starts."""
+
+    path: Path
+    start_frame: int
+    num_frames: int
+    reorder_frames: int
+
+
+def plan_joins(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
+    """Return one job per file, in the order the files begin. Pure."""
+    grouped: dict[tuple[str | None, FilePlace], list[StagedEpisode]] = {}
+    for episode in episodes:
+        for target in _places(episode).items():
+            grouped.setdefault(target, []).append(episode)
+    return [JoinJob(*target, tuple(members)) for target, members in grouped.items()]
+
+
+def closed_joins(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
+    """Return the jobs of the files that the last episode completed by going to others. Pure."""
+    if len(episodes) < 2:
+        return []
+    *earlier, last = episodes
+    return [
+        JoinJob(camera, place, _last_run(earlier, camera, place))
+        for camera, place in _places(earlier[-1]).items()
+        if place != _places(last)[camera]
+    ]
+
+
+def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
+    """Make the job's file, unless it exists, then delete its parts."""
+    target = staging.ready / job.relative_path(info)
+    sources = [part_path(staging, episode, job.camera) for episode in job.episodes]
+    if not target.exists():
+        temp = staging.temp_path(target)
+        if job.camera is None:
+            join_rows(sources, temp)
+        else:
+            join_videos(_video_parts(job, sources), temp, rate=frame_rate(info.fps))
+        move_durably(temp, target)
+    for source in sources:
+        source.unlink(missing_ok=True)
+
+
+def undo_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
+    """Split a joined file into the parts it was made of, then delete it."""
+    joined = staging.ready / job.relative_path(info)
+    targets = [part_path(staging, episode, job.camera) for episode in job.episodes]
+    temps = [staging.temp_path(target) for target in targets]
+    if job.camera is None:
+        split_rows(joined, temps)
+    else:
+        split_videos(joined, _video_parts(job, temps), rate=frame_rate(info.fps))
+    for temp, target in zip(temps, targets, strict=True):
+        move_durably(temp, target)
+    joined.unlink()
+    sync_to_disk(joined.parent)
+
+
+def part_path(staging: StagingFolder, episode: StagedEpisode, camera: str | None) -> Path:
+    """Return a saved episode's own video of a camera, or its rows if `camera` is None."""
+    folder = staging.episode(episode.saved_as)
+    return rows_path(folder) if camera is None else video_path(folder, camera)
+
+
+def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> None:
+    """Write one MP4, its index first, in which frame k is shown at exactly k / rate.
+
+    The parts must follow one another without a gap and have equal codec parameters.
+    """
+    # A packet's decode time (dts) must never be later than its presentation time (pts). Decode
+    # times count packets, so all of them are shifted by the deepest reordering of any part.
+    reorder_frames = max(part.reorder_frames for part in parts)
+    with (
+        av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
+        av.open(str(parts[0].path)) as first,
+    ):
+        stream = output.add_stream_from_template(first.streams.video[0], opaque=True)
+        stream.time_base = 1 / rate
+        for part in parts:
+            first_dts = part.start_frame - reorder_frames
+            packets = iter_packets(part.path, rate)
+            _mux(packets, output, stream, shift=part.start_frame, first_dts=first_dts)
+    _check_length(target, parts, rate)
+
+
+def split_videos(joined: Path, parts: Sequence[VideoPart], *, rate: Fraction) -> None:
+    """Write each part of a joined MP4 to its path: the reverse of `join_videos`."""
+    packets = iter_packets(joined, rate)
+    with av.open(str(joined)) as source:
+        for part in parts:
+            with av.open(str(part.path), "w", format="mp4") as output:
+                stream = output.add_stream_from_template(source.streams.video[0], opaque=True)
+                stream.time_base = 1 / rate
+                own = islice(packets, part.num_frames)
+                _mux(own, output, stream, shift=-part.start_frame, first_dts=-part.reorder_frames)
+            _check_length(part.path, [part], rate)
+
+
+def iter_packets(path: Path, rate: Fraction) -> Iterator[av.Packet[av.VideoStream]]:
+    """Yield a video's packets in stored order, their `pts` counted in frames."""
+    with av.open(str(path)) as source:
+        stream = source.streams.video[0]
+        for packet in source.demux(stream):
+            if packet.pts is None or packet.time_base is None:
+                continue  # the empty packet that ends a stream
+            frame = packet.pts * packet.time_base * rate
+            if frame.denominator != 1:
+                raise WriteError(
+                    f"{path}: want every frame at a multiple of {float(1 / rate)} s, found one at "
+                    f"{float(frame / rate)} s. Resume the dataset: this excludes the episode."
+                )
+            packet.pts = int(frame)
+            packet.time_base = 1 / rate
+            yield packet
+
+
+def _mux(
+    packets: Iterable[av.Packet[Any]],
+    output: av.container.OutputContainer,
+    stream: av.VideoStream,
+    *,
+    shift: int,
+    first_dts: int,
+) -> None:
+    """Write packets to a file, their `pts` shifted and their `dts` counted from `first_dts`."""
+    for number, packet in enumerate(packets):
+        packet.stream = stream
+        packet.dts = first_dts + number
+        packet.pts = int(packet.pts or 0) + shift
+        packet.duration = 1
+        output.mux(packet)
+
+
+def _check_length(target: Path, parts: Sequence[VideoPart], rate: Fraction) -> None:
+    want = sum(part.num_frames for part in parts)
+    with av.open(str(target)) as joined:
+        stream = joined.streams.video[0]
+        length_s = (stream.duration or 0) * (stream.time_base or Fraction(0))
+        if stream.frames != want or length_s != want / rate:
+            raise WriteError(
+                f"{target}: want {want} frames over {float(want / rate)} s in the joined video, "
+                f"found {stream.frames} over {float(length_s)} s. Each saved episode is still in "
+                "its own folder: resume the dataset to join them again."
+            )
+
+
+def _places(episode: StagedEpisode) -> dict[str | None, FilePlace]:
+    return {None: episode.data, **{key: video.place for key, video in episode.videos.items()}}
+
+
+def _last_run(
+    episodes: Sequence[StagedEpisode], camera: str | None, place: FilePlace
+) -> tuple[StagedEpisode, ...]:
+    run = takewhile(lambda episode: _places(episode)[camera] == place, reversed(episodes))
+    return tuple(run)[::-1]
+
+
+def _video_parts(job: JoinJob, paths: Sequence[Path]) -> list[VideoPart]:
+    assert job.camera is not None
+    videos = [episode.videos[job.camera] for episode in job.episodes]
+    return [
+        VideoPart(path, video.start_frame, episode.num_frames, video.reorder_frames)
+        for path, video, episode in zip(paths, videos, job.episodes, strict=True)
+    ]

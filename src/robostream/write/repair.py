@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Excludes damaged saved episodes, so that the others can be published.
+
+A damaged episode is marked in its folder, and the episodes after it get new numbers. Once the
+others are in the dataset, `publish` moves its folder to `.bad-episodes/`; it is never deleted. If
+the process is killed at any point, the next resume continues from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pyarrow as pa
+
+from robostream.errors import WriteError
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
+from robostream.write.encoder import frame_rate
+from robostream.write.episode_stats import column_stats
+from robostream.write.frames import text_fault
+from robostream.write.join import JoinJob, iter_packets, part_path, plan_joins, undo_join
+from robostream.write.metadata import new_tasks
+from robostream.write.rows import read_rows, write_rows
+from robostream.write.staging import (
+    FilePlace,
+    StagedEpisode,
+    StagingFolder,
+    load_staged,
+    mark_damaged,
+    move_durably,
+    read_damage,
+    read_record,
+    replace_record,
+    rows_path,
+    video_path,
+)
+
+CameraInfo = Mapping[str, Mapping[str, Any]]
+
+
+def exclude_damaged(staging: StagingFolder) -> None:
+    """Mark the damaged saved episodes, and number the others as if those did not exist."""
+    folders = staging.episodes()
+    if not folders:
+        return
+    meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
+    unmarked = {n: folder for n, folder in folders.items() if read_damage(folder) is None}
+    checks = {n: find_damage(n, staging, meta.info) for n in unmarked}
+    found = {n: damage for n, damage in checks.items() if damage is not None}
+    if found:
+        _undo_joins(staging, meta.info, list(unmarked), damaged=list(found))
+    for number, damage in found.items():
+        mark_damaged(folders[number], damage)
+    marked = [folder for folder in folders.values() if read_damage(folder) is not None]
+    if marked:
+        _renumber(staging, meta, _camera_info(marked))
+
+
+def find_damage(number: int, staging: StagingFolder, info: DatasetInfo) -> str | None:
+    """Return what is wrong with a saved episode, or None if it is complete.
+
+    Rows and videos that are already joined were complete then and are not read again. Raises
+    OSError if the disk cannot be read, which says nothing about the episode.
+    """
+    record = _read_record_or_damage(staging.episode(number))
+    if isinstance(record, str):
+        return record
+    for task in record.tasks:
+        if fault := text_fault(task):
+            return f"task: {fault}"
+    if set(record.videos) != set(info.video_keys):
+        return f"want a video of each of {info.video_keys}, found {list(record.videos)}"
+    for job in plan_joins([record]):
+        if (staging.ready / job.relative_path(info)).exists():
+            continue
+        path = part_path(staging, record, job.camera)
+        if not path.exists():
+            return f"{path.name}: the file is missing"
+        is_rows = job.camera is None
+        damage = _rows_damage(path, record) if is_rows else _video_damage(path, record, info)
+        if damage is not None:
+            return f"{path.name}: {damage}"
+    return None
+
+
+def _rows_damage(path: Path, record: StagedEpisode) -> str | None:
+    try:
+        table = read_rows(path)
+        num_tasks = len(table["task_index"].unique())
+    except (KeyError, pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        return f"not a complete Parquet file: {error}"
+    if table.num_rows != record.num_frames:
+        return f"want {record.num_frames} rows, found {table.num_rows}"
+    if num_tasks != len(record.tasks):
+        return f"want {len(record.tasks)} tasks in the rows, found {num_tasks}"
+    return None
+
+
+def _video_damage(path: Path, record: StagedEpisode, info: DatasetInfo) -> str | None:
+    try:
+        num_frames = sum(1 for _ in iter_packets(path, frame_rate(info.fps)))
+    except (av.InvalidDataError, av.EOFError, IndexError, WriteError) as error:
+        return f"not a complete MP4: {error}"
+    if num_frames != record.num_frames:
+        return f"want {record.num_frames} frames, found {num_frames}"
+    return None
+
+
+def _undo_joins(
+    staging: StagingFolder, info: DatasetInfo, numbers: Sequence[int], *, damaged: Sequence[int]
+) -> None:
+    """Split joined files that contain a damaged episode, or rows that will get new numbers."""
+    records = []
+    for number in numbers:
+        folder = staging.episode(number)
+        record = _read_record_or_damage(folder)
+        if isinstance(record, StagedEpisode):
+            records.append(record)
+        elif staging.ready.exists() and not _has_all_parts(folder, info):
+            raise WriteError(
+                f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
+                "already joined with those of other episodes, so they cannot be separated. Bring "
+                "episode.json back from a copy, then resume again."
+            )
+    for job in plan_joins(records):
+        if (staging.ready / job.relative_path(info)).exists() and _is_affected(job, damaged):
+            undo_join(job, staging, info)
+
+
+def _is_affected(job: JoinJob, damaged: Sequence[int]) -> bool:
+    numbers = [episode.saved_as for episode in job.episodes]
+    if job.camera is None:
+        return max(numbers) >= min(damaged)
+    return not set(numbers).isdisjoint(damaged)
+
+
+def _has_all_parts(folder: Path, info: DatasetInfo) -> bool:
+    parts = [rows_path(folder), *(video_path(folder, key) for key in info.video_keys)]
+    return all(part.exists() for part in parts)
+
+
+def _camera_info(damaged: Sequence[Path]) -> CameraInfo:
+    """Return the facts about cameras in damaged episodes; others may not repeat them."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in damaged:
+        record = _read_record_or_damage(folder)
+        if isinstance(record, StagedEpisode):
+            for key, entry in record.camera_info.items():
+                found[key] = {**found.get(key, {}), **entry}
+    return found
+
+
+def _read_record_or_damage(folder: Path) -> StagedEpisode | str:
+    try:
+        return read_record(folder)
+    except WriteError as error:
+        return str(error)
+
+
+def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: CameraInfo) -> None:
+    """Continue the dataset's numbers without a gap in the saved episodes' rows and records.
+
+    Rows of episodes whose number changes must not be joined. Each episode's rows are replaced
+    before its record. If the process is killed in between, the record has the old number, and the
+    next call writes the same rows again.
+    """
+    found = load_staged(staging, first=meta.total_episodes)
+    tasks = list(meta.tasks)
+    for old, new in zip(found, _with_new_numbers(found, meta), strict=True):
+        tasks = new_tasks(tasks, [new])
+        if new.episode_index == old.episode_index:
+            continue
+        stats = {
+            column: {name: value.tolist() for name, value in column_stats(values).items()}
+            for column, values in _rewrite_counters(staging, new, tasks).items()
+        }
+        merged = {**known, **new.camera_info}
+        infos = {key: {**known.get(key, {}), **entry} for key, entry in merged.items()}
+        record = dataclasses.replace(new, stats={**new.stats, **stats}, camera_info=infos)
+        replace_record(staging.episode(new.saved_as), record)
+
+
+def _with_new_numbers(
+    episodes: Sequence[StagedEpisode], meta: LeRobotDatasetMetadata
+) -> list[StagedEpisode]:
+    """Return the episodes with their new positions in the dataset and in its videos. Pure."""
+    start_frame = meta.total_frames
+    filled: defaultdict[tuple[str, FilePlace], int] = defaultdict(int)
+    renumbered = []
+    for number, episode in enumerate(episodes, start=meta.total_episodes):
+        videos = {}
+        for key, video in episode.videos.items():
+            videos[key] = dataclasses.replace(video, start_frame=filled[key, video.place])
+            filled[key, video.place] += episode.num_frames
+        moved = dataclasses.replace(episode, start_frame=start_frame, videos=videos)
+        renumbered.append(dataclasses.replace(moved, episode_index=number))
+        start_frame += episode.num_frames
+    return renumbered
+
+
+def _rewrite_counters(
+    staging: StagingFolder, episode: StagedEpisode, tasks: Sequence[str]
+) -> dict[str, Any]:
+    """Replace the columns of an episode's rows that depend on its number, and return them."""
+    path = rows_path(staging.episode(episode.saved_as))
+    table = read_rows(path)
+    counters = {
+        "episode_index": np.full(episode.num_frames, episode.episode_index),
+        "index": episode.start_frame + np.arange(episode.num_frames),
+        "task_index": _task_numbers(table["task_index"].to_pylist(), episode, tasks),
+    }
+    for name, values in counters.items():
+        index = table.schema.get_field_index(name)
+        field = table.schema.field(index)
+        table = table.set_column(index, field, pa.array(values, field.type))
+    temp = staging.temp_path(path)
+    write_rows(table, temp)
+    move_durably(temp, path)
+    return counters
+
+
+def _task_numbers(found: list[int], episode: StagedEpisode, tasks: Sequence[str]) -> Any:
+    # The record lists the episode's tasks in the order in which they appear in its rows.
+    text_of = dict(zip(dict.fromkeys(found), episode.tasks, strict=True))
+    number_of = {text: number for number, text in enumerate(tasks)}
+    return np.array([number_of[text_of[number]] for number in found])
