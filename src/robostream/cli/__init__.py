@@ -2,7 +2,7 @@
 """The robostream command: one file per subcommand.
 
 main.py            argument parsing and exit codes
-plan_arguments.py  the arguments that commands about the order share
+arguments.py       arguments that several commands share
 info.py            `robostream info`: what a dataset holds
 order.py           `robostream order`: receipts, and where two orders fork
 plan.py            `robostream plan`: what a run will need

@@ -20,7 +20,7 @@ from robostream.assemble import (
 )
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.cli.plan_arguments import DATASET_HELP
+from robostream.cli.arguments import DATASET_HELP
 from robostream.storage import (
     TRAFFIC,
     Cache,

@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from robostream.assemble import DatasetLocation
-from robostream.cli.plan_arguments import DATASET_HELP
+from robostream.cli.arguments import DATASET_HELP
 from robostream.errors import SelectionError
 from robostream.tools import diagnose_episode, diagnosis_json, diagnosis_text
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
+from robostream.cli.arguments import DATASET_HELP, load_meta, positive
 from robostream.meta import (
     LeRobotDatasetMetadata,
     image_shape,

@@ -14,7 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from robostream.bench import format_table
-from robostream.cli.plan_arguments import (
+from robostream.cli.arguments import (
     DATASET_HELP,
     add_cut_arguments,
     add_order_arguments,

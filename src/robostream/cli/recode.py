@@ -9,7 +9,7 @@ import json
 import sys
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import positive
+from robostream.cli.arguments import positive
 from robostream.config import RECODE_CRF
 from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from robostream import config
 from robostream.bench import format_table
-from robostream.cli.plan_arguments import DATASET_HELP, load_meta, natural, positive
+from robostream.cli.arguments import DATASET_HELP, load_meta, natural, positive
 from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import positive
+from robostream.cli.arguments import positive
 from robostream.loader import share_of_cores
 from robostream.tools import SynthReport, SynthSpec, make_dataset
 

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 import av
 
 from robostream.decode import has_codec
-from robostream.tools.helpers import WITHOUT_CURRENT_FOLDER
+from robostream.tools.child_processes import WITHOUT_CURRENT_FOLDER
 
 PACKAGES = (
     "robostream",

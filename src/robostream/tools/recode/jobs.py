@@ -12,7 +12,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.tools.helpers import end_with_parent, no_interrupts, safe_imports
+from robostream.tools.child_processes import end_with_parent, no_interrupts, safe_imports
 from robostream.tools.recode.check import check_copy
 from robostream.tools.recode.encode import AGAIN, VideoJob, encode_video
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from robostream.errors import EncoderStalledError
 from robostream.meta import DatasetInfo
-from robostream.tools.helpers import end_with_parent, no_interrupts, safe_imports
+from robostream.tools.child_processes import end_with_parent, no_interrupts, safe_imports
 from robostream.tools.synth.episode import frames_of, script_of
 from robostream.tools.synth.spec import SynthSpec
 from robostream.write import EpisodeApart, RecordingOptions, record_apart
