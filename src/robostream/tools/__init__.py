@@ -29,9 +29,9 @@ from robostream.tools.order_log import (
     format_line,
     write_order_log,
 )
+from robostream.tools.recode.encoding import CODECS as RECODE_CODECS
+from robostream.tools.recode.encoding import RecodeSpec
 from robostream.tools.recode.recoding import RecodeReport, recode_dataset
-from robostream.tools.recode.spec import CODECS as RECODE_CODECS
-from robostream.tools.recode.spec import RecodeSpec
 from robostream.tools.shuffle_quality import (
     ShuffleQuality,
     made_up_lengths,
