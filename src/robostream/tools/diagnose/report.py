@@ -9,12 +9,17 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from robostream.byte_sizes import format_bytes
-from robostream.tools.diagnose.dataset import DatasetCheck
-from robostream.tools.diagnose.episode import Diagnosis
+from robostream.tools.diagnose.episode import DatasetCheck, Diagnosis
 from robostream.tools.diagnose.file import FileCheck
-from robostream.tools.diagnose.gpu import AV1_CARDS
-from robostream.tools.diagnose.records import CameraCheck, Gops, Picture, Rate, Span, Stream
-from robostream.tools.diagnose.software import Software
+from robostream.tools.diagnose.machine import AV1_CARDS, Software
+from robostream.tools.diagnose.records import (
+    CameraCheck,
+    DecodeRate,
+    EpisodeSpan,
+    FrameStats,
+    Gops,
+    VideoStream,
+)
 
 _WIDTH = 100
 _LABEL = 16
@@ -75,7 +80,7 @@ def _line(label: str, text: str) -> str:
 
 
 def _grouped(notes: Iterable[_Row]) -> list[_Row]:
-    """Return each note once, with everything it is about."""
+    """Return each note once, with all its subjects."""
     places: dict[str, list[str]] = {}
     for place, note in notes:
         places.setdefault(note, []).append(place)
@@ -158,7 +163,7 @@ def _camera_rows(camera: CameraCheck, diagnosis: Diagnosis) -> Iterator[_Row]:
         yield "episode", _span_words(camera.span)
         yield "times", _time_words(camera.span)
     if camera.picture is not None:
-        yield "first picture", _picture_words(camera.picture)
+        yield "first frame", _frame_words(camera.picture)
     if camera.rate is not None:
         yield "decoding", _rate_words(camera.rate)
     if camera.gpu is not None and diagnosis.gpu.obstacle is None:
@@ -182,7 +187,7 @@ def _layout(file: FileCheck) -> str:
     return f"{shown} ({place[file.index_place or 'nowhere']})"
 
 
-def _stream_words(stream: Stream) -> str:
+def _stream_words(stream: VideoStream) -> str:
     decoder = "" if stream.decoder == stream.codec else f" by {stream.decoder}"
     return (
         f"{stream.codec}{decoder}, {stream.pix_fmt or 'format unknown'}, "
@@ -197,33 +202,31 @@ def _gop_words(gops: Gops) -> str:
         usual += f" (shortest {gops.min_frames}, longest {gops.max_frames})"
     order = "with B-frames" if gops.has_b_frames else "no B-frames"
     if gops.num_with_leading:
-        order += f", GOPs with leading pictures (open GOPs): {gops.num_with_leading}"
+        order += f", GOPs with leading frames (open GOPs): {gops.num_with_leading}"
     return f"{usual}, {order}"
 
 
-def _span_words(span: Span) -> str:
+def _span_words(span: EpisodeSpan) -> str:
     return (
         f"frames {span.first_frame:,} to {span.last_frame:,} of the file, "
         f"{span.start_s:.3f} s to {span.stop_s:.3f} s"
     )
 
 
-def _time_words(span: Span) -> str:
+def _time_words(span: EpisodeSpan) -> str:
     return (
         f"{'match' if span.matches else 'DO NOT MATCH'} the table's: at most "
         f"{span.largest_error_s * 1e3:.3f} ms off, {span.tolerance_s * 1e3:g} ms allowed"
     )
 
 
-def _picture_words(picture: Picture) -> str:
-    channels = ", ".join(
-        f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in picture.channels
-    )
-    black = "; it is BLACK" if picture.is_black else ""
+def _frame_words(frame: FrameStats) -> str:
+    channels = ", ".join(f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in frame.channels)
+    black = "; it is BLACK" if frame.is_black else ""
     return f"mean (range) {channels}{black}"
 
 
-def _rate_words(rate: Rate) -> str:
+def _rate_words(rate: DecodeRate) -> str:
     read = f"{format_bytes(rate.read_bytes)} read in {rate.read_s * 1e3:.1f} ms"
     return (
         f"{rate.images:,} images in order, {rate.images_per_s:,.0f} images/s on one thread; {read}"
