@@ -121,12 +121,19 @@ def _explain_opening(location: DatasetLocation, error: Exception) -> Problem:
     placeholder = _find_placeholder(location)
     if placeholder is not None:
         return placeholder
-    if isinstance(error.__cause__, RevisionNotFoundError):
+    if any(isinstance(found, RevisionNotFoundError) for found in _chain(error)):
         return Problem("revision", str(error), _list_revisions(location.repo_id))
     if isinstance(error, MissingExtraError):
         return Problem("missing_package", str(error), "")
     kind = "version" if isinstance(error, CompatibilityError) else "metadata"
     return Problem(kind, str(error), "")
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    # Also through hidden contexts: storage errors hide the Hub's, which may hold secrets.
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _find_placeholder(location: DatasetLocation) -> Problem | None:
