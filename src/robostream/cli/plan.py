@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--samples-per-second",
         type=positive,
         default=200,
-        help="what a rank consumes (%(default)s)",
+        help="samples that a rank consumes (%(default)s)",
     )
     add(
         "--diversity",
