@@ -42,16 +42,16 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("-v", "--verbose", action="store_true", help="log progress")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
+        module = importlib.import_module(f"robostream.cli.{name}") if name in argv else None
         subparser = subparsers.add_parser(
             name,
             help=purpose,
             description=f"{purpose[0].upper()}{purpose[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=f"examples:\n{module.EXAMPLES}" if module else None,
         )
-        if name in argv:
-            module = importlib.import_module(f"robostream.cli.{name}")
+        if module:
             module.configure(subparser)
-            subparser.epilog = f"examples:\n{module.EXAMPLES}"
             subparser.set_defaults(run=module.run)
     return parser
 

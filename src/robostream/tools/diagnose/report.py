@@ -30,7 +30,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> str:
     """Return the whole diagnosis as JSON."""
     figures = dataclasses.asdict(diagnosis) | {"decodes": diagnosis.decodes}
     for name, word in (("problems", "problem"), ("notes", "note")):
-        figures[name] = [{"place": place, word: item} for place, item in figures[name]]
+        figures[name] = [{"place": subject, word: item} for subject, item in figures[name]]
     return json.dumps(figures, indent=2)
 
 
@@ -58,8 +58,8 @@ def _verdict(diagnosis: Diagnosis) -> str:
         images = sum(camera.rate.images for camera in diagnosis.cameras if camera.rate)
         return f"OK: {what} decodes; images: {images:,}, cameras: {len(diagnosis.cameras)}."
     lines = [f"FAILED: problems with {what}: {len(diagnosis.problems)}"]
-    for place, problem in diagnosis.problems:
-        lines += _paragraphs([(place, problem.what)])
+    for subject, problem in diagnosis.problems:
+        lines += _paragraphs([(subject, problem.what)])
         lines += _paragraphs([("  what to do", problem.cure)] if problem.cure else [])
     return "\n".join(lines)
 
@@ -81,16 +81,16 @@ def _line(label: str, text: str) -> str:
 
 def _grouped(notes: Iterable[_Row]) -> list[_Row]:
     """Return each note once, with all its subjects."""
-    places: dict[str, list[str]] = {}
-    for place, note in notes:
-        places.setdefault(note, []).append(place)
-    return [(", ".join(where), note) for note, where in places.items()]
+    subjects: dict[str, list[str]] = {}
+    for subject, note in notes:
+        subjects.setdefault(note, []).append(subject)
+    return [(", ".join(all_of_them), note) for note, all_of_them in subjects.items()]
 
 
 def _paragraphs(items: Iterable[_Row]) -> Iterator[str]:
-    for place, text in items:
+    for subject, text in items:
         yield textwrap.fill(
-            f"{place}: {text}",
+            f"{subject}: {text}",
             _WIDTH,
             initial_indent="  ",
             subsequent_indent="    ",
@@ -181,10 +181,10 @@ def _file_words(file: FileCheck, root: str) -> str:
 
 
 def _layout(file: FileCheck) -> str:
-    place = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
+    words = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
     kinds = [box.kind for box in file.boxes]
     shown = " ".join(kinds[:8]) + (" ..." if len(kinds) > 8 else "")
-    return f"{shown} ({place[file.index_place or 'nowhere']})"
+    return f"{shown} ({words[file.index_place or 'nowhere']})"
 
 
 def _stream_words(stream: VideoStream) -> str:

@@ -121,9 +121,9 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
     bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
     try:
         with bar, closing(record_episodes(job, jobs)) as recorded:
-            for apart in recorded:
-                writer.save_apart(apart)
-                bar.update(apart.episode.num_frames)
+            for staged in recorded:
+                writer.save_apart(staged)
+                bar.update(staged.episode.num_frames)
         writer.finalize()
     finally:
         writer.close_unfinished()  # a partial dataset is of no use
@@ -223,9 +223,9 @@ def _kill(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(cancel_futures=True)
 
 
-def _copy(apart: EpisodeApart, folder: Path) -> EpisodeApart:
-    shutil.copytree(apart.folder, folder)
-    return replace(apart, folder=folder)
+def _copy(staged: EpisodeApart, folder: Path) -> EpisodeApart:
+    shutil.copytree(staged.folder, folder)
+    return replace(staged, folder=folder)
 
 
 def record_episode(job: EpisodeJob, episode: int) -> EpisodeApart:
