@@ -65,15 +65,20 @@ def _verdict(diagnosis: Diagnosis) -> str:
 
 
 def _section(title: str, rows: Iterable[_Row]) -> str:
-    return "\n".join([title, *(_line(label, text) for label, text in rows)])
+    indent = " " * (_LABEL + 2)
+    return "\n".join([title, *(_fill(text, f"  {label:{_LABEL}}", indent) for label, text in rows)])
 
 
-def _line(label: str, text: str) -> str:
+def _paragraphs(items: Iterable[_Row]) -> list[str]:
+    return [_fill(f"{subject}: {text}", "  ", "    ") for subject, text in items]
+
+
+def _fill(text: str, first_indent: str, indent: str) -> str:
     return textwrap.fill(
         text,
         _WIDTH,
-        initial_indent=f"  {label:{_LABEL}}",
-        subsequent_indent=" " * (_LABEL + 2),
+        initial_indent=first_indent,
+        subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -84,19 +89,7 @@ def _grouped(notes: Iterable[_Row]) -> list[_Row]:
     subjects: dict[str, list[str]] = {}
     for subject, note in notes:
         subjects.setdefault(note, []).append(subject)
-    return [(", ".join(all_of_them), note) for note, all_of_them in subjects.items()]
-
-
-def _paragraphs(items: Iterable[_Row]) -> Iterator[str]:
-    for subject, text in items:
-        yield textwrap.fill(
-            f"{subject}: {text}",
-            _WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    return [(", ".join(names), note) for note, names in subjects.items()]
 
 
 def _software_rows(software: Software) -> Iterator[_Row]:

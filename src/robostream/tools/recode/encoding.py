@@ -241,7 +241,6 @@ def _run_job(job: VideoJob) -> float:
 
 
 def _start(frames: Any, stop: Any) -> None:
-    """Set up an encoding process."""
     global _frames, _stop
     _frames, _stop = frames, stop
     end_with_parent()

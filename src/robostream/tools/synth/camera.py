@@ -120,7 +120,6 @@ def _focal_px(view_deg: float, width: int, height: int) -> float:
 
 
 def _unit(vector: Floats) -> Floats:
-    """Return the vector at length 1."""
     return np.asarray(vector / np.linalg.norm(vector))
 
 

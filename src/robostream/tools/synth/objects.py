@@ -213,7 +213,6 @@ def _cube_items(grid: Grid, camera: Camera, placed: Placed) -> Iterator[Item]:
 
 
 def _ball_items(grid: Grid, camera: Camera, placed: Placed) -> Iterator[Item]:
-    """Yield a striped ball."""
     radius_m = placed.prop.size.radius_m
     column, row, depth_m = camera.project(above(placed.base, radius_m)).tolist()
     if depth_m < NEAREST_M + radius_m:
@@ -250,11 +249,9 @@ def _vessel_items(grid: Grid, camera: Camera, placed: Placed) -> Iterator[Item]:
 
 
 def _scaled(rgb: Rgb, light: float) -> Rgb:
-    """Return a colour under brighter or dimmer light."""
     return rgb[0] * light, rgb[1] * light, rgb[2] * light
 
 
 def _paler(rgb: Rgb, share: float) -> Rgb:
-    """Return a colour mixed with white."""
     red, green, blue = (c + share * (230 - c) for c in rgb)
     return red, green, blue

@@ -106,7 +106,6 @@ def features_of(spec: SynthSpec) -> dict[str, dict[str, Any]]:
 
 
 def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
-    """Write all episodes into a new folder."""
     writer = create_writer(
         root,
         fps=spec.fps,
@@ -142,7 +141,6 @@ def _check_free(dest: Path) -> None:
 
 
 def _report(root: Path, spec: SynthSpec) -> SynthReport:
-    """Return the report of a finished dataset."""
     frames = _total_frames(spec)
     duration_s = frames / spec.fps
     videos = [key for key, entry in features_of(spec).items() if entry["dtype"] == "video"]
@@ -160,12 +158,10 @@ def _report(root: Path, spec: SynthSpec) -> SynthReport:
 
 
 def _total_frames(spec: SynthSpec) -> int:
-    """Return the number of frames of all episodes."""
     return sum(length_of(spec, episode) for episode in range(spec.episodes))
 
 
 def _size_bytes(folder: Path) -> int:
-    """Return the size of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

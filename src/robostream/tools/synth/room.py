@@ -119,7 +119,6 @@ def _stretch(knots: Plane) -> Plane:
 def _pick(
     rng: np.random.Generator, colours: tuple[tuple[int, int, int], ...]
 ) -> tuple[int, int, int]:
-    """Return one of some colours."""
     return colours[rng.integers(len(colours))]
 
 
@@ -182,7 +181,6 @@ def _cast(room: Room, texture: Words, eye: Floats, rays: Floats) -> tuple[Floats
 
 
 def _table_colour(texture: Words, x: Floats, y: Floats) -> Plane:
-    """Return the colour of points on the table top."""
     scale = len(texture) / MAP_M
     row, column = (x - MAP_X0_M) * scale, (y - MAP_Y0_M) * scale
     return unpack(texture[row.astype(np.int32), column.astype(np.int32)])

@@ -125,7 +125,6 @@ class SynthSpec:
 
 
 def _want(holds: bool, wanted: str, found: object) -> None:
-    """Raise ValueError unless a condition holds."""
     if not holds:
         raise ValueError(f"want {wanted}, got {found}")
 

@@ -152,7 +152,6 @@ def _render_still(script: EpisodeScript, room: Room, livery: Livery, camera: Cam
 
 
 def _object_shadows(grid: Grid, camera: Camera, objects: list[Placed]) -> list[Layer]:
-    """Return the shadows of objects on the table."""
     found = (object_shadow(grid, camera, placed) for placed in objects)
     return [layer for layer in found if layer is not None]
 
