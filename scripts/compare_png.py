@@ -17,7 +17,7 @@ from PIL import Image
 from robostream.assemble.plain_png import decode_plain_png
 from robostream.bench.table import format_table
 from robostream.tools import SynthSpec
-from robostream.tools.synth.episode import frames_of, image_key, script_of
+from robostream.tools.synth.spec import frames_of, image_key, script_of
 
 SIZES = ((256, 256), (640, 480))
 PICTURES, ROUNDS = 8, 9

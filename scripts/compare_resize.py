@@ -22,7 +22,7 @@ from robostream.decode import DecodedFrame, FrameReader, FrameScaler, Renderer, 
 from robostream.decode.picture.conversion import convert
 from robostream.decode.picture.scale import FILTER
 from robostream.tools import SynthSpec
-from robostream.tools.synth.episode import frames_of, image_key, script_of
+from robostream.tools.synth.spec import frames_of, image_key, script_of
 
 SOURCES = ((256, 256), (640, 480), (1280, 720))
 TARGET = (224, 224)

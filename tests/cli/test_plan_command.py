@@ -60,6 +60,20 @@ def test_the_plan_is_that_of_a_loader_with_nothing_set(
     assert figures["steps"]["per_epoch"] == len(StreamingDataLoader(stream, batch_size=8))
 
 
+def test_the_gop_length_decides_on_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    """Long GOPs need room for their lead-in; without --gop, info.json says how long they are."""
+    folder = str(FIXTURES / "h264_long_gop")
+    needed = {}
+    for gop in ([], ["--gop", "250"], ["--gop", "2"]):
+        assert main(["plan", folder, *gop, "--json"]) == 0
+        figures = json.loads(capsys.readouterr().out)
+        needed[" ".join(gop)] = figures["rank"]["frame_cache_bytes"]
+    assert main(["plan", folder]) == 0
+
+    assert needed[""] == needed["--gop 250"] >= needed["--gop 2"] > 0
+    assert "with a key frame every 250 frames" in capsys.readouterr().out
+
+
 def test_lanes_that_ranks_share_are_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:
     """A world size that does not divide the lanes costs locality, and the table says so."""
     assert main(["plan", DATASET, "--world-size", "32", "--lanes", "48"]) == 0

@@ -22,7 +22,7 @@ def test_it_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
 
     assert code == 0
-    assert "6 video files, 124 frames, encoded anew: h264, a key frame every 2, crf 18" in printed
+    assert "6 video files, 124 frames, re-encoded: h264, a key frame every 2, crf 18" in printed
     assert "observation.images.top: 14.0 KiB -> " in printed
     assert "other files: " in printed
     assert "checked: every video has the frames and times of its original" in printed

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The robostream command: one file per subcommand.
 
-main.py            argument parsing and exit codes
-plan_arguments.py  the arguments that commands about the order share
-info.py            `robostream info`: what a dataset holds
-order.py           `robostream order`: receipts, and where two orders fork
-plan.py            `robostream plan`: what a run will need
-shuffle.py         `robostream shuffle`: how well an order is shuffled
-diagnose.py        `robostream diagnose`: whether an episode decodes, and if not, why
-synth.py           `robostream synth`: make a dataset
-recode.py          `robostream recode`: a copy of a dataset with its videos encoded anew
-demo.py            `robostream demo`: make one, stream it, show that the promises hold
-cache.py           `robostream cache`: what the cache of remote bytes has, clearing it
-bench.py           `robostream bench`: measure
+main.py       argument parsing and exit codes
+arguments.py  arguments that several commands share
+info.py       `robostream info`: show the contents of a dataset
+order.py      `robostream order`: print receipts, or find where two orders differ
+plan.py       `robostream plan`: estimate what a run needs
+shuffle.py    `robostream shuffle`: measure how well an order is shuffled
+diagnose.py   `robostream diagnose`: find out why an episode does not decode
+synth.py      `robostream synth`: make a synthetic dataset
+recode.py     `robostream recode`: copy a dataset with its videos re-encoded
+demo.py       `robostream demo`: make a dataset, stream it, check the promises
+cache.py      `robostream cache`: show, fill or clear the cache of remote bytes
+bench.py      `robostream bench`: measure a part of robostream
 """

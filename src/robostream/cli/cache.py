@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream cache`: what the cache of remote bytes has, filling and emptying it."""
+"""`robostream cache`: show, fill or clear the cache of remote bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robostream.assemble import (
 )
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.cli.plan_arguments import DATASET_HELP
+from robostream.cli.arguments import DATASET_HELP
 from robostream.storage import (
     TRAFFIC,
     Cache,
@@ -35,12 +35,12 @@ EXAMPLES = """\
   robostream cache info                         the cache of this machine
   robostream cache info --cache-dir /nvme/cache --json
   robostream cache warm lerobot/pusht           fetch a dataset before the first run needs it
-  robostream cache clear                        runs that use it go on, and fetch again
+  robostream cache clear                        running jobs continue, and fetch again
 """
 _ACTIONS = {
-    "info": "show what it has",
-    "warm": "fetch a dataset into it; interrupted, it goes on where it was",
-    "clear": "delete what it has",
+    "info": "show its contents",
+    "warm": "fetch a dataset into it; repeat the command to resume an interrupted one",
+    "clear": "delete its contents",
 }
 
 
@@ -68,7 +68,7 @@ def _add_dataset(parser: argparse.ArgumentParser) -> None:
         "--cache-limit",
         type=_size,
         metavar="SIZE",
-        help="the most that is kept, 200GB say (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)",
+        help="the most to keep, such as 200GB (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)",
     )
 
 
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     """Show, fill or clear a cache."""
     if args.action == "warm":
         return _warm(args)
-    # Without a cache there is nothing to do, and none is made.
+    # Do not create a cache that does not exist.
     if not is_cache(args.cache_dir):
         print(json.dumps(None) if args.json else f"{args.cache_dir}: no cache there")
         return 0
@@ -99,28 +99,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _warm(args: argparse.Namespace) -> int:
-    place = choose_cache(args.cache_dir, args.cache_limit)
-    address = DatasetLocation(args.dataset, revision=args.revision, cache=place)
-    dataset = open_dataset(address, SampleOptions())
+    cache = choose_cache(args.cache_dir, args.cache_limit)
+    location = DatasetLocation(args.dataset, revision=args.revision, cache=cache)
+    dataset = open_dataset(location, SampleOptions())
     if not dataset.files.is_remote:
-        print(json.dumps(None) if args.json else f"{dataset.files.url}: on this disk already")
+        print(json.dumps(None) if args.json else f"{dataset.files.url}: already on this disk")
         return 0
-    door = dataset.file_opener()
+    opener = dataset.file_opener()
     files = selected_files(dataset, videos=True)
-    warming = CacheWarming(door, files, requests=config.WARM_REQUESTS)
+    warming = CacheWarming(opener, files, requests=config.WARM_REQUESTS)
     fitting = sum(piece.stop - piece.start for piece in warming.pieces)
     try:
         with tqdm(total=fitting, unit="B", unit_scale=True, desc="warm", disable=None) as bar:
             warming.run(bar.update)
     finally:
-        # Also where it was interrupted: what was fetched stays.
-        found = _warmed(door, warming, fitting)
+        # Also after an interrupt: fetched bytes stay in the cache.
+        found = _warmed(opener, warming, fitting)
         print(json.dumps(found) if args.json else _warmed_text(found, dataset.files.url))
     return 0
 
 
-def _warmed(door: FileOpener, warming: CacheWarming, fitting: int) -> dict[str, int]:
-    counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+def _warmed(opener: FileOpener, warming: CacheWarming, fitting: int) -> dict[str, int]:
+    counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
     return {
         "files": len(warming.sizes),
         "size_bytes": sum(warming.sizes.values()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream demo`: make a small dataset, stream it, and show that the promises hold."""
+"""`robostream demo`: make a small dataset, stream it, and check the promises."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from robostream.tools import SynthSpec, make_dataset
 
 EXAMPLES = """\
   robostream demo                       in a temporary folder, about a minute
-  robostream demo --dataset my/data     on a dataset of yours (it is only read)
+  robostream demo --dataset my/data     on your own dataset, which is only read
   robostream demo --json                the figures for a script
 """
 
-# Many small files, so that all processes of the floor have something to decode.
+# Many small files, so that all processes that measure the decode floor have work.
 _SPEC = SynthSpec(
     episodes=20,
     min_frames=100,
@@ -41,7 +41,7 @@ _BATCH = 16
 _ROUNDS = 3
 _COUNTS = ("images_delivered", "images_decoded")
 
-Proof = tuple[str, bool, str]
+Check = tuple[str, bool, str]
 Open = Callable[..., StreamingLeRobotDataset]
 
 
@@ -52,22 +52,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make, stream, prove; exit code 1 if a promise did not hold."""
+    """Make, stream, check; exit code 1 if a promise does not hold."""
     config.quiet_encoders()
     with tempfile.TemporaryDirectory(prefix="robostream-demo-") as folder:
         root = args.dataset or Path(folder) / "dataset"
         if args.dataset is None:
             report = make_dataset(root, _SPEC)
-            _say(args, f"made {report.episodes} episodes of a robot at a table: {report.frames} "
-                 f"frames, {format_bytes(report.size_bytes)}")  # fmt: skip
+            if not args.json:
+                made = f"made {report.episodes} episodes of a robot at a table: "
+                size = format_bytes(report.size_bytes)
+                print(f"{made}{report.frames} frames, {size}", flush=True)
 
         def open_stream(**options: Any) -> StreamingLeRobotDataset:
             return StreamingLeRobotDataset("demo", root=root, return_uint8=True, **options)
 
         speed = _measure_speed(open_stream, root, progress=not args.json)
-        proofs = [_exactly_once(open_stream), _resume(open_stream), _ranks(open_stream)]
-    _print(args, proofs, speed)
-    return 0 if all(held for _, held, _ in proofs) else 1
+        checks = [_check_once(open_stream), _check_resume(open_stream), _check_ranks(open_stream)]
+    _print(args, checks, speed)
+    return 0 if all(held for _, held, _ in checks) else 1
 
 
 def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str, float]:
@@ -95,13 +97,13 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
 
 
 def _stream_epoch(loader: StreamingDataLoader) -> dict[str, float]:
-    """Return the loader's figures of an epoch; counts go on from epoch to epoch."""
+    """Stream an epoch and return the loader's figures; counts add up over epochs."""
     for _batch in loader:
         pass
     return loader.stats()
 
 
-def _exactly_once(open_stream: Open) -> Proof:
+def _check_once(open_stream: Open) -> Check:
     stream = open_stream(camera_keys=[])
     counts: Counter[int] = Counter()
     for batch in StreamingDataLoader(stream, _BATCH, num_workers=0):
@@ -111,8 +113,8 @@ def _exactly_once(open_stream: Open) -> Proof:
     return "exactly once", held, text
 
 
-def _resume(open_stream: Open) -> Proof:
-    """Stop at a random batch, save the state as JSON, go on in another loader with other sizes."""
+def _check_resume(open_stream: Open) -> Check:
+    """Stop at a random batch, save the state as JSON, resume with another batch size."""
     whole = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH, num_workers=0)
     order = [index for batch in whole for index in batch["index"].tolist()]
     loader = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH, num_workers=0)
@@ -126,11 +128,11 @@ def _resume(open_stream: Open) -> Proof:
     return (
         "resume exact",
         held,
-        f"stopped after {len(head)} frames, went on with another batch size: the same order",
+        f"stopped after {len(head)} frames, resumed with another batch size: the same order",
     )
 
 
-def _ranks(open_stream: Open) -> Proof:
+def _check_ranks(open_stream: Open) -> Check:
     """Run the ranks of two world sizes one after the other; compare their global batches."""
     steps = {}
     for world_size in (1, 4):
@@ -144,29 +146,24 @@ def _ranks(open_stream: Open) -> Proof:
         ]
         batches = [[batch["index"].tolist() for batch in loader] for loader in loaders]
         steps[world_size] = [sorted(chain(*step)) for step in zip(*batches, strict=True)]
-    # The last step is completed so that all ranks deliver equally many.
+    # In the last step, frames are repeated so that all ranks deliver equally many.
     held = steps[1][:-1] == steps[4][:-1]
     return "one order for 1 and 4 ranks", held, f"{len(steps[1])} global batches, the same frames"
 
 
-def _print(args: argparse.Namespace, proofs: list[Proof], speed: dict[str, float]) -> None:
+def _print(args: argparse.Namespace, checks: list[Check], speed: dict[str, float]) -> None:
     if args.json:
-        print(json.dumps({"proofs": {name: held for name, held, _ in proofs}, "speed": speed}))
+        print(json.dumps({"proofs": {name: held for name, held, _ in checks}, "speed": speed}))
         return
-    rows = [[name, "yes" if held else "NO", text] for name, held, text in proofs]
-    print(format_table(["promise", "held", "what was seen"], rows))
+    rows = [[name, "yes" if held else "NO", text] for name, held, text in checks]
+    print(format_table(["promise", "held", "evidence"], rows))
     print(
         f"\n{speed['images_per_s']:,.0f} images/s in shuffled order on {speed['workers']:.0f} "
         f"workers, {speed['over_decode_floor']:.2f} of the decode floor (decoding alone, in file "
         f"order);\n{speed['images_decoded_per_delivered']:.2f} images decoded per image delivered, "
         f"first batch after {speed['first_batch_s']:.2f} s\n"
-        f"second epoch, with what the frame cache kept: "
+        f"second epoch, with the frame cache filled: "
         f"{speed['second_epoch_images_per_s']:,.0f} images/s, "
         f"{speed['second_epoch_images_decoded_per_delivered']:.2f} images decoded per image "
         "delivered"
     )
-
-
-def _say(args: argparse.Namespace, text: str) -> None:
-    if not args.json:
-        print(text, flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream diagnose`: whether an episode decodes, and if not, why and what to do."""
+"""`robostream diagnose`: check whether an episode decodes, and if not, why and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from robostream.assemble import DatasetLocation
-from robostream.cli.plan_arguments import DATASET_HELP
+from robostream.cli.arguments import DATASET_HELP
 from robostream.errors import SelectionError
 from robostream.tools import diagnose_episode, diagnosis_json, diagnosis_text
 
@@ -15,7 +15,7 @@ EXAMPLES = """\
   robostream diagnose lerobot/pusht
   robostream diagnose ./my-dataset --episode 7 --camera observation.images.top
   robostream diagnose s3://bucket/my-dataset --json
-exit codes: 0 the episode decodes, 1 it does not, 2 the command was called wrongly
+exit codes: 0 the episode decodes, 1 it does not, 2 wrong usage
 """
 
 
@@ -30,11 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="KEY",
-        help="the cameras to look at (all)",
+        help="the cameras to check (all)",
     )
     add("--revision", help="branch, tag or commit on the Hub")
-    add("--root", help="folder or URL of the dataset, where DATASET is only its name")
-    add("--data-files-root", metavar="URL", help="where data/ and videos/ lie, if not beside meta/")
+    add("--root", help="folder or URL of the dataset, if DATASET is only its name")
+    add("--data-files-root", metavar="URL", help="where data/ and videos/ are, if not beside meta/")
     add(
         "--video-decode-device",
         choices=("cpu", "cuda"),
@@ -45,11 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the diagnosis and return whether the episode decodes."""
-    address = DatasetLocation(args.dataset, args.root, args.revision, args.data_files_root)
+    """Print the diagnosis; exit code 1 if the episode does not decode."""
+    location = DatasetLocation(args.dataset, args.root, args.revision, args.data_files_root)
     try:
         diagnosis = diagnose_episode(
-            address,
+            location,
             episode=args.episode,
             cameras=args.cameras,
             device=args.video_decode_device,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream info`: what a dataset holds, from its metadata alone."""
+"""`robostream info`: show the contents of a dataset, from its metadata alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import DATASET_HELP, load_meta, positive
+from robostream.cli.arguments import DATASET_HELP, load_meta, positive
 from robostream.meta import (
     LeRobotDatasetMetadata,
     image_shape,
@@ -25,7 +25,7 @@ EXAMPLES = """\
   robostream info lerobot/pusht --episodes 5      with the first rows of the episode table
   robostream info s3://bucket/my-dataset --json   for a script
 """
-_SHOWN = 8  # tasks, and names of a feature's entries, before the rest is only counted
+_SHOWN = 8  # tasks, and names of a feature's entries; the rest is only counted
 _CAMERA_HEADER = ("camera", "kind", "stored as", "size", "codec", "pixels", "key frame", "crf")
 _EPISODE_HEADER = ("episode", "frames", "seconds", "first index", "data file", "tasks")
 
@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--repo-id",
         action="store_true",
-        help="take DATASET as a Hub name, even if a folder here is called the same",
+        help="treat DATASET as a Hub name, even if a folder here has the same name",
     )
     parser.add_argument(
         "--episodes", type=positive, metavar="N", default=0, help="show the first N episodes too"
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what the dataset holds."""
+    """Print the contents of the dataset."""
     dataset = f"hf://datasets/{args.dataset}" if args.repo_id else args.dataset
     meta = load_meta(dataset, args.revision)
     print(_as_json(meta, args.episodes) if args.json else _as_text(meta, args.episodes))
@@ -121,7 +121,7 @@ def _file_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
     rows = []
     if files := _files(meta):
         size = files["size_bytes"]
-        here = "not all of them here" if size is None else format_bytes(size)
+        here = "some are missing here" if size is None else format_bytes(size)
         rows.append(("files", f"{files['parquet']:,} Parquet, {files['mp4']:,} MP4; {here}"))
     limits = f"{meta.data_files_size_in_mb} MB of rows, {meta.video_files_size_in_mb} MB of video"
     rows.append(("new file at", f"{limits}; {meta.chunks_size:,} files per chunk"))
@@ -150,7 +150,7 @@ def _feature_rows(meta: LeRobotDatasetMetadata) -> Sequence[tuple[str, str, str,
 
 
 def _camera(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what info.json says about a camera; what it does not say is None."""
+    """Return what info.json says about a camera; None for missing entries."""
     info = entry.get("info") or entry.get("video_info") or {}
     channels, height, width = image_shape(entry)
     return {

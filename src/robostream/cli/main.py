@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The `robostream` command: argument parsing and exit codes, nothing else.
 
-Exit codes: 0 done, 1 the work failed or a check did not hold, 2 the command was called wrongly,
-130 Ctrl-C.
+Exit codes: 0 success, 1 the command or a check failed, 2 wrong usage, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from robostream import __version__
 from robostream.errors import RobostreamError
 
 # Each is a module of this package with EXAMPLES, configure(parser) and run(args) -> int. Only the
-# one that is called is imported: most of them bring torch along.
+# chosen one is imported, because most of them import torch.
 COMMANDS = {
-    "demo": "make a small dataset, stream it, and prove what is promised",
-    "info": "show what a dataset holds: episodes, tasks, features, cameras, files",
+    "demo": "make a small dataset, stream it, and check the promises",
+    "info": "show the contents of a dataset: episodes, tasks, features, cameras, files",
     "synth": "make a synthetic dataset: a robot arm at a table, several cameras, any size",
-    "recode": "copy a dataset with its videos encoded anew: another codec, more key frames",
-    "plan": "foretell a run: steps, mixing, traffic, RAM and disk; no data is read",
+    "recode": "copy a dataset with its videos re-encoded: another codec, more key frames",
+    "plan": "estimate a run: steps, mixing, traffic, RAM and disk; reads no data",
     "order": "print or log the receipts of an order, or compare two logs",
-    "shuffle": "measure the shuffle of a dataset at several pool sizes",
-    "diagnose": "tell whether an episode decodes, and if not, why and what to do",
+    "shuffle": "measure how well a dataset is shuffled at several pool sizes",
+    "diagnose": "check whether an episode decodes, and if not, why and what to do",
     "cache": "show, fill or clear the cache of remote bytes",
     "bench": "measure a part of robostream and print ratios against a reference",
 }
@@ -40,19 +39,19 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         epilog="robostream COMMAND --help shows its options and examples.",
     )
     parser.add_argument("--version", action="version", version=f"robostream {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show what is going on")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log progress")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
+        module = importlib.import_module(f"robostream.cli.{name}") if name in argv else None
         subparser = subparsers.add_parser(
             name,
             help=purpose,
             description=f"{purpose[0].upper()}{purpose[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=f"examples:\n{module.EXAMPLES}" if module else None,
         )
-        if name in argv:
-            module = importlib.import_module(f"robostream.cli.{name}")
+        if module:
             module.configure(subparser)
-            subparser.epilog = f"examples:\n{module.EXAMPLES}"
             subparser.set_defaults(run=module.run)
     return parser
 
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         return _run(argv)
-    except KeyboardInterrupt:  # of what a command imports, too
+    except KeyboardInterrupt:  # also while a command's modules are imported
         print("robostream: interrupted", file=sys.stderr)
         return 130
 
@@ -74,13 +73,10 @@ def _run(argv: Sequence[str]) -> int:
     )
     try:
         return int(args.run(args))
-    except RobostreamError as error:
-        print(f"robostream {args.command}: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # `robostream ... | head` is no failure
+    except BrokenPipeError:  # `robostream ... | head` is not a failure
         sys.stderr.close()
         return 0
-    except OSError as error:  # a file that is to be written, say
+    except (RobostreamError, OSError) as error:  # OSError: an output file cannot be written
         print(f"robostream {args.command}: {error}", file=sys.stderr)
         return 1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream order`: the receipts of an order, and where two orders fork."""
+"""`robostream order`: print the receipts of an order, or find where two orders differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from robostream.bench import format_table
-from robostream.cli.plan_arguments import (
+from robostream.cli.arguments import (
     DATASET_HELP,
     add_cut_arguments,
     add_order_arguments,
@@ -38,7 +38,7 @@ from robostream.tools import Comparison, compare_order_logs, format_line, write_
 EXAMPLES = """\
   robostream order ./my-dataset --batch-size 64 --world-size 8
   robostream order ./my-dataset --epochs 3 --log run.jsonl
-  robostream order --compare run.jsonl other.jsonl        exits 1 if the orders fork
+  robostream order --compare run.jsonl other.jsonl        exits 1 if the orders differ
 """
 _SHOWN_STEPS = 10
 
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         type=Path,
         metavar=("A", "B"),
-        help="name the step where two logs fork",
+        help="find the step at which two logs fork",
     )
     parser.add_argument("--log", type=Path, metavar="FILE", help="write all steps to a log")
     parser.add_argument("--json", action="store_true", help="print JSON lines, as in a log")
@@ -102,8 +102,7 @@ def _write_log(path: Path, state: PlanState, receipts: Iterable[StepReceipt]) ->
             return write_order_log(file, state, receipts)
     except OSError as error:
         raise WriteError(
-            f"the log cannot be written to {path}: {error.strerror}. Choose another place for it, "
-            "or free space."
+            f"cannot write the log {path}: {error.strerror}. Choose another file, or free space."
         ) from error
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream plan`: what a run will need, before it runs."""
+"""`robostream plan`: estimate what a run needs before it starts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import dataclasses
 import json
 from collections.abc import Sequence
 
+from robostream import config
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import (
+from robostream.cli.arguments import (
     DATASET_HELP,
     add_cut_arguments,
     add_order_arguments,
@@ -19,22 +20,23 @@ from robostream.cli.plan_arguments import (
     make_plan,
     positive,
 )
-from robostream.plan import Cut, EpochPlan
+from robostream.plan import CameraFrames, Cut, EpochPlan
 from robostream.tools import (
+    BatchMixing,
     DatasetSizes,
-    Mixing,
     RankNeeds,
-    Steps,
+    RunSteps,
     estimate_mixing,
     estimate_rank,
     estimate_steps,
+    list_video_cameras,
     measure_dataset,
 )
 
 EXAMPLES = """\
   robostream plan lerobot/pusht --batch-size 64 --world-size 8
   robostream plan ./my-dataset --pool-size 256 --samples-per-second 400
-  robostream plan ./my-dataset --diversity 0.95 --json
+  robostream plan ./my-dataset --diversity 0.95 --gop 250 --json
 """
 _Row = tuple[str, str]
 
@@ -51,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--samples-per-second",
         type=positive,
         default=200,
-        help="what a rank consumes (%(default)s)",
+        help="samples that a rank consumes (%(default)s)",
     )
     add(
         "--diversity",
@@ -60,15 +62,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="wanted distinct episodes per global batch, as a share of a uniform shuffle's "
         "(%(default)s)",
     )
+    add(
+        "--gop",
+        type=positive,
+        metavar="N",
+        help=f"frames per key frame (what info.json records, else {config.VIDEO_GOP})",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what the run will need."""
+    """Print what the run needs."""
     meta = load_meta(args.dataset, args.revision)
     plan, cut, sizes = make_plan(args, meta), make_cut(args), measure_dataset(meta)
     steps = estimate_steps(plan, cut, epochs=args.epochs, samples_per_s=args.samples_per_second)
     mixing = estimate_mixing(plan, cut, wanted=args.diversity)
-    rank = estimate_rank(plan, cut, sizes, epoch_s=steps.epoch_s)
+    cameras = list_video_cameras(meta, args.gop)
+    rank = estimate_rank(plan, cut, sizes, cameras, epoch_s=steps.epoch_s)
     if args.json:
         figures = {
             "episodes": plan.num_episodes,
@@ -86,6 +95,9 @@ def run(args: argparse.Namespace) -> int:
         *_step_rows(cut, steps),
         *_mixing_rows(plan, mixing),
         *_rank_rows(cut, rank, args.samples_per_second),
+        ("RAM per rank to decode once", _frame_memory(rank, cameras)),
+        ("RAM per rank for rows", format_bytes(rank.row_cache_bytes)),
+        ("disk per rank for open episodes", format_bytes(rank.disk_cache_bytes)),
         ("disk per node to fetch once and for all", _total(sizes)),
     ]
     print(format_table(("what", "how much"), rows))
@@ -100,7 +112,7 @@ def _dataset_rows(plan: EpochPlan, sizes: DatasetSizes) -> Sequence[_Row]:
     ]
 
 
-def _step_rows(cut: Cut, steps: Steps) -> Sequence[_Row]:
+def _step_rows(cut: Cut, steps: RunSteps) -> Sequence[_Row]:
     tail = f"{steps.repeated_frames:,} frames repeated to complete it"
     if cut.drop_last:
         tail = f"{steps.dropped_frames:,} frames dropped by --drop-last"
@@ -113,7 +125,7 @@ def _step_rows(cut: Cut, steps: Steps) -> Sequence[_Row]:
     ]
 
 
-def _mixing_rows(plan: EpochPlan, mixing: Mixing) -> Sequence[_Row]:
+def _mixing_rows(plan: EpochPlan, mixing: BatchMixing) -> Sequence[_Row]:
     share = mixing.simulated / mixing.uniform
     return [
         ("order", f"{plan.lanes} lanes, each mixed over {mixing.window_frames:,} frames"),
@@ -137,10 +149,13 @@ def _rank_rows(cut: Cut, rank: RankNeeds, samples_per_s: int) -> Sequence[_Row]:
         ("a rank reads per epoch", epoch),
         (f"per second, at {samples_per_s} samples/s", second),
         ("all ranks together per second", format_bytes(cut.world_size * rank.bytes_per_s)),
-        ("RAM per rank to decode once", format_bytes(rank.frame_cache_bytes)),
-        ("RAM per rank for rows", format_bytes(rank.row_cache_bytes)),
-        ("disk per rank for open episodes", format_bytes(rank.disk_cache_bytes)),
     ]
+
+
+def _frame_memory(rank: RankNeeds, cameras: Sequence[CameraFrames]) -> str:
+    nbytes = format_bytes(rank.frame_cache_bytes)
+    gop = max((camera.gop_frames for camera in cameras), default=None)
+    return nbytes if gop is None else f"{nbytes} with a key frame every {gop} frames"
 
 
 def _total(sizes: DatasetSizes) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream recode`: copy a dataset with its colour videos encoded anew."""
+"""`robostream recode`: copy a dataset with its colour videos re-encoded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import sys
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import positive
+from robostream.cli.arguments import positive
 from robostream.config import RECODE_CRF
 from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores
@@ -19,18 +19,18 @@ EXAMPLES = """\
   robostream recode ./my-dataset ./copy --codec h264       for GPUs that do not decode AV1
   robostream recode ./long-gop ./copy --codec libsvtav1    a key frame every 2 frames
   robostream recode ./my-dataset ./copy --codec hevc --gop 10 --crf 24 --json
-An interrupted run goes on when the same command is given again.
+To resume an interrupted run, repeat the command.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream recode`."""
-    usual = RecodeSpec()
+    default = RecodeSpec()
     add = parser.add_argument
     add("root", metavar="ROOT", help="the folder of a dataset on this machine")
     add("copy", metavar="COPY", help="the folder to make; it must not exist")
-    add("--codec", choices=RECODE_CODECS, default=usual.codec, help="(%(default)s)")
-    add("--gop", type=positive, default=usual.gop, help="frames per key frame (%(default)s)")
+    add("--codec", choices=RECODE_CODECS, default=default.codec, help="(%(default)s)")
+    add("--gop", type=positive, default=default.gop, help="frames per key frame (%(default)s)")
     crfs = ", ".join(f"{crf:g} for {codec}" for codec, crf in RECODE_CRF.items())
     add("--crf", type=float, help=f"quality, lower is better ({crfs})")
     add(
@@ -43,14 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--link",
         action="store_true",
-        help="hard-link files that stay the same instead of copying them: takes no space, but an "
-        "edit of the copy's file changes the original, too",
+        help="hard-link unchanged files instead of copying them: takes no space, but editing the "
+        "copy's file changes the original, too",
     )
     add("--json", action="store_true", help="print what was made as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the copy and say what it is."""
+    """Make the copy and print a report."""
     try:
         spec = RecodeSpec(args.codec, args.gop, args.crf)
         cores = share_of_cores(1)
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         )
     except RobostreamError:
         raise
-    except ValueError as error:  # an option out of bounds, or one that the encoder refuses
+    except ValueError as error:  # an option that is out of range or that the encoder rejects
         print(f"robostream recode: {error}", file=sys.stderr)
         return 2
     print(_as_json(report) if args.json else _as_text(report))
@@ -79,9 +79,9 @@ def _as_text(report: RecodeReport) -> str:
     kept = f", {report.kept_files} of them by an earlier run" if report.kept_files else ""
     same = ", ".join(f"{number} {how}" for how, number in report.same_files.items())
     return (
-        f"{report.path}: {report.video_files} video files, {report.frames} frames, encoded anew"
+        f"{report.path}: {report.video_files} video files, {report.frames} frames, re-encoded"
         f"{kept}: {spec.codec}, a key frame every {spec.gop}, crf {spec.crf:g}{sizes}\n"
         f"  other files: {same}\n"
         f"  checked: every video has the frames and times of its original; the first and last "
-        f"picture of each decode, PSNR {report.psnr_db:.1f} dB or more"
+        f"frame of each decode, PSNR {report.psnr_db:.1f} dB or more"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream shuffle`: how well an order is shuffled, beside what others do."""
+"""`robostream shuffle`: measure how well an order is shuffled, beside other methods."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tqdm import tqdm
 
 from robostream import config
 from robostream.bench import format_table
-from robostream.cli.plan_arguments import DATASET_HELP, load_meta, natural, positive
+from robostream.cli.arguments import DATASET_HELP, load_meta, natural, positive
 from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 
 EXAMPLES = """\
   robostream shuffle ./my-dataset
   robostream shuffle ./my-dataset --pool-sizes 16 64 256 --batch-size 256 --plot shuffle.svg
-  robostream shuffle --episodes 2000 --mean-length 150     of made-up episodes, no dataset needed
+  robostream shuffle --episodes 2000 --mean-length 150     invented episodes, no dataset needed
 """
 
 
@@ -27,12 +27,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream shuffle`."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("dataset", nargs="?", metavar="DATASET", help=DATASET_HELP)
-    what.add_argument("--episodes", type=positive, help="make up this many episodes instead")
+    what.add_argument("--episodes", type=positive, help="invent this many episodes instead")
     add = parser.add_argument
-    add("--mean-length", type=positive, default=150, help="of made-up episodes (%(default)s)")
+    add("--mean-length", type=positive, default=150, help="of invented episodes (%(default)s)")
     add("--revision", help="branch, tag or commit on the Hub")
     add("--batch-size", type=positive, default=64, help="of a global batch (%(default)s)")
-    add("--lanes", type=positive, help="(as the loader chooses, by episodes)")
+    add("--lanes", type=positive, help="(the loader's choice, from episodes)")
     add(
         "--pool-sizes",
         type=positive,
@@ -42,12 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="episodes mixed at a time (16 64 256)",
     )
     add("--seed", type=natural, default=config.SEED, help="(%(default)s)")
-    add("--plot", type=_picture, metavar="FILE", help="draw a picture (.svg, .png, .pdf)")
+    add("--plot", type=_image_path, metavar="FILE", help="draw a plot (.svg, .png, .pdf)")
     add("--json", action="store_true", help="print all figures as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, and draw it if asked."""
+    """Print the table, and draw the plot if requested."""
     if args.dataset:
         meta = load_meta(args.dataset, args.revision)
         meta.ensure_readable()
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _picture(text: str) -> Path:
+def _image_path(text: str) -> Path:
     path = Path(text)
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise argparse.ArgumentTypeError(f"want a name that ends in .svg, .png or .pdf, got {text}")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.plan_arguments import positive
+from robostream.cli.arguments import positive
 from robostream.loader import share_of_cores
 from robostream.tools import SynthReport, SynthSpec, make_dataset
 
@@ -25,7 +25,7 @@ EXAMPLES = """\
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream synth`."""
-    usual = SynthSpec()
+    default = SynthSpec()
     parser.add_argument("dest", type=Path, metavar="DEST", help="a new or empty folder")
     parser.add_argument("--json", action="store_true", help="print what was made as JSON")
     parser.add_argument(
@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="processes that make episodes; the dataset is the same for any number (%(default)s)",
     )
     add = parser.add_argument_group("content").add_argument
-    add("--episodes", type=int, default=usual.episodes, help="(%(default)s)")
+    add("--episodes", type=int, default=default.episodes, help="(%(default)s)")
     add(
         "--distinct",
         type=positive,
@@ -46,35 +46,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--frames",
         type=_frames,
-        default=(usual.min_frames, usual.max_frames),
+        default=(default.min_frames, default.max_frames),
         metavar="MIN:MAX",
-        help=f"frames per episode, or one number ({usual.min_frames}:{usual.max_frames})",
+        help=f"frames per episode, or one number ({default.min_frames}:{default.max_frames})",
     )
-    add("--fps", type=int, default=usual.fps, help="(%(default)s)")
-    add("--tasks", type=int, default=usual.tasks, help="different tasks (%(default)s)")
-    add("--seed", type=int, default=usual.seed, help="same seed, same dataset (%(default)s)")
-    _configure_cameras(parser, usual)
-    _configure_files(parser, usual)
+    add("--fps", type=int, default=default.fps, help="(%(default)s)")
+    add("--tasks", type=int, default=default.tasks, help="different tasks (%(default)s)")
+    add("--seed", type=int, default=default.seed, help="same seed, same dataset (%(default)s)")
+    _configure_cameras(parser, default)
+    _configure_files(parser, default)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make the dataset and say what it is."""
+    """Make the dataset and print a report."""
     try:
         report = make_dataset(args.dest, _spec(args), jobs=args.jobs)
-    except ValueError as error:  # an option out of bounds, or one that the encoder refuses
+    except ValueError as error:  # an option that is out of range or that the encoder rejects
         print(f"robostream synth: {error}", file=sys.stderr)
         return 2
     print(_as_json(report) if args.json else _as_text(report))
     return 0
 
 
-def _configure_cameras(parser: argparse.ArgumentParser, usual: SynthSpec) -> None:
+def _configure_cameras(parser: argparse.ArgumentParser, default: SynthSpec) -> None:
     add = parser.add_argument_group("cameras").add_argument
-    add("--cameras", type=int, default=usual.cameras, help="how many (%(default)s)")
+    add("--cameras", type=int, default=default.cameras, help="how many (%(default)s)")
     add(
         "--image-cameras",
         type=int,
-        default=usual.image_cameras,
+        default=default.image_cameras,
         metavar="N",
         help="store the last N of them as images in Parquet (%(default)s)",
     )
@@ -82,29 +82,29 @@ def _configure_cameras(parser: argparse.ArgumentParser, usual: SynthSpec) -> Non
     add(
         "--size",
         type=_size,
-        default=(usual.width, usual.height),
+        default=(default.width, default.height),
         metavar="WxH",
-        help=f"of the images ({usual.width}x{usual.height})",
+        help=f"of the images ({default.width}x{default.height})",
     )
 
 
-def _configure_files(parser: argparse.ArgumentParser, usual: SynthSpec) -> None:
+def _configure_files(parser: argparse.ArgumentParser, default: SynthSpec) -> None:
     add = parser.add_argument_group("video and files").add_argument
-    add("--codec", default=usual.codec, help="libsvtav1, h264, hevc, ... (%(default)s)")
-    add("--gop", type=int, default=usual.gop, help="frames per key frame (%(default)s)")
-    add("--crf", type=float, default=usual.crf, help="quality, lower is better (%(default)s)")
-    add("--preset", help="speed against size (12 for libsvtav1, else the codec's usual)")
+    add("--codec", default=default.codec, help="libsvtav1, h264, hevc, ... (%(default)s)")
+    add("--gop", type=int, default=default.gop, help="frames per key frame (%(default)s)")
+    add("--crf", type=float, default=default.crf, help="quality, lower is better (%(default)s)")
+    add("--preset", help="speed against size (12 for libsvtav1, else the codec's default)")
     add(
         "--data-file-mb",
         type=float,
-        default=usual.data_file_mb,
+        default=default.data_file_mb,
         metavar="MB",
         help="start a new Parquet file beyond this; may be a fraction (%(default)s)",
     )
     add(
         "--video-file-mb",
         type=float,
-        default=usual.video_file_mb,
+        default=default.video_file_mb,
         metavar="MB",
         help="start a new video file beyond this; may be a fraction (%(default)s)",
     )
@@ -112,26 +112,13 @@ def _configure_files(parser: argparse.ArgumentParser, usual: SynthSpec) -> None:
 
 def _spec(args: argparse.Namespace) -> SynthSpec:
     """Return the spec of the arguments, or raise ValueError."""
-    return SynthSpec(
-        episodes=args.episodes,
-        distinct=args.distinct,
-        min_frames=args.frames[0],
-        max_frames=args.frames[1],
-        cameras=args.cameras,
-        image_cameras=args.image_cameras,
-        depth=args.depth,
-        width=args.size[0],
-        height=args.size[1],
-        fps=args.fps,
-        tasks=args.tasks,
-        seed=args.seed,
-        codec=args.codec,
-        gop=args.gop,
-        crf=args.crf,
-        preset=args.preset,
-        data_file_mb=args.data_file_mb,
-        video_file_mb=args.video_file_mb,
-    )
+    values = vars(args) | {
+        "min_frames": args.frames[0],
+        "max_frames": args.frames[1],
+        "width": args.size[0],
+        "height": args.size[1],
+    }
+    return SynthSpec(**{field.name: values[field.name] for field in dataclasses.fields(SynthSpec)})
 
 
 def _frames(text: str) -> tuple[int, int]:

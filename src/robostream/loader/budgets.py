@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from robostream.assemble import FrameSelection, SampleLayout
 from robostream.batches import SharedFrameLayout
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.plan import EpochPlan, margin_frames
+from robostream.plan import CameraFrames, EpochPlan, FrameMemory, frame_memory
 
 # Of the memory that is left to a process and the other ranks of its machine, for decoded pictures.
 _SHARE_OF_MEMORY = 4
-# Pictures on a conveyor leave at random: this much more than their mean number.
-_SLACK = 1.1
-# So do those of a lead-in, and their GOPs begin before it. One that finds no room costs its GOP.
-_LEAD_IN_SLACK = 1.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,43 +82,19 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + format_bytes(needed))
 
 
-class NeededBytes(NamedTuple):
-    """The memory with which a rank decodes every picture about once.
-
-    Attributes:
-        lanes: For its conveyors.
-        lead_in: For pictures that an epoch decodes at its begin and delivers at its end.
-    """
-
-    lanes: int
-    lead_in: int
-
-
 def needed_bytes(
     plan: EpochPlan, layout: SampleLayout, lanes: int, *, decodes_whole_gops: bool
-) -> NeededBytes:
-    """Return the memory that a rank with so many lanes needs. Pure.
-
-    Half of a window's pictures are decoded and not yet delivered, on the average. A camera's own
-    window keeps pictures for as many frames longer as it is wide. A lane that is hardly longer than
-    its window has partners waiting all over it. Where GOPs of any length are decoded whole, one
-    more of them waits in each lane.
-
-    In a lead-in, half a window of each lane lies between the pictures that are delivered at first.
-    In a long GOP they are decoded on the way, and to decode them again for the epoch's end takes as
-    long as the whole pool. In a short one it takes little, and no memory is planned for them.
-    """
-    conveyors = lead_in = 0.0
-    most = plan.num_frames / plan.lanes
-    for camera in layout.cameras:
-        if camera.key not in layout.spec.videos:
-            continue
-        offsets = layout.spec.windows.get(camera.key)
-        width = 0 if offsets is None else int(offsets.max() - offsets.min())
-        ahead = margin_frames(plan.window) + (camera.gop_frames if decodes_whole_gops else 0)
-        frames = min(plan.window / 2 * _SLACK + width + ahead, most)
-        conveyors += lanes * frames * camera.kept_bytes
-        if camera.has_long_gops and not decodes_whole_gops:
-            more = min(plan.window / 2 * _LEAD_IN_SLACK, most - frames)
-            lead_in += lanes * more * camera.kept_bytes
-    return NeededBytes(round(conveyors), round(lead_in))
+) -> FrameMemory:
+    """Return the memory that a rank with so many lanes needs for decoded frames. Pure."""
+    windows = layout.spec.windows
+    cameras = (
+        CameraFrames(
+            frame_bytes=camera.kept_bytes,
+            gop_frames=camera.gop_frames,
+            window_frames=int(np.ptp(windows[camera.key])) if camera.key in windows else 0,
+            has_long_gops=camera.has_long_gops,
+        )
+        for camera in layout.cameras
+        if camera.key in layout.spec.videos
+    )
+    return frame_memory(plan, lanes, cameras, decodes_whole_gops=decodes_whole_gops)

@@ -8,7 +8,7 @@ receipts.py    digests of sets of frames that add up
 epoch.py       EpochPlan: the order of an epoch, made of the above
 sharding.py    the shares of ranks and workers, the tail, the order step by step
 schedule.py    which frame of which lane goes to which place of each batch
-lookahead.py   how far ahead frames are decoded and bytes fetched, and when they are used
+lookahead.py   how far ahead frames are decoded, what memory that takes, and when bytes are used
 state.py       where a run stands, as plain values
 """
 
@@ -25,9 +25,13 @@ from robostream.plan.lanes import places_in_lane as places_in_lane
 from robostream.plan.lanes import unroll_lane as unroll_lane
 from robostream.plan.line import Line as Line
 from robostream.plan.lookahead import CHUNK_FRAMES as CHUNK_FRAMES
+from robostream.plan.lookahead import LONG_GOP_FRAMES as LONG_GOP_FRAMES
+from robostream.plan.lookahead import CameraFrames as CameraFrames
 from robostream.plan.lookahead import DecodePacing as DecodePacing
+from robostream.plan.lookahead import FrameMemory as FrameMemory
 from robostream.plan.lookahead import NextUse as NextUse
 from robostream.plan.lookahead import UpcomingPart as UpcomingPart
+from robostream.plan.lookahead import frame_memory as frame_memory
 from robostream.plan.lookahead import is_chunk_due as is_chunk_due
 from robostream.plan.lookahead import margin_frames as margin_frames
 from robostream.plan.receipts import digest, format_receipt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far ahead of delivery frames are decoded and bytes are fetched, and when they are used. Pure.
+"""How far ahead frames are decoded, what memory that takes, and when bytes are used. Pure.
 
 Times of use are positions counted through all epochs. So all processes of a run agree on them,
 whatever their ranks and batches, and the cache can keep what the run needs soonest.
@@ -7,9 +7,11 @@ whatever their ranks and batches, and the cache can keep what the run needs soon
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt
+from typing import NamedTuple
 
 from robostream.plan.epoch import EpochPlan
 from robostream.plan.schedule import Schedule
@@ -17,8 +19,14 @@ from robostream.plan.schedule import Schedule
 # Decoding goes on by this many frames at a time: enough to feed a decoder in one go, few enough
 # that workers that wait for each other wait little.
 CHUNK_FRAMES = 8
+# GOPs that are longer on average are decoded in several calls, by a decoder that stays open.
+LONG_GOP_FRAMES = 16
 # While decoding catches up, it gains one frame for each so many that leave.
 _CATCH_UP = 2
+# Frames leave at random, so memory is planned for this much more than their mean number.
+_SLACK = 1.1
+# The lead-in needs more: its GOPs begin before it, and a frame without room costs its whole GOP.
+_LEAD_IN_SLACK = 1.3
 
 
 def margin_frames(window: int) -> int:
@@ -27,6 +35,60 @@ def margin_frames(window: int) -> int:
     The head is at most a few square roots of the window away from an even pace.
     """
     return min(2 * isqrt(window) + 2 * CHUNK_FRAMES, window)
+
+
+@dataclass(frozen=True, slots=True)
+class CameraFrames:
+    """What a camera's decoded frames take, as input to `frame_memory`.
+
+    Attributes:
+        frame_bytes: Bytes of one decoded frame.
+        gop_frames: Frames of the longest GOP.
+        window_frames: Frames from the first to the last offset of the camera's delta timestamps.
+        has_long_gops: Whether GOPs have more than LONG_GOP_FRAMES frames on average.
+    """
+
+    frame_bytes: int
+    gop_frames: int
+    window_frames: int
+    has_long_gops: bool
+
+
+class FrameMemory(NamedTuple):
+    """Bytes with which a rank decodes every frame about once.
+
+    Attributes:
+        lanes: For frames decoded ahead in each lane.
+        lead_in: For frames that are decoded at the start of an epoch and delivered at its end.
+    """
+
+    lanes: int
+    lead_in: int
+
+
+def frame_memory(
+    plan: EpochPlan, lanes: int, cameras: Iterable[CameraFrames], *, decodes_whole_gops: bool
+) -> FrameMemory:
+    """Return the memory that a rank with so many lanes needs for decoded frames. Pure.
+
+    On average, half of the frames of a shuffle window are decoded and not yet delivered. A camera
+    with delta timestamps keeps its frames longer, by the width of its window. No lane keeps more
+    frames than it has. A GPU decodes GOPs of any length whole, so each lane holds one more GOP.
+
+    In a lead-in, half a window of each lane lies between the frames that are delivered first. In
+    long GOPs these frames are decoded on the way; decoding them again at the end of the epoch would
+    take as long as the whole pool, so they are kept. In short GOPs they are decoded again.
+    """
+    ahead = lead_in = 0.0
+    most = plan.num_frames / plan.lanes
+    for camera in cameras:
+        margin = margin_frames(plan.window) + (camera.gop_frames if decodes_whole_gops else 0)
+        frames = min(plan.window / 2 * _SLACK + camera.window_frames + margin, most)
+        ahead += lanes * frames * camera.frame_bytes
+        if camera.has_long_gops and not decodes_whole_gops:
+            more = min(plan.window / 2 * _LEAD_IN_SLACK, most - frames)
+            lead_in += lanes * more * camera.frame_bytes
+    return FrameMemory(round(ahead), round(lead_in))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run will need, foretold from its plan and the dataset's sizes. Pure.
+"""Estimates of what a run needs, from its plan, its metadata and a listing of its files.
 
-Reads are counted as a streaming rank makes them at best: one per episode and video, one for an
-episode's rows, two per file for its index. A lane is a circle, so what is open where an epoch
-enters it is read at the start and again at the end, unless the disk cache keeps it.
+No data is read. Requests are counted at their best: one per episode and video, one for an
+episode's rows, two per file for its index. A lane is circular, so the episodes that are open where
+an epoch enters it are read at the start and again at the end, unless the disk cache keeps them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from robostream.plan import Cut, EpochPlan, dropped_frames, rank_lanes, steps_left
-from robostream.tools.dataset_sizes import DatasetSizes
-from robostream.tools.diversity import (
+from robostream import config
+from robostream.errors import NoListingError
+from robostream.meta import LeRobotDatasetMetadata, decoded_bytes, location_of
+from robostream.plan import (
+    LONG_GOP_FRAMES,
+    CameraFrames,
+    Cut,
+    EpochPlan,
+    dropped_frames,
+    frame_memory,
+    rank_lanes,
+    steps_left,
+)
+from robostream.storage import list_files
+from robostream.tools.shuffle_quality import (
     expected_distinct,
     resident_episodes,
     simulated_distinct,
@@ -22,14 +35,38 @@ from robostream.tools.diversity import (
     uniform_distinct,
 )
 
+_MEGABYTE = 1024**2
+_NOT_NUMBERS = ("video", "image", "string", "language")
+
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """How long a run is.
+class DatasetSizes:
+    """Sizes of a dataset on disk and in memory.
+
+    Attributes:
+        num_videos: Cameras stored as MP4.
+        measured: Whether the bytes are file sizes; if not, they are the most that info.json allows.
+        decoded_bytes_per_frame: Bytes of all cameras of one frame, as decoders return them.
+        row_bytes_per_frame: Bytes of all numbers of one frame.
+    """
+
+    data_bytes: int
+    video_bytes: int
+    num_data_files: int
+    num_video_files: int
+    num_videos: int
+    measured: bool
+    decoded_bytes_per_frame: int
+    row_bytes_per_frame: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSteps:
+    """The number of steps of a run.
 
     Attributes:
         per_epoch: Batches that every rank delivers in an epoch.
-        total: The same over all epochs.
+        total: Batches that every rank delivers in all epochs.
         epoch_s: Seconds an epoch takes at the given consumption.
         dropped_frames: Frames of the tail that are not delivered, per epoch.
         repeated_frames: Frames delivered twice to complete the tail, per epoch.
@@ -43,16 +80,16 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixing:
+class BatchMixing:
     """How many episodes a batch mixes.
 
     Attributes:
         window_frames: Frames mixed at a time in a lane.
-        uniform: Distinct episodes in a global batch drawn from the whole dataset, expected.
-        expected: Distinct episodes in a global batch of this plan, in closed form.
-        simulated: The same, counted in the order itself.
+        uniform: Expected distinct episodes in a global batch drawn from the whole dataset.
+        expected: Expected distinct episodes in a global batch of this plan, in closed form.
+        simulated: Distinct episodes in a global batch, counted in the order itself.
         per_rank: Distinct episodes in one rank's batch, counted in the order itself.
-        wanted: The share of `uniform` that is wanted.
+        wanted: The requested share of `uniform`.
         smallest_pool: The smallest pool that is expected to reach it.
     """
 
@@ -70,15 +107,11 @@ class RankNeeds:
     """What one rank reads and keeps.
 
     Attributes:
-        lanes: Lanes the rank touches.
-        readers: How many ranks touch the same lanes.
-        open_episodes: Episodes begun and not finished, on average.
+        lanes: Lanes that the rank reads.
+        readers: How many ranks read the same lanes.
+        open_episodes: Mean number of episodes begun and not finished.
         open_episodes_most: The most of them found at a time.
-        bytes_per_epoch: Bytes read in an epoch.
-        bytes_per_s: The same per second, at the given consumption.
-        requests_per_epoch: Reads in an epoch.
-        requests_per_s: The same per second, at the given consumption.
-        frame_cache_bytes: RAM with which every frame is decoded once.
+        frame_cache_bytes: RAM with which every frame is decoded once, as the loader computes it.
         row_cache_bytes: RAM for the rows of the open episodes.
         disk_cache_bytes: Disk for the open episodes, so that each is fetched once.
     """
@@ -96,10 +129,58 @@ class RankNeeds:
     disk_cache_bytes: int
 
 
-def estimate_steps(plan: EpochPlan, cut: Cut, *, epochs: int, samples_per_s: float) -> Steps:
-    """Return how long a run is, if each rank consumes `samples_per_s`. Pure."""
+def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
+    """Return the sizes of a dataset. Lists its folders, which may take a while on a network."""
+    num_data_files = _num_files(meta, "data")
+    num_video_files = sum(_num_files(meta, f"videos/{key}") for key in meta.video_keys)
+    data = _file_sizes(meta, "data", ".parquet")
+    videos = _file_sizes(meta, "videos", ".mp4") if meta.video_keys else []
+    measured = len(data) >= num_data_files and len(videos) >= num_video_files
+    if not measured:
+        data = [int(meta.data_files_size_in_mb * _MEGABYTE)] * num_data_files
+        videos = [int(meta.video_files_size_in_mb * _MEGABYTE)] * num_video_files
+    numbers = [entry for entry in meta.features.values() if entry["dtype"] not in _NOT_NUMBERS]
+    return DatasetSizes(
+        data_bytes=sum(data),
+        video_bytes=sum(videos),
+        num_data_files=num_data_files,
+        num_video_files=num_video_files,
+        num_videos=len(meta.video_keys),
+        measured=measured,
+        decoded_bytes_per_frame=sum(decoded_bytes(meta.features[key]) for key in meta.camera_keys),
+        row_bytes_per_frame=sum(
+            int(np.dtype(entry["dtype"]).itemsize * np.prod(entry["shape"])) for entry in numbers
+        ),
+    )
+
+
+def list_video_cameras(meta: LeRobotDatasetMetadata, gop: int | None) -> list[CameraFrames]:
+    """Return the cameras stored as MP4, as input to `estimate_rank`. Opens no video.
+
+    Args:
+        meta: The dataset.
+        gop: Frames per key frame; None for what info.json records, else the recorder's default.
+    """
+    cameras = []
+    for key in meta.video_keys:
+        entry = meta.features[key]
+        info = entry.get("info") or entry.get("video_info") or {}
+        frames = gop or int(info.get("video.g") or config.VIDEO_GOP)
+        cameras.append(
+            CameraFrames(
+                frame_bytes=decoded_bytes(entry),
+                gop_frames=frames,
+                window_frames=0,
+                has_long_gops=frames > LONG_GOP_FRAMES,
+            )
+        )
+    return cameras
+
+
+def estimate_steps(plan: EpochPlan, cut: Cut, *, epochs: int, samples_per_s: float) -> RunSteps:
+    """Return the steps of a run in which each rank consumes `samples_per_s`. Pure."""
     per_epoch = steps_left(cut, plan.num_frames, 0)
-    return Steps(
+    return RunSteps(
         per_epoch=per_epoch,
         total=epochs * per_epoch,
         epoch_s=plan.num_frames / cut.world_size / samples_per_s,
@@ -108,10 +189,10 @@ def estimate_steps(plan: EpochPlan, cut: Cut, *, epochs: int, samples_per_s: flo
     )
 
 
-def estimate_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> Mixing:
+def estimate_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> BatchMixing:
     """Return how many episodes a batch mixes. Pure."""
     step_size = min(cut.step_size, plan.num_frames)
-    return Mixing(
+    return BatchMixing(
         window_frames=plan.window,
         uniform=uniform_distinct(np.diff(plan.line.starts), step_size),
         expected=expected_distinct(plan, step_size, window=plan.window),
@@ -122,8 +203,15 @@ def estimate_mixing(plan: EpochPlan, cut: Cut, *, wanted: float) -> Mixing:
     )
 
 
-def estimate_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: float) -> RankNeeds:
-    """Return what one rank reads and keeps, if an epoch takes `epoch_s`. Pure."""
+def estimate_rank(
+    plan: EpochPlan,
+    cut: Cut,
+    sizes: DatasetSizes,
+    cameras: Sequence[CameraFrames],
+    *,
+    epoch_s: float,
+) -> RankNeeds:
+    """Return what one rank reads and keeps if an epoch takes `epoch_s`. Pure."""
     lanes = rank_lanes(cut, plan.lanes)
     open_mean, open_most = resident_episodes(plan, lanes)
     share = len(lanes) / plan.lanes
@@ -132,7 +220,6 @@ def estimate_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: fl
     files = sizes.num_data_files + sizes.num_video_files
     requests = round(episodes * (1 + sizes.num_videos)) + 2 * files
     total_bytes = sizes.data_bytes + sizes.video_bytes
-    frame_bytes = sizes.decoded_bytes_per_frame
     row_bytes = sizes.row_bytes_per_frame * plan.num_frames / plan.num_episodes
     return RankNeeds(
         lanes=len(lanes),
@@ -143,22 +230,25 @@ def estimate_rank(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, *, epoch_s: fl
         bytes_per_s=read_share * total_bytes / epoch_s,
         requests_per_epoch=requests,
         requests_per_s=requests / epoch_s,
-        frame_cache_bytes=round(len(lanes) * _frames_ahead(plan) * frame_bytes),
+        frame_cache_bytes=sum(frame_memory(plan, len(lanes), cameras, decodes_whole_gops=False)),
         row_cache_bytes=round(open_most * row_bytes),
         disk_cache_bytes=round(open_most * total_bytes / plan.num_episodes),
     )
 
 
 def _share_read_again(plan: EpochPlan) -> float:
-    # Of a lane: the window around its entry, less what never closes in between.
+    # The window around a lane's entry, unless the window is so large that it never closes.
     lane_frames = plan.num_frames / plan.lanes
     return max(0.0, min(plan.window, lane_frames - plan.window) / lane_frames)
 
 
-def _frames_ahead(plan: EpochPlan) -> float:
-    # Frames of a lane decoded but not delivered, when each episode is decoded in one go: half of
-    # the window is still to come, and half of the episode at its front is not yet in the window.
-    lane_frames = plan.num_frames / plan.lanes
-    lengths = np.diff(plan.line.starts).astype(float)
-    front = float((lengths**2).sum() / lengths.sum()) / 2
-    return lane_frames if plan.window >= lane_frames else min(plan.window / 2 + front, lane_frames)
+def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[int]:
+    try:
+        return list(list_files(location_of(meta), folder, suffix).values())
+    except NoListingError:
+        return []  # plain web servers have no listing
+
+
+def _num_files(meta: LeRobotDatasetMetadata, prefix: str) -> int:
+    chunks, files = (meta.episodes[f"{prefix}/{name}_index"] for name in ("chunk", "file"))
+    return int(np.unique(np.stack([chunks, files]), axis=1).shape[1])

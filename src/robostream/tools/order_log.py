@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs of an order: write one, read it back, find where two fork.
 
-A log is JSON lines: first what the order is made of, then one line per step with the position after
+A log is JSON lines: first the settings of the order, then one line per step with the position after
 it, the digest of its frames and the receipt of the epoch so far.
 """
 
@@ -24,12 +24,12 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two logs have in common.
+    """The result of comparing two logs.
 
     Attributes:
-        compared: The positions at which both logs have a receipt.
-        settings: What the heads of the logs say differently, as "name: value, value".
-        fork: The lines of the first position at which they disagree, if any.
+        compared: Number of positions at which both logs have a receipt.
+        settings: Settings that differ, as "name: value, value".
+        fork: The lines of the first position at which the receipts differ, if any.
         agreed: The last position before it at which they agree, as (epoch, position).
     """
 
@@ -52,7 +52,7 @@ def write_order_log(file: TextIO, state: PlanState, receipts: Iterable[StepRecei
 
 
 def format_line(line: StepReceipt) -> Line:
-    """Return one step as it stands in a log. Pure."""
+    """Return one step as a line of a log. Pure."""
     return {
         "epoch": line.epoch,
         "step": line.step,
@@ -63,7 +63,7 @@ def format_line(line: StepReceipt) -> Line:
 
 
 def compare_order_logs(first: Path, second: Path) -> Comparison:
-    """Return where two logs fork; steps of different sizes are compared where they meet."""
+    """Return where two logs fork. Steps of different sizes are compared where they end together."""
     lines_a, lines_b = _read(first), _read(second)
     head_a, head_b = next(lines_a), next(lines_b)
     settings = [
@@ -72,7 +72,7 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
         if head_a.get(name) != head_b.get(name)
     ]
     compared, agreed = 0, None
-    for one, two in _meetings(lines_a, lines_b):
+    for one, two in _common_positions(lines_a, lines_b):
         compared += 1
         if one["receipt"] != two["receipt"]:
             return Comparison(compared, settings, (one, two), agreed)
@@ -85,7 +85,7 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
     return Comparison(compared, settings, None, agreed)
 
 
-def _meetings(first: Iterator[Line], second: Iterator[Line]) -> Iterator[tuple[Line, Line]]:
+def _common_positions(first: Iterator[Line], second: Iterator[Line]) -> Iterator[tuple[Line, Line]]:
     one, two = next(first, None), next(second, None)
     while one is not None and two is not None:
         if _stop(one) == _stop(two):

@@ -1,25 +1,122 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well an order is shuffled: measured for ours, and for what others do.
-
-The others are simulated frame by frame: a uniform permutation, the episode pool of LeRobot's
-streaming reference (one worker, its files read in turn, a frame drawn from all that remain in the
-pool), and a plain shuffle buffer over the dataset in its own order.
-"""
+"""How well an order is shuffled: episodes mixed per batch, beside what other methods achieve."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream.plan import EpochPlan
-from robostream.tools.diversity import uniform_distinct
+from robostream.errors import MissingExtraError
+from robostream.plan import EpochPlan, Line
 
 _Ints = npt.NDArray[np.int64]
-# Files the reference reads in turn.
-_STREAMS = 16
+# Averages are taken over this many moments of each lane and this many batches of the epoch.
+_SAMPLES = 16
+_BATCHES = 64
+# The golden ratio: any number of its multiples, modulo 1, are evenly spread.
+_GOLDEN = 0.618034
+# Keeps the logarithm of a miss finite.
+_ALMOST_ALL = 1 - 1e-12
+# Files that the reference pool reads in turn.
+_FILES = 16
+
+
+def uniform_distinct(lengths: _Ints, batch_size: int) -> float:
+    """Return the distinct episodes expected in a batch drawn from the whole dataset. Pure."""
+    shares = lengths / lengths.sum()
+    return float((1 - (1 - shares) ** batch_size).sum())
+
+
+def simulated_distinct(plan: EpochPlan, batch_size: int, *, step: int = 1) -> float:
+    """Return the mean number of distinct episodes in batches of the order itself. Pure.
+
+    With `step` as the world size, these are the batches of one rank.
+    """
+    span = min(batch_size * step, plan.num_frames)
+    starts = np.linspace(0, plan.num_frames - span, _BATCHES).astype(int).tolist()
+    batches = [plan.slice(start, start + span, step)[0] for start in starts]
+    return float(np.mean([np.unique(episodes).size for episodes in batches]))
+
+
+def expected_distinct(plan: EpochPlan, batch_size: int, *, window: int) -> float:
+    """Return the distinct episodes expected in a batch, in closed form. Pure.
+
+    Each lane gives its share of the batch, drawn from `window` of its frames.
+    """
+    draws, extra = divmod(batch_size, plan.lanes)
+    distinct = []
+    # While a lane gives its draws, the window moves on by as many frames.
+    for low, high in zip(*_windows(plan, window + draws), strict=True):
+        slots, shares = _shares(plan.line, low, high)
+        misses = np.log1p(-np.minimum(shares, _ALMOST_ALL)) * draws
+        misses += np.log1p(-np.minimum(shares, _ALMOST_ALL) * (extra / plan.lanes))
+        _, episodes = np.unique(slots, return_inverse=True)
+        distinct.append((1 - np.exp(np.bincount(episodes, weights=misses))).sum())
+    return float(np.mean(distinct))
+
+
+def smallest_pool(plan: EpochPlan, batch_size: int, *, diversity: float) -> int:
+    """Return the smallest pool whose batches reach a share of the uniform diversity. Pure.
+
+    At most the number of episodes, with which every lane is shuffled uniformly.
+    """
+    lengths = np.diff(plan.line.starts)
+    wanted = diversity * uniform_distinct(lengths, batch_size)
+
+    def enough(pool_size: int) -> bool:
+        window = plan.window_of(pool_size)
+        return expected_distinct(plan, batch_size, window=window) >= wanted
+
+    low, high = 0, 1
+    while high < plan.num_episodes and not enough(high):
+        low, high = high, min(2 * high, plan.num_episodes)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def resident_episodes(plan: EpochPlan, lanes: range) -> tuple[float, int]:
+    """Return the mean and the most episodes open at a time in these lanes. Pure.
+
+    An episode is open from its first to its last delivered frame, that is, while it overlaps the
+    window of its lane.
+    """
+    wanted = np.isin(plan.lane_spans()[0], lanes)
+    counts = []
+    for low, high in zip(*_windows(plan, plan.window), strict=True):
+        first = np.searchsorted(plan.line.starts, low[wanted], side="right")
+        last = np.searchsorted(plan.line.starts, high[wanted] - 1, side="right")
+        # Count an episode in two lanes once.
+        shared = np.maximum(last[:-1] - first[1:] + 1, 0)
+        counts.append(int((last - first + 1).sum() - shared.sum()))
+    return float(np.mean(counts)), max(counts)
+
+
+def _windows(plan: EpochPlan, window: int) -> tuple[_Ints, _Ints]:
+    # The window [low, high) of each lane on the line, in line order, at several moments (rows).
+    _, starts, stops = plan.lane_spans()
+    lengths = np.minimum(window, stops - starts)
+    # Lanes are entered at random points, so their windows are at different phases at any moment.
+    phases = np.arange(_SAMPLES)[:, np.newaxis] / _SAMPLES + np.arange(starts.size) * _GOLDEN
+    lows = starts + (phases % 1 * (stops - starts - lengths)).astype(np.int64)
+    return lows, lows + lengths
+
+
+def _shares(line: Line, low: _Ints, high: _Ints) -> tuple[_Ints, npt.NDArray[np.float64]]:
+    # The episodes in each range [low, high), as slots of the line, and their shares of it.
+    first = np.searchsorted(line.starts, low, side="right") - 1
+    numbers = np.searchsorted(line.starts, high, side="left") - first
+    begins = np.cumsum(numbers) - numbers
+    slots = np.arange(numbers.sum()) + np.repeat(first - begins, numbers)
+    low, high = np.repeat(low, numbers), np.repeat(high, numbers)
+    frames = np.minimum(line.starts[slots + 1], high) - np.maximum(line.starts[slots], low)
+    return slots, frames / (high - low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +127,11 @@ class ShuffleQuality:
         method: How the order was made.
         pool_size: Episodes mixed at a time (for the buffer, its size in mean episodes).
         distinct: Mean number of distinct episodes in a batch.
-        diversity: The same as a share of what a uniform shuffle is expected to have.
+        diversity: `distinct` as a share of what a uniform shuffle is expected to have.
         gap: Mean number of positions from a sample to the next of its episode, which is also the
-            mean number of episodes open at a time: the price. Gaps of more than half the epoch
-            are left out: they are those of an episode that the epoch's ends part.
-        correlation: Correlation of place in the order with place in the dataset, from -1 to 1.
+            mean number of episodes open at a time. Gaps of more than half the epoch are left out:
+            they belong to episodes that are split between the two ends of the epoch.
+        correlation: Correlation of position in the order with index in the dataset, from -1 to 1.
     """
 
     method: str
@@ -49,7 +146,6 @@ def measure_methods(
     lengths: _Ints, *, batch_size: int, lanes: int, pool_sizes: list[int], seed: int
 ) -> Iterator[ShuffleQuality]:
     """Yield the quality of every method at every pool size."""
-    everything = lengths.size
 
     def measured(method: str, pool_size: int, order: _Ints) -> ShuffleQuality:
         return measure(order, lengths, method=method, pool_size=pool_size, batch_size=batch_size)
@@ -60,11 +156,11 @@ def measure_methods(
         yield measured("reference pool", pool, pool_order(lengths, pool, seed=seed))
     for pool in pool_sizes:
         yield measured("shuffle buffer", pool, buffer_order(lengths, pool, seed=seed))
-    yield measured("uniform", everything, uniform_order(lengths, seed=seed))
+    yield measured("uniform", lengths.size, uniform_order(lengths, seed=seed))
 
 
 def made_up_lengths(num_episodes: int, mean_length: int, *, seed: int) -> _Ints:
-    """Return episode lengths spread as those of real recordings: most near the mean, some long."""
+    """Return log-normal episode lengths: most near the mean, some long, as in real recordings."""
     spread = 0.5
     scale = np.log(mean_length) - spread**2 / 2
     lengths = np.random.default_rng(seed).lognormal(scale, spread, num_episodes)
@@ -74,7 +170,7 @@ def made_up_lengths(num_episodes: int, mean_length: int, *, seed: int) -> _Ints:
 def measure(
     order: _Ints, lengths: _Ints, *, method: str, pool_size: int, batch_size: int
 ) -> ShuffleQuality:
-    """Return the quality of an order, given as the dataset's frame index at each position. Pure."""
+    """Return the quality of an order, given as dataset frame indices by position. Pure."""
     batch_size = min(batch_size, order.size)
     episodes = np.repeat(np.arange(lengths.size), lengths)[order]
     whole = order.size // batch_size * batch_size
@@ -152,7 +248,35 @@ def buffer_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
 
 
 def _in_turn(num_episodes: int) -> list[int]:
-    # The episodes lie in files one after the other; the files are read in turn.
-    files = np.array_split(np.arange(num_episodes), _STREAMS)
+    # Episodes are stored in consecutive files, which are read in turn.
+    files = np.array_split(np.arange(num_episodes), _FILES)
     longest = max(file.size for file in files)
     return [int(file[i]) for i in range(longest) for file in files if i < file.size]
+
+
+def plot_qualities(qualities: Sequence[ShuffleQuality], batch_size: int, path: Path) -> None:
+    """Draw diversity against pool size and against gap, one line per method, into `path`."""
+    try:
+        # Not pyplot, which looks for a display.
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plot", "the plot of shuffle quality") from error
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    _draw(left, qualities, "pool_size")
+    _draw(right, qualities, "gap")
+    left.set_ylabel(f"distinct episodes per batch of {batch_size},\nshare of a uniform shuffle")
+    left.set_xlabel("pool size (episodes)")
+    right.set_xlabel("episodes open at a time (gap)")
+    left.set_ylim(0, 1.05)
+    right.legend(fontsize="small", loc="lower right")
+    figure.savefig(path)
+
+
+def _draw(axes: Any, qualities: Sequence[ShuffleQuality], attribute: str) -> None:
+    for method in dict.fromkeys(quality.method for quality in qualities):
+        own = [quality for quality in qualities if quality.method == method]
+        values = [getattr(quality, attribute) for quality in own]
+        axes.plot(values, [quality.diversity for quality in own], marker="o", label=method)
+    axes.set_xscale("log", base=2)
+    axes.grid(alpha=0.3)

@@ -23,10 +23,9 @@ from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import LocalSource
 from robostream.tools import Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
-from robostream.tools.diagnose.gpu import Gpu
-from robostream.tools.diagnose.software import explain_import
+from robostream.tools.diagnose.machine import Gpu, explain_import
 from robostream.tools.diagnose.stream import describe_gops
-from robostream.tools.diagnose.video import lacking_decoder
+from robostream.tools.diagnose.video import explain_missing_decoder
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 NAME = "h264_bframes"
@@ -181,7 +180,7 @@ def test_what_is_odd_but_works_is_noted(tmp_path: Path) -> None:
     notes = " ".join(note for _, note in found.notes)
 
     assert found.decodes
-    assert "first picture is black" in notes
+    assert "first frame is black" in notes
     assert "has 30 frames" in notes
     assert "'v3.0' was ignored" in notes
 
@@ -195,7 +194,7 @@ def test_a_wrongly_declared_picture_size_is_noted(name: str, tmp_path: Path) -> 
     notes = " ".join(note for place, note in found.notes if place == CAMERA)
 
     assert found.decodes
-    assert "info.json declares pictures of 128x96 (width x height), but they are 64x48" in notes
+    assert "info.json declares frames of 128x96 (width x height), but they are 64x48" in notes
 
 
 @pytest.mark.parametrize(("mode", "words"), [("P", "a palette"), ("L", "has 1 channels")])
@@ -243,9 +242,9 @@ def test_a_decoder_this_ffmpeg_lacks_is_recognised() -> None:
     """PyAV built without libdav1d, say, knows AV1 but cannot decode it."""
     index = build_index(LocalSource(FIXTURES / NAME / CLIP))
     other = replace(index, configs=(replace(index.configs[0], decoder="libnothing"),))
-    problem = lacking_decoder(other)
+    problem = explain_missing_decoder(other)
 
-    assert lacking_decoder(index) is None
+    assert explain_missing_decoder(index) is None
     assert problem is not None
     assert "no decoder for libnothing video" in problem.what
 

@@ -15,7 +15,7 @@ import pytest
 from robostream.errors import MetadataError, VideoFileError, WriteError
 from robostream.loader import StreamingLeRobotDataset
 from robostream.tools import RECODE_CODECS, RecodeReport, RecodeSpec, recode_dataset
-from robostream.tools.recode import place
+from robostream.tools.recode import staging
 from tests.decode.videos import encode
 from tests.fixture_datasets import FIXTURES, copy_of, edit_info
 from tests.tools.recode.copies import assert_same_items, contents_of
@@ -187,11 +187,11 @@ def test_a_disk_that_cannot_link_gets_copies(
     def refuse(*_: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(place.os, "link", refuse)
+    monkeypatch.setattr(staging.os, "link", refuse)
     source, target = tmp_path / "a", tmp_path / "folder" / "b"
     source.write_bytes(b"rows")
 
-    assert place.place_same(source, target, link=True) in ("cloned", "copied")
+    assert staging.copy_cheaply(source, target, link=True) in ("cloned", "copied")
     assert target.read_bytes() == b"rows"
     assert not target.samefile(source)
 
@@ -260,7 +260,7 @@ def test_pictures_that_cannot_be_encoded_are_refused(tmp_path: Path) -> None:
     root = copy_of("av1_multifile", tmp_path)
     odd = {"g": "6", "preset": "12"}
     encode(root / FIRST, "libsvtav1", odd, count=26, size=(95, 65))
-    with pytest.raises(ValueError, match=r"file-000\.mp4: want pictures of even.*found 95x65"):
+    with pytest.raises(ValueError, match=r"file-000\.mp4: want frames of even.*found 95x65"):
         recode(root, tmp_path / "copy")
     encode(root / FIRST, "libsvtav1", odd, count=26, size=(32, 64))
     with pytest.raises(ValueError, match=r"file-000\.mp4: want images at least 64 pixels wide"):

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from robostream.errors import VideoFileError, WriteError
-from robostream.tools.recode.check import check_copy
-from robostream.tools.recode.encode import VideoJob, encode_video
-from robostream.tools.recode.spec import CODECS, RecodeSpec
+from robostream.tools.recode.encoding import CODECS, RecodeSpec, VideoJob, encode_video
+from robostream.tools.recode.frames import check_copy
 from tests.decode.videos import FPS, KINDS, encode, reference
 
 COLOUR_KINDS = [kind for kind in KINDS if kind != "depth"]

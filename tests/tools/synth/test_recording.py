@@ -22,7 +22,7 @@ from robostream.dataset import LeRobotDataset
 from robostream.errors import WriteError
 from robostream.meta import DepthCoding, decode_depth
 from robostream.tools import SynthSpec, make_dataset
-from robostream.tools.synth.episode import DEPTH_KEY, frames_of, image_key, script_of
+from robostream.tools.synth.spec import DEPTH_KEY, frames_of, image_key, script_of
 from tests.write.recording import file_size_limit
 
 REPO = Path(__file__).parents[3]
@@ -232,7 +232,7 @@ def test_a_full_disk_is_said_once_and_leaves_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """While episodes are encoded or joined; without advice on going on with what is gone."""
-    wanted = f"cannot make a dataset in {tmp_path}/new: File too large. Nothing is left"
+    wanted = f"cannot make a dataset in {tmp_path}/new: File too large. Nothing was left"
     with file_size_limit(limit_bytes), pytest.raises(WriteError, match=wanted):
         make_dataset(tmp_path / "new", replace(SMALL, episodes=8))
     gc.collect()

@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.errors import FrameTimestampError
+from robostream.plan import LONG_GOP_FRAMES
 
 Int64s = npt.NDArray[np.int64]
 _LISTED_MISSES = 5
-# A GOP longer than this is decoded in several goes by a decoder that is kept in between. A shorter
-# one is decoded whole.
-_LONG_GOP_FRAMES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class FrameIndex:
     @property
     def has_long_gops(self) -> bool:
         """Whether its GOPs are so long, on the average, that decoders are kept inside them."""
-        return self.num_frames > _LONG_GOP_FRAMES * len(self.starts)
+        return self.num_frames > LONG_GOP_FRAMES * len(self.starts)
 
     @property
     def nbytes(self) -> int:

@@ -1,42 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds out whether an episode can be decoded: software, dataset, files, streams, pictures."""
+"""Finds out whether an episode can be decoded: software, dataset, rows, and each camera."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from robostream.assemble import (
     DatasetLocation,
+    EpisodeRows,
     OpenedDataset,
     RowReader,
     SampleOptions,
     open_dataset,
+    read_picture,
 )
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
-from robostream.errors import DatasetError, MissingExtraError, SelectionError
-from robostream.meta import LeRobotDatasetMetadata
-from robostream.tools.diagnose.dataset import (
-    DatasetCheck,
-    check_dataset,
-    explain_opening,
+from robostream.errors import (
+    CompatibilityError,
+    DataFileError,
+    DatasetError,
+    MissingExtraError,
+    MissingRevisionError,
+    SelectionError,
+    StorageError,
 )
-from robostream.tools.diagnose.file import Problem
-from robostream.tools.diagnose.gpu import Gpu, check_gpu
-from robostream.tools.diagnose.pictures import check_pictures
-from robostream.tools.diagnose.records import CameraCheck
-from robostream.tools.diagnose.software import Software, check_software
-from robostream.tools.diagnose.video import VideoCase, check_video
+from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.storage import as_location, list_files, list_refs
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, explain_unreadable
+from robostream.tools.diagnose.machine import Gpu, Software, check_gpu, check_software
+from robostream.tools.diagnose.records import CameraCheck, DecodeRate, note_size, summarise_frame
+from robostream.tools.diagnose.video import VideoInputs, check_video
 
 _OPEN_FILES = 16
+_CURE = "Copy or download the file again, or record the episode again."
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetCheck:
+    """The dataset and the episode that were found.
+
+    Attributes:
+        meta_url: Where meta/ was read.
+        url: Where data/ and videos/ are read.
+        revision: The commit that was read, for a dataset on the Hub.
+        num_frames: Frames of the episode.
+        table: The Parquet file of the episode's rows.
+    """
+
+    meta_url: str
+    url: str
+    revision: str | None
+    codebase_version: str
+    fps: float
+    total_episodes: int
+    total_frames: int
+    episode: int
+    num_frames: int
+    table: FileCheck
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that was found out. `dataset` is None if the dataset could not be opened.
+    """All findings. `dataset` is None if the dataset could not be opened.
 
-    Each problem and each note comes with what it is about: "dataset", "rows" or a camera's name.
+    Each problem and each note comes with its subject: "dataset", "rows" or a camera's name.
     """
 
     software: Software
@@ -48,44 +78,77 @@ class Diagnosis:
 
     @property
     def decodes(self) -> bool:
-        """Whether every picture of the episode was decoded and fits its row."""
+        """Whether every frame of the episode was decoded and matches its row."""
         return not self.problems
 
 
 def diagnose_episode(
-    address: DatasetLocation, *, episode: int, cameras: Sequence[str] | None, device: str
+    location: DatasetLocation, *, episode: int, cameras: Sequence[str] | None, device: str
 ) -> Diagnosis:
     """Return whether an episode of a dataset can be decoded, and if not, why.
 
     Args:
-        address: Where the dataset is.
-        episode: The episode to decode, the whole of it.
-        cameras: The cameras to look at; None for all.
-        device: "cpu", or "cuda"; with "cuda" a video that the GPU cannot decode is a problem.
+        location: Where the dataset is.
+        episode: The episode to decode as a whole.
+        cameras: The cameras to check; None for all.
+        device: "cpu" or "cuda"; with "cuda", a video that the GPU cannot decode is a problem.
 
     Raises:
         SelectionError: There is no such episode or camera.
     """
     software, gpu = check_software(), check_gpu()
     try:
-        opened = open_dataset(address, SampleOptions())
+        opened = open_dataset(location, SampleOptions())
     except (DatasetError, MissingExtraError, OSError) as error:
-        problem = explain_opening(address, error)
+        problem = _explain_opening(location, error)
         return Diagnosis(software, gpu, None, (), (("dataset", problem),), ())
-    chosen = _chosen(opened.meta, episode, cameras)
-    dataset = check_dataset(opened, episode)
-    checks = tuple(_check_cameras(opened, dataset, chosen, gpu))
+    selected = _select_cameras(opened.meta, episode, cameras)
+    dataset = _check_dataset(opened, episode)
+    checks = tuple(_check_cameras(opened, dataset, selected, gpu))
     return Diagnosis(
         software=software,
         gpu=gpu,
         dataset=dataset,
         cameras=checks,
-        problems=tuple(_problems(dataset, checks, device)),
-        notes=tuple(_notes(address, dataset, checks)),
+        problems=tuple(_list_problems(dataset, checks, device)),
+        notes=tuple(_list_notes(location, dataset, checks)),
     )
 
 
-def _chosen(
+def _explain_opening(location: DatasetLocation, error: Exception) -> Problem:
+    """Return why a dataset cannot be opened."""
+    placeholder = _find_placeholder(location)
+    if placeholder is not None:
+        return placeholder
+    if isinstance(error.__cause__, MissingRevisionError):
+        return Problem("revision", str(error), _list_revisions(location.repo_id))
+    if isinstance(error, MissingExtraError):
+        return Problem("missing_package", str(error), "")
+    kind = "version" if isinstance(error, CompatibilityError) else "metadata"
+    return Problem(kind, str(error), "")
+
+
+def _find_placeholder(location: DatasetLocation) -> Problem | None:
+    """Return the problem of the first table in a local meta/ that is not a Parquet file."""
+    root = as_location(location.root or location.repo_id)
+    tables = list_files(root, "meta", ".parquet") if root.local_root is not None else []
+    problems = (check_file(root, table, want="parquet").problem for table in tables)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _list_revisions(repo_id: str) -> str:
+    """Return a sentence that lists the revisions of a Hub repository."""
+    repo_id = repo_id.removeprefix("hf://datasets/").split("@")[0]
+    try:
+        names = list_refs(repo_id, token=None)
+    except StorageError:
+        names = None
+    if names is None:
+        return ""
+    return f"Its branches and tags are {', '.join(names)}; a commit's full hash works too."
+
+
+def _select_cameras(
     meta: LeRobotDatasetMetadata, episode: int, cameras: Sequence[str] | None
 ) -> Sequence[str]:
     if not 0 <= episode < meta.total_episodes:
@@ -93,35 +156,106 @@ def _chosen(
             f"there is no episode {episode}; {meta.repo_id} has {meta.total_episodes}, numbered "
             "from 0"
         )
-    strangers = [key for key in cameras or () if key not in meta.camera_keys]
-    if strangers:
+    unknown = [key for key in cameras or () if key not in meta.camera_keys]
+    if unknown:
         raise SelectionError(
-            f"there is no camera {', '.join(strangers)}; the cameras of {meta.repo_id} are "
+            f"there is no camera {', '.join(unknown)}; the cameras of {meta.repo_id} are "
             f"{', '.join(meta.camera_keys) or 'none'}"
         )
     return meta.camera_keys if cameras is None else cameras
 
 
+def _check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
+    meta = dataset.meta
+    # In the Hub's cache, the folder of a commit has the commit's name.
+    is_pinned = str(meta.root).endswith(f"/{meta.revision}")
+    file = meta.get_data_file_path(episode).as_posix()
+    table = check_file(dataset.files, file, want="parquet")
+    if table.problem is None:
+        rows = _read_rows(dataset, episode, [], cure="")
+        table = replace(table, problem=rows if isinstance(rows, Problem) else None)
+    return DatasetCheck(
+        meta_url=str(meta.root),
+        url=dataset.files.url,
+        revision=meta.revision if is_pinned else None,
+        codebase_version=meta.info.codebase_version,
+        fps=meta.fps,
+        total_episodes=meta.total_episodes,
+        total_frames=meta.total_frames,
+        episode=episode,
+        num_frames=int(meta.episodes["length"][episode]),
+        table=table,
+    )
+
+
+def _read_rows(
+    dataset: OpenedDataset, episode: int, keys: list[str], *, cure: str
+) -> EpisodeRows | Problem:
+    """Return an episode's rows with the images of `keys`, or why they cannot be read."""
+    reader = RowReader(dataset, dataset.file_opener(), keys)
+    try:
+        return reader.read(episode)
+    except DataFileError as error:
+        return Problem("damaged", str(error), cure)
+    except StorageError as error:
+        return explain_unreadable(error)
+    finally:
+        reader.close()
+
+
 def _check_cameras(
     opened: OpenedDataset, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
 ) -> Iterator[CameraCheck]:
-    reader, door = None, opened.file_opener()
+    reader, opener = None, opened.file_opener()
     if dataset.table.problem is None:
         tolerance_s = TOLERANCE_S if opened.meta.video_keys else None
-        reader = RowReader(opened, door, [], tolerance_s=tolerance_s)
-    # Decoded pictures are not kept, so the rate that is measured is the decoder's.
-    engine = FrameEngine(door.open, budget_bytes=0, max_files=_OPEN_FILES)
+        reader = RowReader(opened, opener, [], tolerance_s=tolerance_s)
+    # Decoded frames are not kept, so the measured rate is the decoder's.
+    engine = FrameEngine(opener.open, budget_bytes=0, max_files=_OPEN_FILES)
     with engine:
         for key in cameras:
             if key in opened.meta.image_keys:
-                yield check_pictures(opened, key, dataset.episode)
+                yield _check_images(opened, key, dataset.episode)
             else:
-                yield check_video(VideoCase(opened, key, dataset.episode, engine, reader, gpu))
+                yield check_video(VideoInputs(opened, key, dataset.episode, engine, reader, gpu))
     if reader is not None:
         reader.close()
 
 
-def _problems(
+def _check_images(dataset: OpenedDataset, key: str, episode: int) -> CameraCheck:
+    """Return the findings about a camera stored as images in Parquet."""
+    entry = dataset.meta.features[key]
+    path = dataset.meta.get_data_file_path(episode).as_posix()
+    file = check_file(dataset.files, path, want="parquet")
+    check = CameraCheck(key, "image", file)
+    if file.problem is not None:
+        return replace(check, problems=(file.problem,))
+    began = time.perf_counter()
+    rows = _read_rows(dataset, episode, [key], cure=_CURE)
+    if isinstance(rows, Problem):
+        return replace(check, problems=(rows,))
+    encoded = [rows.object_at(key, frame) or b"" for frame in range(rows.length)]
+    read = time.perf_counter()
+    channels, _, _ = image_shape(entry)
+    for frame, content in enumerate(encoded):
+        where = f"{file.path}: {key}, episode {episode}, frame {frame}"
+        try:
+            values = read_picture(content, where=where, channels=channels)
+        except DataFileError as error:
+            return replace(check, problems=(Problem("damaged", str(error), _CURE),))
+        if not frame:
+            stats = summarise_frame(values, depth_name="depth" if is_depth(entry) else None)
+            check = replace(check, picture=stats, notes=note_size(stats, entry))
+    rate = DecodeRate(
+        images=len(encoded),
+        images_per_s=len(encoded) / max(time.perf_counter() - read, 1e-9),
+        read_s=read - began,
+        read_bytes=sum(map(len, encoded)),
+    )
+    return replace(check, rate=rate)
+
+
+def _list_problems(
     dataset: DatasetCheck, cameras: Sequence[CameraCheck], device: str
 ) -> Iterator[tuple[str, Problem]]:
     if dataset.table.problem is not None:
@@ -136,11 +270,11 @@ def _problems(
             yield camera.key, Problem("gpu", camera.gpu.reason, cure)
 
 
-def _notes(
-    address: DatasetLocation, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
+def _list_notes(
+    location: DatasetLocation, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
 ) -> Iterator[tuple[str, str]]:
-    if address.revision is not None and dataset.revision is None:
-        note = f"The revision {address.revision!r} was ignored: {dataset.url} is not on the Hub."
+    if location.revision is not None and dataset.revision is None:
+        note = f"The revision {location.revision!r} was ignored: {dataset.url} is not on the Hub."
         yield "dataset", note
     for camera in cameras:
         yield from ((camera.key, note) for note in camera.notes)

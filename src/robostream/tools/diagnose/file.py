@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file of a dataset is by its size, first bytes and boxes, and what is wrong with it."""
+"""What a file of a dataset contains, by its size, first bytes and boxes, and what is wrong."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OTHER_FORMATS = (
     (b"RIFF", "an AVI or another RIFF file"),
     (b"\x1f\x8b", "a gzip archive"),
     (b"PK\x03\x04", "a zip archive"),
-    (b"\x89PNG", "a PNG picture"),
-    (b"\xff\xd8\xff", "a JPEG picture"),
-    (b"GIF8", "a GIF picture"),
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
 )
 _AGAIN = "Copy or download the file again."
 _HUB_CURE = "The file on the Hub is like this: read another revision, or tell the dataset's owner."
@@ -57,7 +57,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a file is by its first bytes: one word for scripts, and words for people."""
+    """The kind of a file by its first bytes: one word for scripts, and words for people."""
 
     kind: str
     words: str
@@ -74,16 +74,15 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """What was found out about a file; `problem` is None if it looks like what it should be.
+    """The findings about a file; `problem` is None if it looks as expected.
 
     Attributes:
         path: The full path or URL.
         size_bytes: None if the file cannot be reached.
         first_bytes: The first 32 bytes, as hexadecimal digits.
-        content: What kind of file these bytes belong to.
+        content: The kind of file that starts with these bytes.
         boxes: The top-level boxes of an MP4.
-        index_place: Where the index (moov box) of an MP4 lies: "front", "back" or "nowhere".
-        problem: What is wrong with the file, if anything.
+        index_place: Where the index (moov box) of an MP4 is: "front", "back" or "nowhere".
     """
 
     path: str
@@ -96,7 +95,7 @@ class FileCheck:
 
 
 def check_file(location: Location, file: str, *, want: str) -> FileCheck:
-    """Return what a file of a dataset is, and what is wrong if it is not of the kind `want`.
+    """Return what a file contains, and what is wrong if it is not of the kind `want`.
 
     Args:
         location: The dataset's root.
@@ -105,25 +104,25 @@ def check_file(location: Location, file: str, *, want: str) -> FileCheck:
     """
     found = FileCheck(location.describe(file))
     try:
-        found = _look_inside(found, open_source(location, file), want)
+        found = _inspect(found, open_source(location, file), want)
     except MissingFileError:
-        return replace(found, problem=_missing(location, file))
+        return replace(found, problem=_explain_missing(location, file))
     except StorageError as error:
-        return replace(found, problem=unreadable(error))
+        return replace(found, problem=explain_unreadable(error))
     if found.problem is not None and location.url.startswith("hf://datasets/"):
-        # The file was read on the Hub itself, so a fresh copy would be no better.
+        # The file was read from the Hub itself, so a fresh copy would not help.
         return replace(found, problem=replace(found.problem, cure=_HUB_CURE))
     return found
 
 
-def unreadable(error: StorageError | VideoFileError) -> Problem:
+def explain_unreadable(error: StorageError | VideoFileError) -> Problem:
     """Return the problem of a file that exists but cannot be read. Pure."""
     cure = "Check the access rights, the keys or token, and the network."
     return Problem("unreadable", str(error), cure)
 
 
 def recognise(head: bytes, size_bytes: int) -> Content:
-    """Return what a file is that starts with `head`. Pure."""
+    """Return the kind of file that starts with `head`. Pure."""
     text = head.lstrip().lower()
     if not size_bytes:
         return Content("empty", "an empty file")
@@ -159,25 +158,25 @@ def top_boxes(source: ByteSource) -> tuple[Box, ...]:
             (length,) = struct.unpack_from(">Q", header, 8)
         elif length == 0:
             length = size - at
-        # A size smaller than the header is damage: the walk over boxes ends there.
+        # A size smaller than the header means damage: the loop ends there.
         stop = at + length if length >= 8 else size
         boxes.append(Box(kind.decode("ascii", "backslashreplace"), at, stop))
         at = stop
     return tuple(boxes)
 
 
-def _look_inside(found: FileCheck, source: ByteSource, want: str) -> FileCheck:
+def _inspect(found: FileCheck, source: ByteSource, want: str) -> FileCheck:
     size = source.size()
     head = source.read(0, min(size, _HEAD_BYTES)) if size else b""
     content = recognise(head, size)
     found = replace(found, size_bytes=size, first_bytes=head[:FIRST_BYTES].hex(), content=content)
     if content.kind != want:
-        return replace(found, problem=_not_the_file(found, head, want))
+        return replace(found, problem=_explain_content(found, head, want))
     if want != "mp4":
         return found
     boxes = top_boxes(source)
     found = replace(found, boxes=boxes, index_place=_index_place(boxes))
-    return replace(found, problem=_cut_short(found))
+    return replace(found, problem=_explain_truncation(found))
 
 
 def _index_place(boxes: tuple[Box, ...]) -> str:
@@ -187,10 +186,10 @@ def _index_place(boxes: tuple[Box, ...]) -> str:
     return "back" if "mdat" in kinds[: kinds.index("moov")] else "front"
 
 
-def _missing(location: Location, file: str) -> Problem:
+def _explain_missing(location: Location, file: str) -> Problem:
     what = f"{location.describe(file)}: there is no such file."
     if location.local_root is None:
-        cure = "Check the revision and the address; if both are right, the dataset is incomplete."
+        cure = "Check the revision and the location; if both are right, the dataset is incomplete."
         return Problem("missing_file", what, cure)
     folder, suffix = file.split("/", 1)[0], file[file.rindex(".") :]
     others = list_files(location, folder, suffix)
@@ -202,8 +201,8 @@ def _missing(location: Location, file: str) -> Problem:
     return Problem("missing_file", what, cure)
 
 
-def _not_the_file(found: FileCheck, head: bytes, want: str) -> Problem:
-    # A whole Parquet file where a video should be, say, is the wrong file too.
+def _explain_content(found: FileCheck, head: bytes, want: str) -> Problem:
+    # For example, a complete Parquet file under a video's name.
     kind = "other_format" if found.content.kind in _WANTED else found.content.kind
     size = format_bytes(found.size_bytes or 0)
     what = f"{found.path}: want {_WANTED[want]}, found {found.content.words} ({size})."
@@ -213,7 +212,7 @@ def _not_the_file(found: FileCheck, head: bytes, want: str) -> Problem:
     return Problem(kind, what, _CURES.get(kind, _AGAIN))
 
 
-def _cut_short(found: FileCheck) -> Problem | None:
+def _explain_truncation(found: FileCheck) -> Problem | None:
     size = found.size_bytes or 0
     last = found.boxes[-1]
     if last.stop > size:
@@ -228,5 +227,5 @@ def _cut_short(found: FileCheck) -> Problem | None:
             f"{', '.join(box.kind for box in found.boxes)}. The recording was cut off before the "
             "index was written, or the copy is incomplete."
         )
-        return Problem("no_index", what, f"{_AGAIN} What was never finished must be recorded anew.")
+        return Problem("no_index", what, f"{_AGAIN} An unfinished recording must be repeated.")
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of what is found out about a camera of an episode."""
+"""Records of the findings about one camera of an episode."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from robostream.meta import image_shape
 from robostream.tools.diagnose.file import FileCheck, Problem
-from robostream.tools.diagnose.gpu import GpuDecoding
+from robostream.tools.diagnose.machine import GpuDecoding
 
-# A picture looks black if no value is above this share of the range.
+# A frame counts as black if no value is above this share of the range.
 _BLACK_SHARE = 0.02
 _COLOURS = ("red", "green", "blue")
 
@@ -23,12 +23,9 @@ class Gops:
     """How far apart the key frames of a video file are.
 
     Attributes:
-        count: At how many frames decoding can start.
-        min_frames: Frames of the shortest GOP.
-        median_frames: Frames of the usual one.
-        max_frames: Frames of the longest one.
+        count: Number of frames at which decoding can start.
         has_b_frames: Whether frames are stored in another order than shown.
-        num_with_leading: GOPs with pictures shown before their key frame, as open GOPs have them.
+        num_with_leading: GOPs with frames shown before their key frame, as open GOPs have them.
     """
 
     count: int
@@ -40,8 +37,8 @@ class Gops:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """A video file's stream; `pix_fmt` is None if no picture of it could be decoded."""
+class VideoStream:
+    """A video file's stream; `pix_fmt` is None if no frame could be decoded."""
 
     codec: str
     decoder: str
@@ -55,16 +52,14 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Where an episode lies in a video file, and how well the times fit the table's.
+class EpisodeSpan:
+    """Where an episode lies in a video file, and how well its times match the table's.
 
     Attributes:
-        first_frame: Number of its first frame in the file.
-        last_frame: Number of its last one.
-        start_s: When it starts in the file, by the table.
-        stop_s: When it stops, by the table.
-        largest_error_s: How far a frame's time is, at most, from its time at an even frame rate.
-        tolerance_s: How far a frame's time may be from the table's.
+        start_s: When it starts in the file, according to the table.
+        stop_s: When it stops, according to the table.
+        largest_error_s: The largest deviation of a frame's time from an even frame rate.
+        tolerance_s: The largest deviation allowed from the table's times.
         matches: Whether all frames are within `tolerance_s`.
         starts_at_key: Whether its first frame is a key frame.
     """
@@ -80,8 +75,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
-    """The values of one channel of a picture."""
+class ChannelStats:
+    """The values of one channel of a frame."""
 
     name: str
     mean: float
@@ -90,24 +85,22 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """The first picture of an episode."""
+class FrameStats:
+    """The first frame of an episode."""
 
     width: int
     height: int
-    channels: tuple[Channel, ...]
+    channels: tuple[ChannelStats, ...]
     is_black: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class DecodeRate:
     """How fast the whole episode was decoded, in order, by one thread.
 
     Attributes:
-        images: Pictures decoded.
-        images_per_s: Pictures per second of decoding and conversion.
-        read_s: Seconds it took to read their bytes, which `images_per_s` leaves out.
-        read_bytes: How many bytes they are.
+        images_per_s: Images per second of decoding and conversion, without reading.
+        read_s: Seconds it took to read their bytes.
     """
 
     images: int
@@ -118,44 +111,42 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class CameraCheck:
-    """Everything that was found out about one camera; None for what could not be found out."""
+    """The findings about one camera; None for those that could not be made."""
 
     key: str
     storage: str
     file: FileCheck
-    stream: Stream | None = None
-    span: Span | None = None
-    picture: Picture | None = None
-    rate: Rate | None = None
+    stream: VideoStream | None = None
+    span: EpisodeSpan | None = None
+    picture: FrameStats | None = None
+    rate: DecodeRate | None = None
     gpu: GpuDecoding | None = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def note_size(picture: Picture, entry: dict[str, Any]) -> tuple[str, ...]:
-    """Return a note if a picture does not have the size that info.json declares. Pure."""
+def note_size(frame: FrameStats, entry: dict[str, Any]) -> tuple[str, ...]:
+    """Return a note if a frame does not have the size that info.json declares. Pure."""
     _, height, width = image_shape(entry)
-    if (picture.width, picture.height) == (width, height):
+    if (frame.width, frame.height) == (width, height):
         return ()
     return (
-        f"info.json declares pictures of {width}x{height} (width x height), but they are "
-        f"{picture.width}x{picture.height}. They are delivered in that size; correct the shape.",
+        f"info.json declares frames of {width}x{height} (width x height), but they are "
+        f"{frame.width}x{frame.height}. They are delivered in that size; correct the shape.",
     )
 
 
-def summarise_picture(values: npt.NDArray[Any], *, depth_name: str | None) -> Picture:
-    """Return the size and the values of a picture of shape (channels, height, width). Pure.
+def summarise_frame(values: npt.NDArray[Any], *, depth_name: str | None) -> FrameStats:
+    """Return the size and statistics of a frame of shape (channels, height, width). Pure.
 
-    Args:
-        values: The picture.
-        depth_name: What its one channel is called if it is a depth picture, else None.
+    `depth_name` is the name of the only channel of a depth frame, None for other frames.
     """
     names = _COLOURS if len(values) == 3 else tuple(f"channel {i}" for i in range(len(values)))
     names = (depth_name,) if depth_name else names
     channels = tuple(
-        Channel(name, float(plane.mean()), float(plane.min()), float(plane.max()))
+        ChannelStats(name, float(plane.mean()), float(plane.min()), float(plane.max()))
         for name, plane in zip(names, values, strict=True)
     )
     white = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
     is_black = not depth_name and bool(values.max() <= _BLACK_SHARE * white)
-    return Picture(values.shape[2], values.shape[1], channels, is_black)
+    return FrameStats(values.shape[2], values.shape[1], channels, is_black)

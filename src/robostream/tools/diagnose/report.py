@@ -9,12 +9,17 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from robostream.byte_sizes import format_bytes
-from robostream.tools.diagnose.dataset import DatasetCheck
-from robostream.tools.diagnose.episode import Diagnosis
+from robostream.tools.diagnose.episode import DatasetCheck, Diagnosis
 from robostream.tools.diagnose.file import FileCheck
-from robostream.tools.diagnose.gpu import AV1_CARDS
-from robostream.tools.diagnose.records import CameraCheck, Gops, Picture, Rate, Span, Stream
-from robostream.tools.diagnose.software import Software
+from robostream.tools.diagnose.machine import AV1_CARDS, Software
+from robostream.tools.diagnose.records import (
+    CameraCheck,
+    DecodeRate,
+    EpisodeSpan,
+    FrameStats,
+    Gops,
+    VideoStream,
+)
 
 _WIDTH = 100
 _LABEL = 16
@@ -25,7 +30,7 @@ def diagnosis_json(diagnosis: Diagnosis) -> str:
     """Return the whole diagnosis as JSON."""
     figures = dataclasses.asdict(diagnosis) | {"decodes": diagnosis.decodes}
     for name, word in (("problems", "problem"), ("notes", "note")):
-        figures[name] = [{"place": place, word: item} for place, item in figures[name]]
+        figures[name] = [{"place": subject, word: item} for subject, item in figures[name]]
     return json.dumps(figures, indent=2)
 
 
@@ -53,45 +58,38 @@ def _verdict(diagnosis: Diagnosis) -> str:
         images = sum(camera.rate.images for camera in diagnosis.cameras if camera.rate)
         return f"OK: {what} decodes; images: {images:,}, cameras: {len(diagnosis.cameras)}."
     lines = [f"FAILED: problems with {what}: {len(diagnosis.problems)}"]
-    for place, problem in diagnosis.problems:
-        lines += _paragraphs([(place, problem.what)])
+    for subject, problem in diagnosis.problems:
+        lines += _paragraphs([(subject, problem.what)])
         lines += _paragraphs([("  what to do", problem.cure)] if problem.cure else [])
     return "\n".join(lines)
 
 
 def _section(title: str, rows: Iterable[_Row]) -> str:
-    return "\n".join([title, *(_line(label, text) for label, text in rows)])
+    indent = " " * (_LABEL + 2)
+    return "\n".join([title, *(_fill(text, f"  {label:{_LABEL}}", indent) for label, text in rows)])
 
 
-def _line(label: str, text: str) -> str:
+def _paragraphs(items: Iterable[_Row]) -> list[str]:
+    return [_fill(f"{subject}: {text}", "  ", "    ") for subject, text in items]
+
+
+def _fill(text: str, first_indent: str, indent: str) -> str:
     return textwrap.fill(
         text,
         _WIDTH,
-        initial_indent=f"  {label:{_LABEL}}",
-        subsequent_indent=" " * (_LABEL + 2),
+        initial_indent=first_indent,
+        subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
 
 
 def _grouped(notes: Iterable[_Row]) -> list[_Row]:
-    """Return each note once, with everything it is about."""
-    places: dict[str, list[str]] = {}
-    for place, note in notes:
-        places.setdefault(note, []).append(place)
-    return [(", ".join(where), note) for note, where in places.items()]
-
-
-def _paragraphs(items: Iterable[_Row]) -> Iterator[str]:
-    for place, text in items:
-        yield textwrap.fill(
-            f"{place}: {text}",
-            _WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    """Return each note once, with all its subjects."""
+    subjects: dict[str, list[str]] = {}
+    for subject, note in notes:
+        subjects.setdefault(note, []).append(subject)
+    return [(", ".join(names), note) for note, names in subjects.items()]
 
 
 def _software_rows(software: Software) -> Iterator[_Row]:
@@ -158,7 +156,7 @@ def _camera_rows(camera: CameraCheck, diagnosis: Diagnosis) -> Iterator[_Row]:
         yield "episode", _span_words(camera.span)
         yield "times", _time_words(camera.span)
     if camera.picture is not None:
-        yield "first picture", _picture_words(camera.picture)
+        yield "first frame", _frame_words(camera.picture)
     if camera.rate is not None:
         yield "decoding", _rate_words(camera.rate)
     if camera.gpu is not None and diagnosis.gpu.obstacle is None:
@@ -176,13 +174,13 @@ def _file_words(file: FileCheck, root: str) -> str:
 
 
 def _layout(file: FileCheck) -> str:
-    place = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
+    words = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
     kinds = [box.kind for box in file.boxes]
     shown = " ".join(kinds[:8]) + (" ..." if len(kinds) > 8 else "")
-    return f"{shown} ({place[file.index_place or 'nowhere']})"
+    return f"{shown} ({words[file.index_place or 'nowhere']})"
 
 
-def _stream_words(stream: Stream) -> str:
+def _stream_words(stream: VideoStream) -> str:
     decoder = "" if stream.decoder == stream.codec else f" by {stream.decoder}"
     return (
         f"{stream.codec}{decoder}, {stream.pix_fmt or 'format unknown'}, "
@@ -197,33 +195,31 @@ def _gop_words(gops: Gops) -> str:
         usual += f" (shortest {gops.min_frames}, longest {gops.max_frames})"
     order = "with B-frames" if gops.has_b_frames else "no B-frames"
     if gops.num_with_leading:
-        order += f", GOPs with leading pictures (open GOPs): {gops.num_with_leading}"
+        order += f", GOPs with leading frames (open GOPs): {gops.num_with_leading}"
     return f"{usual}, {order}"
 
 
-def _span_words(span: Span) -> str:
+def _span_words(span: EpisodeSpan) -> str:
     return (
         f"frames {span.first_frame:,} to {span.last_frame:,} of the file, "
         f"{span.start_s:.3f} s to {span.stop_s:.3f} s"
     )
 
 
-def _time_words(span: Span) -> str:
+def _time_words(span: EpisodeSpan) -> str:
     return (
         f"{'match' if span.matches else 'DO NOT MATCH'} the table's: at most "
         f"{span.largest_error_s * 1e3:.3f} ms off, {span.tolerance_s * 1e3:g} ms allowed"
     )
 
 
-def _picture_words(picture: Picture) -> str:
-    channels = ", ".join(
-        f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in picture.channels
-    )
-    black = "; it is BLACK" if picture.is_black else ""
+def _frame_words(frame: FrameStats) -> str:
+    channels = ", ".join(f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in frame.channels)
+    black = "; it is BLACK" if frame.is_black else ""
     return f"mean (range) {channels}{black}"
 
 
-def _rate_words(rate: Rate) -> str:
+def _rate_words(rate: DecodeRate) -> str:
     read = f"{format_bytes(rate.read_bytes)} read in {rate.read_s * 1e3:.1f} ms"
     return (
         f"{rate.images:,} images in order, {rate.images_per_s:,.0f} images/s on one thread; {read}"

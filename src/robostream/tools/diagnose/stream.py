@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the index of a video file says about its video stream: codec, rate, key frames."""
+"""The video stream of a file: codec, rate and key frames from its index, and one decoded frame."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import re
 
 import av
 import numpy as np
+from av.codec.hwaccel import HWAccel
 
-from robostream.decode import FrameIndex
+from robostream.decode import CodecConfig, FrameIndex, new_packet
+from robostream.errors import StorageError, VideoFileError
 from robostream.storage import ByteSource
 from robostream.tools.diagnose.file import FileCheck
-from robostream.tools.diagnose.records import Gops, Stream
+from robostream.tools.diagnose.machine import Gpu, GpuDecoding
+from robostream.tools.diagnose.records import Gops, VideoStream
 
-# In an stsd box, the tag of the first entry is 16 bytes after the beginning of the box's name.
+# In an stsd box, the tag of the first entry is 16 bytes after the start of the box's name.
 _TAG = re.compile(rb"vide.*?stsd.{12}(.{4})", re.DOTALL)
 
 
-def describe_stream(index: FrameIndex, pix_fmt: str | None) -> Stream:
-    """Return what an index says about its stream. Pure."""
+def describe_stream(index: FrameIndex, pix_fmt: str | None) -> VideoStream:
+    """Return the properties of a stream from its index. Pure."""
     config = index.configs[0]
     times_s = index.times_s()
     frames = index.num_frames
-    # The last frame is taken to last as long as the others do on average.
+    # The last frame is assumed to last as long as the average of the others.
     duration_s = float(times_s[-1] - times_s[0]) * frames / max(frames - 1, 1)
     bits = 8 * float(index.sizes.sum(dtype=np.int64))
-    return Stream(
+    return VideoStream(
         codec=av.Codec(config.decoder, "r").canonical_name,
         decoder=config.decoder,
         pix_fmt=pix_fmt,
@@ -61,3 +64,50 @@ def codec_tag(file: FileCheck, source: ByteSource) -> str | None:
     moov = next((box for box in file.boxes if box.kind == "moov"), None)
     found = _TAG.search(source.read(moov.start, moov.stop)) if moov else None
     return found[1].decode("ascii", "backslashreplace") if found else None
+
+
+def open_context(config: CodecConfig, *, on_gpu: bool) -> av.VideoCodecContext:
+    """Return a decoder; with `on_gpu` one that uses NVDEC, if FFmpeg has one for this codec."""
+    # NVDEC works with FFmpeg's own decoder of a codec, which has the codec's name.
+    name = av.Codec(config.decoder, "r").canonical_name if on_gpu else config.decoder
+    device = HWAccel("cuda", allow_software_fallback=False) if on_gpu else None
+    context = av.CodecContext.create(name, "r", hwaccel=device)
+    assert isinstance(context, av.VideoCodecContext)
+    context.extradata = config.extradata or None
+    context.width, context.height = config.width, config.height
+    return context
+
+
+def decode_one(
+    context: av.VideoCodecContext, source: ByteSource, index: FrameIndex, frame: int
+) -> av.VideoFrame | None:
+    """Return the last frame that a new decoder outputs for the packets up to a frame's, if any."""
+    gop = int(index.gops_of(np.array([frame]))[0])
+    stop = int(index.packets_of(np.array([frame]))[0]) + 1
+    images: list[av.VideoFrame] = []
+    for packet in range(int(index.starts[gop]), stop):
+        at = int(index.byte_offsets[packet])
+        content = source.read(at, at + int(index.sizes[packet]))
+        images = context.decode(new_packet(content)) or images
+    images = context.decode(None) or images
+    return images[-1] if images else None
+
+
+def try_gpu(gpu: Gpu, source: ByteSource, index: FrameIndex, frame: int) -> GpuDecoding:
+    """Return whether the GPU decodes a frame of this video. Tries it unless the machine cannot."""
+    if gpu.obstacle is not None:
+        return GpuDecoding(False, gpu.obstacle)
+    config = index.config_of(frame)
+    codec = av.Codec(config.decoder, "r").canonical_name
+    try:
+        context = open_context(config, on_gpu=True)
+        if not context.is_hwaccel:
+            return GpuDecoding(False, f"FFmpeg has no NVIDIA decoder for {codec}")
+        image = decode_one(context, source, index, frame)
+    except av.FFmpegError as error:
+        return GpuDecoding(False, f"the GPU cannot decode this {codec} video ({error.strerror})")
+    except (StorageError, VideoFileError) as error:
+        return GpuDecoding(False, f"not tried: {error}")
+    if image is None:
+        return GpuDecoding(False, f"the GPU returns no frame of this {codec} video")
+    return GpuDecoding(True, f"a frame of this {codec} video was decoded to {image.format.name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A camera stored as MP4: its file, its stream, where the episode lies in it, and decoding it."""
+"""Checks a camera stored as MP4: its file, its stream, the episode's frames, and decoding them."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
 from robostream.storage import ByteSource, SourceFile, open_source
-from robostream.tools.diagnose.advice import where_to_decode
-from robostream.tools.diagnose.file import FileCheck, Problem, check_file, unreadable
-from robostream.tools.diagnose.gpu import Gpu
-from robostream.tools.diagnose.probe import decode_one, open_context, try_gpu
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, explain_unreadable
+from robostream.tools.diagnose.machine import Gpu, advise_device
 from robostream.tools.diagnose.records import (
     CameraCheck,
-    Picture,
-    Rate,
-    Span,
+    DecodeRate,
+    EpisodeSpan,
+    FrameStats,
     note_size,
-    summarise_picture,
+    summarise_frame,
 )
-from robostream.tools.diagnose.stream import codec_tag, describe_stream
+from robostream.tools.diagnose.stream import (
+    codec_tag,
+    decode_one,
+    describe_stream,
+    open_context,
+    try_gpu,
+)
 
 Int64s = npt.NDArray[np.int64]
 
@@ -38,17 +42,8 @@ _LONG_GOP_FRAMES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class VideoCase:
-    """One camera of one episode, and what it is examined with.
-
-    Attributes:
-        dataset: The dataset.
-        key: The camera.
-        episode: The episode.
-        engine: What reads frames of the dataset's video files.
-        reader: What reads the episode's rows; None if they cannot be read.
-        gpu: What the machine has for decoding on a GPU.
-    """
+class VideoInputs:
+    """What `check_video` works on; `reader` is None if the rows cannot be read."""
 
     dataset: OpenedDataset
     key: str
@@ -59,7 +54,7 @@ class VideoCase:
 
     @property
     def meta(self) -> LeRobotDatasetMetadata:
-        """What the dataset holds."""
+        """The dataset's metadata."""
         return self.dataset.meta
 
     @property
@@ -72,72 +67,72 @@ class VideoCase:
         return VideoSource(open_source(self.dataset.files, self.file))
 
 
-def check_video(case: VideoCase) -> CameraCheck:
-    """Return all that can be found out about a camera stored as MP4, up to the first problem."""
-    file = check_file(case.dataset.files, case.file, want="mp4")
-    check = CameraCheck(case.key, "video", file)
+def check_video(inputs: VideoInputs) -> CameraCheck:
+    """Return the findings about a camera stored as MP4, up to the first fatal problem."""
+    file = check_file(inputs.dataset.files, inputs.file, want="mp4")
+    check = CameraCheck(inputs.key, "video", file)
     if file.problem is not None:
         return replace(check, problems=(file.problem,))
     try:
-        return _examine(case, check)
+        return _examine(inputs, check)
     except (StorageError, VideoFileError) as error:
-        return replace(check, problems=(unreadable(error),))
+        return replace(check, problems=(explain_unreadable(error),))
 
 
-def _examine(case: VideoCase, check: CameraCheck) -> CameraCheck:
-    index = _missing_decoder(case, check.file) or _index(case)
+def _examine(inputs: VideoInputs, check: CameraCheck) -> CameraCheck:
+    index = _missing_decoder(inputs, check.file) or _index(inputs)
     if isinstance(index, Problem):
         return replace(check, problems=(index,))
-    numbers, span, mismatch = _span(case, index)
+    numbers, span, mismatch = _span(inputs, index)
     check = replace(
         check,
-        stream=describe_stream(index, _pix_fmt(case, index, int(numbers[0]))),
+        stream=describe_stream(index, _pix_fmt(inputs, index, int(numbers[0]))),
         span=span,
         problems=(mismatch,) if mismatch else (),
-        gpu=try_gpu(case.gpu, case.open_source(), index, int(numbers[0])),
+        gpu=try_gpu(inputs.gpu, inputs.open_source(), index, int(numbers[0])),
     )
-    decoded = _decode(case, index, numbers)
+    decoded = _decode(inputs, index, numbers)
     if isinstance(decoded, Problem):
         check = replace(check, problems=(*check.problems, decoded))
     else:
         check = replace(check, picture=decoded[0], rate=decoded[1])
-    return replace(check, notes=tuple(_notes(case, check, numbers)))
+    return replace(check, notes=tuple(_notes(inputs, check, numbers)))
 
 
-def _missing_decoder(case: VideoCase, file: FileCheck) -> Problem | None:
+def _missing_decoder(inputs: VideoInputs, file: FileCheck) -> Problem | None:
     """Return the problem of a codec that this FFmpeg does not know at all."""
     try:
-        tag = codec_tag(file, case.open_source())
+        tag = codec_tag(file, inputs.open_source())
         if tag is None or tag in _USUAL_TAGS:
             return None
-        with av.open(SourceFile(case.open_source()), "r") as container:
+        with av.open(SourceFile(inputs.open_source()), "r") as container:
             known = all(s.codec_context is not None for s in container.streams.video)
     except av.FFmpegError:
-        return None  # the file is damaged; building the index gives a better message
+        return None  # the file is damaged; indexing it gives a better message
     return None if known else _no_decoder(file.path, f"the codec with the tag {tag!r}")
 
 
 def _no_decoder(path: str, codec: str) -> Problem:
     what = (
-        f"{path}: FFmpeg {av.ffmpeg_version_info}, which PyAV {av.__version__} brings, has no "
+        f"{path}: FFmpeg {av.ffmpeg_version_info}, which PyAV {av.__version__} contains, has no "
         f"decoder for {codec}."
     )
     cure = (
-        "Install PyAV from PyPI, which brings decoders for AV1, H.264, HEVC and VP9 (pip install "
+        "Install PyAV from PyPI, which has decoders for AV1, H.264, HEVC and VP9 (pip install "
         "--force-reinstall --only-binary av av), or re-encode the video with one of them."
     )
     return Problem("no_decoder", what, cure)
 
 
-def _index(case: VideoCase) -> FrameIndex | Problem:
+def _index(inputs: VideoInputs) -> FrameIndex | Problem:
     try:
-        index = case.engine.index(case.file)
+        index = inputs.engine.index(inputs.file)
     except VideoFileError as error:
         return _damaged(error)
-    return lacking_decoder(index) or index
+    return explain_missing_decoder(index) or index
 
 
-def lacking_decoder(index: FrameIndex) -> Problem | None:
+def explain_missing_decoder(index: FrameIndex) -> Problem | None:
     """Return the problem of a codec that this FFmpeg knows but has no decoder for."""
     lacking = [c.decoder for c in index.configs if not has_codec(c.decoder, "r")]
     return _no_decoder(index.file, f"{lacking[0]} video") if lacking else None
@@ -151,28 +146,28 @@ def _damaged(error: VideoFileError) -> Problem:
     return Problem("damaged", str(error), cure)
 
 
-def _pix_fmt(case: VideoCase, index: FrameIndex, frame: int) -> str | None:
+def _pix_fmt(inputs: VideoInputs, index: FrameIndex, frame: int) -> str | None:
     try:
         context = open_context(index.config_of(frame), on_gpu=False)
-        found = decode_one(context, case.open_source(), index, frame)
+        found = decode_one(context, inputs.open_source(), index, frame)
     except av.FFmpegError:
-        return None  # decoding the episode will say what is wrong
+        return None  # decoding the episode gives the reason
     return found.format.name if found else None
 
 
-def _span(case: VideoCase, index: FrameIndex) -> tuple[Int64s, Span, Problem | None]:
+def _span(inputs: VideoInputs, index: FrameIndex) -> tuple[Int64s, EpisodeSpan, Problem | None]:
     """Return the numbers of the episode's frames in the file, and how well their times match.
 
-    If some do not match, the numbers are those of the nearest frames.
+    For times without a matching frame, the number is that of the nearest frame.
     """
-    table, key = case.meta.episodes, case.key
-    start_s = float(table[f"videos/{key}/from_timestamp"][case.episode])
-    length = int(table["length"][case.episode])
-    wanted = start_s + np.arange(length) / case.meta.fps
+    table, key = inputs.meta.episodes, inputs.key
+    start_s = float(table[f"videos/{key}/from_timestamp"][inputs.episode])
+    length = int(table["length"][inputs.episode])
+    wanted = start_s + np.arange(length) / inputs.meta.fps
     numbers = index.match(wanted, tolerance_s=math.inf, where=key)
     problem = None
     try:
-        numbers = _matched(case, index, wanted)
+        numbers = _matched(inputs, index, wanted)
     except FrameTimestampError as error:
         cure = (
             "Copy the video and meta/ from one revision of the dataset; if the video is right and "
@@ -181,11 +176,11 @@ def _span(case: VideoCase, index: FrameIndex) -> tuple[Int64s, Span, Problem | N
         problem = Problem("times", str(error), cure)
     errors = np.abs(index.times_s()[numbers] - wanted)
     first = int(numbers[0])
-    span = Span(
+    span = EpisodeSpan(
         first_frame=first,
         last_frame=int(numbers[-1]),
         start_s=start_s,
-        stop_s=float(table[f"videos/{key}/to_timestamp"][case.episode]),
+        stop_s=float(table[f"videos/{key}/to_timestamp"][inputs.episode]),
         largest_error_s=float(errors.max()),
         tolerance_s=TOLERANCE_S,
         matches=problem is None,
@@ -194,35 +189,38 @@ def _span(case: VideoCase, index: FrameIndex) -> tuple[Int64s, Span, Problem | N
     return numbers, span, problem
 
 
-def _matched(case: VideoCase, index: FrameIndex, wanted: npt.NDArray[np.float64]) -> Int64s:
-    if case.reader is None:
-        where = f"{case.key}, episode {case.episode}"
+def _matched(inputs: VideoInputs, index: FrameIndex, wanted: npt.NDArray[np.float64]) -> Int64s:
+    if inputs.reader is None:
+        where = f"{inputs.key}, episode {inputs.episode}"
         return index.match(wanted, tolerance_s=TOLERANCE_S, where=where)
-    case.reader.read(case.episode)
-    return picture_numbers(case.meta, index, case.episode, case.key, tolerance_s=TOLERANCE_S)
+    inputs.reader.read(inputs.episode)
+    return picture_numbers(inputs.meta, index, inputs.episode, inputs.key, tolerance_s=TOLERANCE_S)
 
 
-def _decode(case: VideoCase, index: FrameIndex, numbers: Int64s) -> tuple[Picture, Rate] | Problem:
-    entry = case.meta.features[case.key]
+def _decode(
+    inputs: VideoInputs, index: FrameIndex, numbers: Int64s
+) -> tuple[FrameStats, DecodeRate] | Problem:
+    entry = inputs.meta.features[inputs.key]
     try:
-        shape = video_shape(case.engine.files.get(case.file), int(numbers[0]), entry)
+        shape = video_shape(inputs.engine.files.get(inputs.file), int(numbers[0]), entry)
         slot = np.zeros(shape, np.uint16 if is_depth(entry) else np.uint8)
-        case.engine.read(case.file, numbers[:1], slot[None])
-        picture = summarise_picture(slot, depth_name="depth code" if is_depth(entry) else None)
-        return picture, _rate(case, index, numbers, slot)
+        inputs.engine.read(inputs.file, numbers[:1], slot[None])
+        stats = summarise_frame(slot, depth_name="depth code" if is_depth(entry) else None)
+        return stats, _rate(inputs, index, numbers, slot)
     except VideoFileError as error:
         return _damaged(error)
 
 
-def _rate(case: VideoCase, index: FrameIndex, numbers: Int64s, slot: npt.NDArray[np.uint8]) -> Rate:
-    # All rows of `out` are the same memory: each picture overwrites the one before it, so an
-    # episode of any length takes the memory of one picture.
+def _rate(
+    inputs: VideoInputs, index: FrameIndex, numbers: Int64s, slot: npt.NDArray[np.uint8]
+) -> DecodeRate:
+    # All rows of `out` share the memory of one frame, so that long episodes take no more.
     out = np.lib.stride_tricks.as_strided(slot, (len(numbers), *slot.shape), (0, *slot.strides))
-    before = case.engine.statistics.summary()
-    case.engine.read(case.file, numbers, out)
-    after = case.engine.statistics.summary()
+    before = inputs.engine.statistics.summary()
+    inputs.engine.read(inputs.file, numbers, out)
+    after = inputs.engine.statistics.summary()
     spent = {name: after[name] - before[name] for name in ("fetch_s", "decode_s", "convert_s")}
-    return Rate(
+    return DecodeRate(
         images=len(numbers),
         images_per_s=len(numbers) / max(spent["decode_s"] + spent["convert_s"], 1e-9),
         read_s=spent["fetch_s"],
@@ -230,13 +228,13 @@ def _rate(case: VideoCase, index: FrameIndex, numbers: Int64s, slot: npt.NDArray
     )
 
 
-def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
+def _notes(inputs: VideoInputs, check: CameraCheck, numbers: Int64s) -> list[str]:
     assert check.stream is not None
     assert check.span is not None
-    entry = case.meta.features[case.key]
+    entry = inputs.meta.features[inputs.key]
     notes = [] if check.picture is None else [*note_size(check.picture, entry)]
     gops = check.stream.gops
-    listed = _listed_frames(case)
+    listed = _listed_frames(inputs)
     if check.stream.num_frames != listed:
         notes.append(
             f"The file has {check.stream.num_frames} frames, but the episodes that meta/ puts into "
@@ -244,7 +242,7 @@ def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
             "were deleted."
         )
     if check.picture is not None and check.picture.is_black:
-        notes.append("The episode's first picture is black: was the camera covered or not ready?")
+        notes.append("The episode's first frame is black: was the camera covered or not ready?")
     if gops.max_frames > _LONG_GOP_FRAMES:
         notes.append(
             f"Key frames are up to {gops.max_frames} frames apart, so one frame read at random "
@@ -257,19 +255,19 @@ def _notes(case: VideoCase, check: CameraCheck, numbers: Int64s) -> list[str]:
             "episode before it."
         )
     if check.gpu is not None and check.gpu.works and check.rate is not None:
-        from robostream.loader import share_of_cores  # brings torch, which other tools do without
+        from robostream.loader import share_of_cores  # imports torch, which other tools do not need
 
         size = check.stream.width, check.stream.height
         speed, cores = check.rate.images_per_s, share_of_cores(1)
-        notes.append(where_to_decode(speed, cores, *size, gops.median_frames))
+        notes.append(advise_device(speed, cores, *size, gops.median_frames))
     if np.any(np.diff(numbers) != 1):
         notes.append("Frames of the file are left out or repeated within the episode.")
     return notes
 
 
-def _listed_frames(case: VideoCase) -> int:
+def _listed_frames(inputs: VideoInputs) -> int:
     """Return how many frames the episode table puts into the video file."""
-    table, prefix = case.meta.episodes, f"videos/{case.key}"
+    table, prefix = inputs.meta.episodes, f"videos/{inputs.key}"
     chunks, files = table[f"{prefix}/chunk_index"], table[f"{prefix}/file_index"]
-    is_here = (chunks == chunks[case.episode]) & (files == files[case.episode])
+    is_here = (chunks == chunks[inputs.episode]) & (files == files[inputs.episode])
     return int(table["length"][is_here].sum())

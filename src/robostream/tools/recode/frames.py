@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a video file, decoded as a reader of the dataset would get them."""
+"""The frames of a video file, decoded as for training, and whether a copy has the same ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
 import av
 import numpy as np
+import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode import (
@@ -19,12 +21,15 @@ from robostream.decode import (
     one_thread,
     plan_runs,
 )
-from robostream.errors import VideoFileError
+from robostream.errors import VideoFileError, WriteError
 from robostream.storage import LocalSource
 
-# So many frames at least are decoded in one go; their packets are in memory together.
-_PORTION_FRAMES = 64
+# The least number of frames decoded at a time; their packets are in memory together.
+_CHUNK_FRAMES = 64
 _LIMITED_RANGE, _UNSPECIFIED = 1, 2
+_FULL_RANGE = 2
+# Stands in for the infinite PSNR of equal frames, which JSON cannot represent.
+_EQUAL_DB = 100.0
 
 
 class VideoFrames:
@@ -37,12 +42,12 @@ class VideoFrames:
         self.index: FrameIndex = build_index(self._source)
 
     def every(self) -> Iterator[av.VideoFrame]:
-        """Yield all frames in the order in which they are shown; one that is not there raises."""
-        for first, stop in _portions(self.index):
+        """Yield all frames in presentation order. Raises VideoFileError if one is missing."""
+        for first, stop in _chunks(self.index):
             yield from self.some(range(first, stop))
 
     def some(self, numbers: range) -> Iterator[av.VideoFrame]:
-        """Yield the frames of these numbers, in order; one that is not there raises."""
+        """Yield the frames of these numbers, in order. Raises VideoFileError if one is missing."""
         wanted = iter(numbers)
         for run in plan_runs(self.index, np.array(numbers)):
             file_run = FileRun(self._source, self.index, run)
@@ -57,13 +62,13 @@ class VideoFrames:
 
     def _missing(self, number: int) -> VideoFileError:
         return VideoFileError(
-            f"{self.path}: the decoder gave no picture for frame {number}, or not in its turn. The "
-            "file is damaged; download or copy it again."
+            f"{self.path}: the decoder returned frame {number} late or not at all. The file is "
+            "damaged; download or copy it again."
         )
 
 
 class To420:
-    """Brings frames to yuv420p. Their colour coding stays what it was. For one thread."""
+    """Converts frames to yuv420p, keeping matrix and range. For one thread."""
 
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
@@ -73,12 +78,15 @@ class To420:
         if frame.format.name == "yuv420p":
             return frame
         if frame.format.is_rgb:
-            # RGB says no matrix. Readers take BT.601 for a video that names none, as FFmpeg does.
+            # RGB has no matrix. For videos without one, readers assume BT.601, as FFmpeg does.
             made = self._reformatter.reformat(frame, format="yuv420p", **one_thread())
             made.colorspace, made.color_range = _UNSPECIFIED, _LIMITED_RANGE
             return made
-        is_full = frame.format.name.startswith("yuvj") or frame.color_range == 2
-        tags = {"colorspace": frame.colorspace, "color_range": 2 if is_full else _LIMITED_RANGE}
+        is_full = frame.format.name.startswith("yuvj") or frame.color_range == _FULL_RANGE
+        tags = {
+            "colorspace": frame.colorspace,
+            "color_range": _FULL_RANGE if is_full else _LIMITED_RANGE,
+        }
         same = {f"{side}_{name}": tag for name, tag in tags.items() for side in ("src", "dst")}
         made = self._reformatter.reformat(frame, format="yuv420p", **same, **one_thread())
         made.colorspace, made.color_range = frame.colorspace, tags["color_range"]
@@ -86,16 +94,83 @@ class To420:
 
 
 def gamut_tags(frame: av.VideoFrame) -> tuple[int, int]:
-    """Return the tags for primaries and transfer. PyAV 15 does not say, and no reader here asks."""
+    """Return the tags for primaries and transfer, which PyAV 15 lacks and no reader here uses."""
     names = ("color_primaries", "color_trc")
     primaries, transfer = (int(getattr(frame, name, _UNSPECIFIED)) for name in names)
     return primaries, transfer
 
 
-def _portions(index: FrameIndex) -> Iterator[tuple[int, int]]:
+def _chunks(index: FrameIndex) -> Iterator[tuple[int, int]]:
     """Yield ranges of frames [first, stop) that begin where decoding may begin. Pure."""
     first = 0
     for start in [*index.start_frames.tolist(), index.num_frames]:
-        if start - first >= _PORTION_FRAMES or start == index.num_frames > first:
+        if start - first >= _CHUNK_FRAMES or start == index.num_frames > first:
             yield first, start
             first = start
+
+
+def check_copy(original: Path, copy: Path) -> float:
+    """Return the lower PSNR, in dB, of the first and last frame (brightness only).
+
+    Raises:
+        WriteError: The copy has other frames, times, sizes or colour tags, or does not decode.
+    """
+    was, made = VideoFrames(original), VideoFrames(copy)
+    _check_times(was, made)
+    last = was.index.num_frames - 1
+    return min(_compare(was, made, number) for number in sorted({0, last}))
+
+
+def _check_times(was: VideoFrames, made: VideoFrames) -> None:
+    want, found = was.index, made.index
+    same = (
+        want.time_base == found.time_base
+        and want.num_frames == found.num_frames
+        and bool(np.all(want.pts.astype(np.int64) == found.pts.astype(np.int64)))
+    )
+    if not same:
+        (first_s, last_s), (found_first_s, found_last_s) = want.ends_s(), found.ends_s()
+        raise _differ(
+            made,
+            f"{want.num_frames} frames from {first_s:.6f} s to {last_s:.6f} s, at the times of "
+            f"{was.path}",
+            f"{found.num_frames} from {found_first_s:.6f} s to {found_last_s:.6f} s",
+        )
+
+
+def _compare(was: VideoFrames, made: VideoFrames, number: int) -> float:
+    to_420 = To420()
+    one = range(number, number + 1)
+    ((want,), (found,)) = (map(to_420, frames.some(one)) for frames in (was, made))
+    if _coding(want) != _coding(found):
+        raise _differ(made, f"{_coding(want)} as in {was.path}", f"{_coding(found)}")
+    return _psnr(_brightness(want), _brightness(found))
+
+
+def _coding(frame: av.VideoFrame) -> tuple[int, int, bool, int, int, int]:
+    """Return size and colour tags; an unspecified range counts as limited, as in readers."""
+    return (
+        frame.width,
+        frame.height,
+        frame.color_range == _FULL_RANGE,
+        int(frame.colorspace),
+        *gamut_tags(frame),
+    )
+
+
+def _brightness(frame: av.VideoFrame) -> npt.NDArray[np.float64]:
+    plane = frame.planes[0]
+    rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
+    return rows[: frame.height, : frame.width].astype(np.float64)
+
+
+def _psnr(want: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> float:
+    error = float(np.mean((want - found) ** 2))
+    return 10 * math.log10(255**2 / error) if error else _EQUAL_DB
+
+
+def _differ(made: VideoFrames, want: str, found: str) -> WriteError:
+    return WriteError(
+        f"{made.path}: want {want}; found {found}. Delete this file and run the command again, or "
+        "choose another codec."
+    )

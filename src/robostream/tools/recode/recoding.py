@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`recode_dataset`: a copy of a dataset whose colour videos are encoded anew."""
+"""`recode_dataset`: a copy of a dataset whose colour videos are re-encoded."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from robostream import config
-from robostream.errors import WriteError
+from robostream.errors import VideoFileError, WriteError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import parse_repo_url, redact, write_bytes_atomic
-from robostream.tools.recode.encode import VideoJob
-from robostream.tools.recode.jobs import run_jobs
-from robostream.tools.recode.place import place_copy, place_same
-from robostream.tools.recode.spec import RecodeSpec
-from robostream.tools.recode.survey import Survey, survey
-from robostream.tools.recode.workshop import workshop
-from robostream.write import frame_rate, video_info
+from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_videos
+from robostream.tools.recode.frames import VideoFrames
+from robostream.tools.recode.staging import copy_cheaply, copy_durably, staging_folder
+from robostream.write import check_encoder, frame_rate, video_info
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class RecodeReport:
     """What was made.
 
     Attributes:
-        video_files: Videos that were encoded anew.
+        video_files: Number of re-encoded videos.
         frames: Their frames.
         kept_files: How many of them an interrupted run had made already.
-        camera_bytes: By camera, the size of its videos before and after.
-        same_files: How the other files came into the copy, and how many in each way.
-        psnr_db: The lowest PSNR of the first and last picture of each video, brightness only.
+        camera_bytes: Size of each camera's videos before and after.
+        same_files: Number of other files, by how they were copied.
+        psnr_db: The lowest PSNR of the first and last frame of each video, brightness only.
     """
 
     path: Path
@@ -45,6 +45,14 @@ class RecodeReport:
     camera_bytes: dict[str, tuple[int, int]]
     same_files: dict[str, int]
     psnr_db: float
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceVideo:
+    camera: str
+    file: str  # relative to the dataset's root
+    num_frames: int
+    size_bytes: int
 
 
 def recode_dataset(
@@ -58,9 +66,9 @@ def recode_dataset(
 ) -> RecodeReport:
     """Make a copy of a local dataset with its colour videos encoded as `spec` says.
 
-    Every frame is shown at exactly the time at which it was shown before, so rows and episode table
-    stay as they are. Depth videos do too. The copy appears when it is complete; a run that was
-    interrupted goes on with the files it had done.
+    Every frame keeps its exact presentation time, so rows and episode table stay unchanged. Depth
+    videos do too. The copy appears when it is complete. An interrupted run resumes: files that are
+    complete are not encoded again.
 
     Args:
         root: The dataset's folder.
@@ -72,35 +80,37 @@ def recode_dataset(
 
     Raises:
         DatasetError: The dataset, or one of its videos, cannot be read.
-        WriteError: The folders are not as they must be, or the disk or an encoder refuses.
-        ValueError: The dataset's pictures cannot be encoded like that.
+        WriteError: A folder is unsuitable, or the disk or an encoder fails.
+        ValueError: The dataset has no videos that can be encoded with `spec`.
     """
     source = _local_folder(str(root))
     target = Path(copy).expanduser().absolute()
-    _check_places(source, target)
+    _check_target(source, target)
     meta = LeRobotDatasetMetadata(source.name, root=source)
-    found = survey(meta, source, spec)
+    videos = _inspect_videos(meta, source, spec)
+    others = list(_other_files(source, videos))
     record = {"root": str(source), "dataset": meta.fingerprint, **spec.to_dict()}
     try:
-        with workshop(target, record) as made:
-            todo = _video_jobs(found, meta, source, made, spec, max(1, cores // jobs))
+        with staging_folder(target, record) as staging:
+            todo = _video_jobs(videos, source, staging, meta.fps, spec, max(1, cores // jobs))
             kept = sum(job.target.exists() for job in todo)
             psnr_db = _encode(todo, jobs)
-            same = Counter(_place(source, made, name, link=link) for name in found.same)
-            _write_info(found, meta, source, made, spec)
+            same = Counter(_copy(source, staging, name, link=link) for name in others)
+            _write_info(videos, meta, source, staging, spec)
     except OSError as error:
         if isinstance(error, WriteError):
             raise
         raise WriteError(
-            f"cannot make a copy in {target}: {error}. Free space, or choose another place."
+            f"cannot make a copy in {target}: {error}. Free space, or choose another folder."
         ) from error
+    cameras = dict.fromkeys(video.camera for video in videos)
     return RecodeReport(
         path=target,
         spec=spec,
-        video_files=len(found.videos),
-        frames=sum(video.num_frames for video in found.videos),
+        video_files=len(videos),
+        frames=sum(video.num_frames for video in videos),
         kept_files=kept,
-        camera_bytes={key: _camera_bytes(found, target, key) for key in found.cameras},
+        camera_bytes={key: _camera_bytes(videos, target, key) for key in cameras},
         same_files=dict(same),
         psnr_db=psnr_db,
     )
@@ -113,16 +123,16 @@ def _local_folder(root: str) -> Path:
     parsed = parse_repo_url(root)
     name = parsed[0] if parsed else root
     is_hub_name = parsed is not None or ("://" not in root and root.count("/") == 1)
-    first = (
+    cure = (
         f"If it is a dataset on the Hub, download it first: hf download {name} --repo-type "
         "dataset --local-dir FOLDER"
         if is_hub_name and not root.startswith((".", "/", "~"))
         else "Download a remote dataset first, and give its folder."
     )
-    raise WriteError(f"{redact(root)}: want a folder on this machine with a dataset in it. {first}")
+    raise WriteError(f"{redact(root)}: want a folder on this machine with a dataset in it. {cure}")
 
 
-def _check_places(root: Path, copy: Path) -> None:
+def _check_target(root: Path, copy: Path) -> None:
     if copy.exists():
         raise WriteError(
             f"{copy}: want a new folder for the copy, found one that exists. Choose another, or "
@@ -135,20 +145,78 @@ def _check_places(root: Path, copy: Path) -> None:
         )
 
 
+def _inspect_videos(
+    meta: LeRobotDatasetMetadata, root: Path, spec: RecodeSpec
+) -> list[_SourceVideo]:
+    """Return the videos to encode. Raises if one is damaged or cannot be encoded with `spec`."""
+    meta.ensure_readable()
+    cameras = [key for key in meta.video_keys if key not in meta.depth_keys]
+    if not cameras:
+        raise ValueError(
+            f"{root}: want a colour camera stored as video, found none (cameras: "
+            f"{', '.join(meta.camera_keys) or 'none'}), so there is nothing to encode"
+        )
+    sizes: dict[tuple[int, int], str] = {}
+    videos = []
+    for camera in cameras:
+        for file in _video_files(meta, camera):
+            index = VideoFrames(root / file).index
+            if np.any(np.diff(index.pts.astype(np.int64)) <= 0):
+                raise VideoFileError(
+                    f"{root / file}: two frames have the same presentation time, so rows cannot be "
+                    "matched to frames. Record the file again."
+                )
+            for setup in index.configs:
+                sizes.setdefault((setup.width, setup.height), str(root / file))
+            videos.append(_SourceVideo(camera, file, index.num_frames, index.file_bytes))
+    for (width, height), file in sizes.items():
+        _check_size(spec, width, height, file)
+    return videos
+
+
+def _video_files(meta: LeRobotDatasetMetadata, camera: str) -> list[str]:
+    """Return a camera's files, as the episode table names them, in order."""
+    columns = [meta.episodes[f"videos/{camera}/{name}_index"] for name in ("chunk", "file")]
+    indices = np.unique(np.stack(columns, axis=1), axis=0)
+    return [meta.info.video_file(camera, chunk, file) for chunk, file in indices.tolist()]
+
+
+def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
+    options = spec.encoder(1)
+    if width % 2 or height % 2:
+        raise ValueError(
+            f"{file}: want frames of even width and height for {options.pix_fmt}, which stores one "
+            f"colour for 2x2 pixels; found {width}x{height}. Crop or pad them when recording."
+        )
+    try:
+        check_encoder(options, width=width, height=height)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _other_files(root: Path, videos: list[_SourceVideo]) -> Iterator[str]:
+    """Yield the files to copy. Leaves out hidden ones (a recorder's, git's, a download's)."""
+    replaced = {config.INFO_PATH, *(video.file for video in videos)}
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        below = PurePosixPath(Path(folder).relative_to(root))
+        visible = (str(below / name) for name in sorted(names) if not name.startswith("."))
+        yield from (name for name in visible if name not in replaced)
+
+
 def _video_jobs(
-    found: Survey,
-    meta: LeRobotDatasetMetadata,
+    videos: list[_SourceVideo],
     source: Path,
-    made: Path,
+    staging: Path,
+    fps: float,
     spec: RecodeSpec,
     threads: int,
 ) -> list[VideoJob]:
-    """Return the work, the longest videos first, so that no process is left alone with one."""
-    rate, options = frame_rate(meta.fps), spec.encoder(threads)
-    videos = sorted(found.videos, key=lambda video: -video.num_frames)
+    """Return the jobs, longest videos first, so that no process ends with a long one alone."""
+    rate, options = frame_rate(fps), spec.encoder(threads)
     return [
-        VideoJob(source / video.file, made / video.file, video.num_frames, rate, options)
-        for video in videos
+        VideoJob(source / video.file, staging / video.file, video.num_frames, rate, options)
+        for video in sorted(videos, key=lambda video: -video.num_frames)
     ]
 
 
@@ -156,7 +224,7 @@ def _encode(todo: list[VideoJob], processes: int) -> float:
     total = sum(job.num_frames for job in todo)
     with tqdm(total=total, unit=" frames", desc="recode", disable=None) as bar:
         return min(
-            run_jobs(
+            encode_videos(
                 todo,
                 processes=min(processes, len(todo)),
                 on_progress=lambda frames: bar.update(frames - bar.n),
@@ -164,34 +232,38 @@ def _encode(todo: list[VideoJob], processes: int) -> float:
         )
 
 
-def _place(source: Path, made: Path, name: str, *, link: bool) -> str:
-    """Put a file that stays as it is into the copy; return how."""
-    target = made / name
+def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:
+    """Copy an unchanged file; return how."""
+    target = staging / name
     target.unlink(missing_ok=True)  # an interrupted run may have left a part of it
     if name.startswith(("data/", "videos/")):
-        return place_same(source / name, target, link=link)
+        return copy_cheaply(source / name, target, link=link)
     # These are small and may be edited in place; a hard link would change the original too.
-    place_copy(source / name, target)
+    copy_durably(source / name, target)
     return "copied"
 
 
 def _write_info(
-    found: Survey, meta: LeRobotDatasetMetadata, source: Path, made: Path, spec: RecodeSpec
+    videos: list[_SourceVideo],
+    meta: LeRobotDatasetMetadata,
+    source: Path,
+    staging: Path,
+    spec: RecodeSpec,
 ) -> None:
-    """Write info.json with what is new about the cameras; everything else in it stays."""
+    """Write info.json with new entries for the re-encoded cameras."""
     info: dict[str, Any] = json.loads((source / config.INFO_PATH).read_text())
-    first = {video.camera: made / video.file for video in reversed(found.videos)}
+    first = {video.camera: staging / video.file for video in reversed(videos)}
     for camera, path in first.items():
         entry = info["features"][camera]
         entry.pop("video_info", None)  # where older recorders described the video
         entry["info"] = video_info(path, fps=meta.fps, encoder=spec.encoder(1))
     write_bytes_atomic(
-        made / config.INFO_PATH, json.dumps(info, indent=4, ensure_ascii=False).encode()
+        staging / config.INFO_PATH, json.dumps(info, indent=4, ensure_ascii=False).encode()
     )
 
 
-def _camera_bytes(found: Survey, made: Path, camera: str) -> tuple[int, int]:
+def _camera_bytes(videos: list[_SourceVideo], copy: Path, camera: str) -> tuple[int, int]:
     """Return the size of a camera's videos before and after."""
-    videos = [video for video in found.videos if video.camera == camera]
-    after = sum((made / video.file).stat().st_size for video in videos)
-    return sum(video.size_bytes for video in videos), after
+    own = [video for video in videos if video.camera == camera]
+    after = sum((copy / video.file).stat().st_size for video in own)
+    return sum(video.size_bytes for video in own), after

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic episodes of a robot at a table.
+"""Synthetic episodes of a robot arm at a table, drawn with numpy alone.
 
-scene/        what happens in an episode, and what cameras see of it
-spec.py       SynthSpec: what a dataset shall be
-episode.py    one episode: its script and its frames
-jobs.py       episodes made by several processes at a time
-recording.py  make_dataset: episodes recorded as a LeRobot v3.0 dataset
+spec.py       SynthSpec: the options of a dataset, and the frames of each of its episodes
+recording.py  make_dataset: episodes recorded as a LeRobot v3.0 dataset, by several processes
+script.py     EpisodeScript: the objects, the task and every movement of one episode
+arm.py        the arm's geometry: joint angles to points in space, and back
+camera.py     pinhole cameras and their sensor noise
+layers.py     smooth-edged shapes, and how they are painted
+room.py       the room's textures, and what cameras see of it without the robot
+objects.py    the objects on the table and their shadows, as layers
+robot.py      the robot as layers
+view.py       View: what one camera sees of one episode, frame by frame
 """

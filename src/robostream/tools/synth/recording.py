@@ -1,24 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic episodes of a robot at a table, recorded as a LeRobot v3.0 dataset."""
+"""`make_dataset`: synthetic episodes recorded as a LeRobot v3.0 dataset, by several processes."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import shutil
 import tempfile
+from collections import deque
+from collections.abc import Generator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import av
 from tqdm import tqdm
 
-from robostream.errors import WriteError
-from robostream.tools.synth.episode import DEPTH_KEY, image_key, length_of
-from robostream.tools.synth.jobs import EpisodeJob, record_episodes
-from robostream.tools.synth.scene import JOINT_NAMES
-from robostream.tools.synth.spec import SynthSpec
-from robostream.write import create_writer
+from robostream.errors import EncoderStalledError, WriteError
+from robostream.meta import DatasetInfo
+from robostream.tools.child_processes import end_with_parent, no_interrupts, safe_imports
+from robostream.tools.synth.arm import JOINT_NAMES
+from robostream.tools.synth.spec import (
+    DEPTH_KEY,
+    SynthSpec,
+    frames_of,
+    image_key,
+    length_of,
+    script_of,
+)
+from robostream.write import RecordedEpisode, RecordingOptions, create_writer, encode_episode
 
 ROBOT_TYPE = "synthetic_arm"
 
@@ -38,29 +51,29 @@ class SynthReport:
 
 
 def make_dataset(dest: Path, spec: SynthSpec, *, jobs: int = 1) -> SynthReport:
-    """Make the dataset of a spec in the folder `dest`, which must not exist or be empty.
+    """Make the dataset of a spec in the folder `dest`, which must be new or empty.
 
-    The dataset appears there when it is complete; if anything fails, `dest` is as it was. `jobs`
-    processes make episodes; any number of them gives the same bytes.
+    The dataset appears there when it is complete; after a failure, `dest` is unchanged. The bytes
+    do not depend on `jobs`, the number of processes.
 
     Raises:
-        WriteError: The folder is in use or the disk refuses.
-        ValueError: The encoder refuses the spec's options.
+        WriteError: The folder is not empty, or writing fails.
+        ValueError: The encoder does not support the spec's options.
     """
     _check_free(dest)
     try:
         dest.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as workshop:
-            root = Path(workshop) / dest.name
+        with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as staging:
+            root = Path(staging) / dest.name
             _record(root, spec, jobs)
             os.replace(root, dest)
     except (OSError, av.FFmpegError) as error:
-        refusal = error.__cause__ if isinstance(error, WriteError) else error
-        if not isinstance(refusal, OSError | av.FFmpegError):
-            raise  # not the disk's
+        cause = error.__cause__ if isinstance(error, WriteError) else error
+        if not isinstance(cause, OSError | av.FFmpegError):
+            raise
         raise WriteError(
-            f"cannot make a dataset in {dest}: {refusal.strerror or refusal}. Nothing is left of "
-            "it there. Choose another destination or free space."
+            f"cannot make a dataset in {dest}: {cause.strerror or cause}. Nothing was "
+            "left there. Choose another destination or free space."
         ) from error
     return _report(dest, spec)
 
@@ -76,9 +89,9 @@ def features_of(spec: SynthSpec) -> dict[str, dict[str, Any]]:
     }
     axes = ["height", "width", "channels"]
     first_image = spec.cameras - spec.image_cameras
-    for place, name in enumerate(spec.camera_names):
+    for number, name in enumerate(spec.camera_names):
         features[image_key(name)] = {
-            "dtype": "video" if place < first_image else "image",
+            "dtype": "video" if number < first_image else "image",
             "shape": (spec.height, spec.width, 3),
             "names": axes,
         }
@@ -93,7 +106,6 @@ def features_of(spec: SynthSpec) -> dict[str, dict[str, Any]]:
 
 
 def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
-    """Write all episodes into a new folder."""
     writer = create_writer(
         root,
         fps=spec.fps,
@@ -108,12 +120,12 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
     bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
     try:
         with bar, closing(record_episodes(job, jobs)) as recorded:
-            for episode in recorded:
-                writer.save_recorded(episode)
-                bar.update(episode.num_frames)
+            for staged in recorded:
+                writer.save_recorded(staged)
+                bar.update(staged.num_frames)
         writer.finalize()
     finally:
-        writer.close_unfinished()  # a part of a dataset is of no use to anybody
+        writer.close_unfinished()  # a partial dataset is of no use
 
 
 def _check_free(dest: Path) -> None:
@@ -129,7 +141,6 @@ def _check_free(dest: Path) -> None:
 
 
 def _report(root: Path, spec: SynthSpec) -> SynthReport:
-    """Return what lies in the folder of a finished dataset."""
     frames = _total_frames(spec)
     duration_s = frames / spec.fps
     videos = [key for key, entry in features_of(spec).items() if entry["dtype"] == "video"]
@@ -147,10 +158,80 @@ def _report(root: Path, spec: SynthSpec) -> SynthReport:
 
 
 def _total_frames(spec: SynthSpec) -> int:
-    """Return the number of frames of all episodes."""
     return sum(length_of(spec, episode) for episode in range(spec.episodes))
 
 
 def _size_bytes(folder: Path) -> int:
-    """Return the size of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeJob:
+    """What a process needs to make any episode of a dataset, in a sub-folder of `folder`."""
+
+    spec: SynthSpec
+    folder: Path
+    info: DatasetInfo
+    options: RecordingOptions
+
+
+def record_episodes(job: EpisodeJob, processes: int) -> Generator[RecordedEpisode]:
+    """Yield all episodes in order. Closing the generator ends the processes."""
+    originals = len({job.spec.original(episode) for episode in range(job.spec.episodes)})
+    made = _make(job, originals, processes)
+    if originals == job.spec.episodes:
+        yield from made
+        return
+    kept: list[RecordedEpisode] = []
+    for episode in range(job.spec.episodes):
+        if episode < originals:
+            kept.append(next(made))
+        yield _copy(kept[job.spec.original(episode)], job.folder / f"{episode} again")
+
+
+def _make(job: EpisodeJob, number: int, processes: int) -> Generator[RecordedEpisode]:
+    """Yield the first `number` episodes in order, at most two per process made ahead."""
+    episodes = iter(range(number))
+    if min(processes, number) <= 1:
+        yield from (record_episode(job, episode) for episode in episodes)
+        return
+    # Encoders and their threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    processes = min(processes, number)
+    with safe_imports(), ProcessPoolExecutor(processes, context, end_with_parent) as pool:
+        ahead = (pool.submit(record_episode, job, episode) for episode in episodes)
+        with no_interrupts():
+            pending = deque(islice(ahead, 2 * processes))
+        try:
+            while pending:
+                recorded = pending.popleft().result()
+                pending.extend(islice(ahead, 1))
+                yield recorded
+        except BaseException:
+            _kill(pool)
+            raise
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """Kill a pool's processes: waiting for their current episodes may take ten seconds."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+    pool.shutdown(cancel_futures=True)
+
+
+def _copy(staged: RecordedEpisode, folder: Path) -> RecordedEpisode:
+    shutil.copytree(staged.folder, folder)
+    return replace(staged, folder=folder)
+
+
+def record_episode(job: EpisodeJob, episode: int) -> RecordedEpisode:
+    """Return one episode, its videos in a folder of its own."""
+
+    def record() -> RecordedEpisode:
+        frames = frames_of(job.spec, script_of(job.spec, episode))
+        return encode_episode(job.folder / str(episode), job.info, job.options, frames)
+
+    try:
+        return record()
+    except EncoderStalledError:
+        return record()  # a second attempt with the same frames succeeds

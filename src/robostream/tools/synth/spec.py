@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a synthetic dataset shall be: the options of `robostream synth` as a record."""
+"""The options of a synthetic dataset, and the frames of each of its episodes. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from robostream import config
-from robostream.tools.synth.scene import ALL_TASKS, CAMERA_NAMES
+from robostream.tools.synth.camera import CAMERA_NAMES, DEPTH_CAMERA_NAME
+from robostream.tools.synth.script import (
+    ALL_TASKS,
+    EpisodeScript,
+    RandomStream,
+    choose_tasks,
+    generator_of,
+    write_script,
+)
+from robostream.tools.synth.view import open_view, render, render_depth
 from robostream.write import VideoEncoderConfig
 
 MIN_SIDE_PX = 32
+DEPTH_KEY = f"observation.images.{DEPTH_CAMERA_NAME}_depth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +31,19 @@ class SynthSpec:
     """A synthetic dataset; with the same libraries, equal specs give equal datasets.
 
     Attributes:
-        episodes: How many episodes.
-        distinct: How many of them are made; the others repeat these in turn. None for all.
-        min_frames: The length of the shortest episode there may be.
-        max_frames: The length of the longest.
-        cameras: How many cameras, in the order of `scene.CAMERA_NAMES`.
-        image_cameras: How many of them, from the last, are stored as images and not as video.
-        depth: Whether there is a depth camera too.
-        width: Of every image, in pixels.
-        height: Of every image, in pixels.
-        fps: Frames per second.
-        tasks: How many different tasks the episodes take in turn.
-        seed: Everything random comes from it.
+        min_frames: Length of the shortest possible episode.
+        max_frames: Length of the longest possible episode.
+        cameras: Number of colour cameras, in the order of `camera.CAMERA_NAMES`.
+        image_cameras: How many of them, counted from the last, are stored as images, not as video.
+        depth: Whether to add a depth camera.
+        tasks: How many different tasks the episodes cycle through.
         codec: The video encoder, as `VideoEncoderConfig` names it.
-        gop: A key frame every so many frames.
+        gop: Frames per key frame.
         crf: Quality; lower is better and larger.
-        preset: Speed against size; None is the codec's usual.
-        data_file_mb: A Parquet file that would grow beyond this is followed by another.
-        video_file_mb: The same for video files.
+        preset: Speed against size; None for the codec's default.
+        data_file_mb: Size at which a new Parquet file is started.
+        video_file_mb: Size at which a new video file is started.
+        distinct: How many episodes to make; the others repeat these in turn. None for all.
     """
 
     episodes: int = config.SYNTH_EPISODES
@@ -80,14 +89,14 @@ class SynthSpec:
         self._check_size()
 
     def _check_size(self) -> None:
-        """Raise ValueError if the codecs cannot take images of this size."""
+        """Raise ValueError if the codecs do not support images of this size."""
         sides = (self.width, self.height)
         _want(
             min(sides) >= MIN_SIDE_PX and not any(side % 2 for side in sides),
             f"width and height even and {MIN_SIDE_PX} or more",
             f"{self.width}x{self.height}",
         )
-        # libx265 4.2 writes beyond its buffers for narrower images and takes the process with it.
+        # libx265 4.2 writes beyond its buffers for narrower images and crashes the process.
         hevc = self.depth or self.encoder().codec == "hevc"
         _want(
             not hevc or self.width >= config.MIN_HEVC_WIDTH_PX,
@@ -96,9 +105,9 @@ class SynthSpec:
         )
 
     def encoder(self) -> VideoEncoderConfig:
-        """Return how the colour cameras are encoded: the same frames give the same bytes.
+        """Return encoder options with which equal frames give equal bytes.
 
-        x264 writes other bytes with other numbers of threads, and with mbtree each time.
+        The output of x264 depends on the number of threads, and with mbtree it varies in each run.
         """
         options = VideoEncoderConfig(
             codec=self.codec, g=self.gop, crf=self.crf, preset=self.preset, threads=1
@@ -106,16 +115,54 @@ class SynthSpec:
         return replace(options, extra_options={"mbtree": 0}) if options.codec == "h264" else options
 
     def original(self, episode: int) -> int:
-        """Return the episode that this one repeats: itself, unless fewer are distinct."""
+        """Return the episode that this one repeats, which is itself if all are distinct."""
         return episode if self.distinct is None else episode % self.distinct
 
     @property
     def camera_names(self) -> tuple[str, ...]:
-        """The colour cameras."""
+        """The names of the colour cameras."""
         return CAMERA_NAMES[: self.cameras]
 
 
 def _want(holds: bool, wanted: str, found: object) -> None:
-    """Raise ValueError unless a condition holds."""
     if not holds:
         raise ValueError(f"want {wanted}, got {found}")
+
+
+def script_of(spec: SynthSpec, episode: int) -> EpisodeScript:
+    """Return the script of one episode. Pure."""
+    number = spec.original(episode)
+    task = choose_tasks(spec.seed, spec.tasks)[number % spec.tasks]
+    num_frames = length_of(spec, episode)
+    return write_script(spec.seed, number, num_frames=num_frames, task=task)
+
+
+def length_of(spec: SynthSpec, episode: int) -> int:
+    """Return the number of frames of one episode. Pure."""
+    rng = generator_of(RandomStream.LENGTH, spec.seed, spec.original(episode))
+    return int(rng.integers(spec.min_frames, spec.max_frames, endpoint=True))
+
+
+def frames_of(spec: SynthSpec, script: EpisodeScript) -> Iterator[dict[str, Any]]:
+    """Yield the frames of an episode, in the form that the dataset writer expects. Pure."""
+    size = {"width": spec.width, "height": spec.height}
+    views = {image_key(name): open_view(script, name, **size) for name in spec.camera_names}
+    depth_view = open_view(script, DEPTH_CAMERA_NAME, **size) if spec.depth else None
+    actions, rewards = script.actions, script.rewards
+    for frame in range(script.num_frames):
+        images: dict[str, Any] = {key: render(view, frame) for key, view in views.items()}
+        if depth_view is not None:
+            images[DEPTH_KEY] = render_depth(depth_view, frame)[..., None]
+        yield {
+            "observation.state": script.joints[frame],
+            "action": actions[frame],
+            "next.reward": rewards[frame : frame + 1],
+            "next.done": np.array([frame == script.num_frames - 1]),
+            "task": str(script.task),
+            **images,
+        }
+
+
+def image_key(camera_name: str) -> str:
+    """Return the feature name of a camera."""
+    return f"observation.images.{camera_name}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments that commands about the order share."""
+"""Arguments that several commands share, and the plan that they describe."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def natural(text: str) -> int:
 
 
 def add_order_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what decides the order."""
+    """Add the arguments that determine the order."""
     add = parser.add_argument_group("order").add_argument
     add("--revision", help="branch, tag or commit on the Hub")
     add("--seed", type=natural, default=config.SEED, help="(%(default)s)")
     add("--epoch", type=natural, default=0, help="the first epoch (%(default)s)")
-    add("--lanes", type=positive, help="(as the loader chooses, by episodes and ranks)")
+    add("--lanes", type=positive, help="(the loader's choice, from episodes and ranks)")
     add(
         "--pool-size",
         type=positive,
         default=config.EPISODE_POOL_SIZE,
         help="episodes mixed at a time, over all ranks (%(default)s)",
     )
-    add("--no-shuffle", action="store_true", help="dataset order, cut into shares by rank")
+    add("--no-shuffle", action="store_true", help="dataset order, one contiguous share per rank")
 
 
 def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what cuts the order up."""
+    """Add the arguments that cut the order into batches."""
     add = parser.add_argument_group("batches").add_argument
     add("--batch-size", type=positive, default=64, help="samples per rank and step (%(default)s)")
     add("--world-size", type=positive, default=1, help="ranks (%(default)s)")
-    add("--drop-last", action="store_true", help="leave out a tail that fills no global batch")
+    add("--drop-last", action="store_true", help="drop a tail that does not fill a global batch")
 
 
 def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:

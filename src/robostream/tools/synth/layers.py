@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Smooth-edged shapes as layers over a box of pixels, and how a layer is painted.
 
-Every shape is computed in the box it covers and nowhere else; this is what makes an image cheap.
-Images are planar here, (3, height, width), because numpy is several times faster on long rows,
-and float32 throughout: numbers that meet them are Python's, which leave the type as it is.
+Shapes are computed only within the box they cover, which keeps images cheap. Images are planar,
+(3, height, width), because numpy is several times faster on long rows, and float32 throughout:
+scalars are Python numbers, which keep that type.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Layer:
 
 
 class Item(NamedTuple):
-    """A layer and how far ahead of the camera it is; far ones are painted first."""
+    """A layer and its distance from the camera; the farthest is painted first."""
 
     depth_m: float
     layer: Layer
@@ -145,7 +145,7 @@ def quad(grid: Grid, corners: npt.NDArray[np.float64], rgb: Rgb, frame: Rgb) -> 
         distance = x * across + y * down + reach
         inside = np.minimum(inside, distance)
         share = np.minimum(share, distance / max(reach, 0.3))
-    # Half a pixel beyond the edge, so that no background shines through between two faces.
+    # Half a pixel beyond the edge, so that no background shows between two faces.
     alpha = coverage(inside + 0.5)
     inner = np.clip((share - 0.3) * 12.0, 0.0, 1.0)
     depth = sum(p[2] for p in points) / 4
@@ -153,17 +153,17 @@ def quad(grid: Grid, corners: npt.NDArray[np.float64], rgb: Rgb, frame: Rgb) -> 
 
 
 class Rod(NamedTuple):
-    """How points lie to a rod with round ends that runs from the origin to an end."""
+    """The position of points relative to a rod with round ends that starts at the origin."""
 
-    along: Plane  # nearest place on the axis, 0 to 1
-    off_x: Plane  # from that place to the point
+    along: Plane  # nearest point of the axis, 0 to 1
+    off_x: Plane  # from there to the point
     off_y: Plane
-    radius: Plane  # at that place
+    radius: Plane  # there
     inside: Plane  # distance to the surface, negative outside
 
 
 def rod(x: Plane, y: Plane, end: tuple[float, float], radii: tuple[float, float]) -> Rod:
-    """Return how points lie to a rod; x and y may broadcast against each other."""
+    """Return the position of points relative to a rod; x and y may broadcast."""
     square = max(end[0] ** 2 + end[1] ** 2, 1e-6)
     along = x * (end[0] / square) + y * (end[1] / square)
     np.clip(along, 0.0, 1.0, out=along)
@@ -179,7 +179,7 @@ def rod(x: Plane, y: Plane, end: tuple[float, float], radii: tuple[float, float]
 
 
 def _rod_between(grid: Grid, box: Box, start: Spot, end: Spot) -> Rod:
-    """Return how the pixels of a box lie to the rod between two spots."""
+    """Return the position of a box's pixels relative to the rod between two spots."""
     x, y = grid.around(box, start.column, start.row)
     reach = (end.column - start.column, end.row - start.row)
     return rod(x, y, reach, (start.radius_px, end.radius_px))
@@ -203,7 +203,7 @@ def blend(below: Plane, above: Plane, alpha: Plane) -> Plane:
 def _round_shade(grid: Grid, x: Plane, y: Plane) -> Plane:
     """Return the brightness of a round surface whose normal leans by (x, y) in the image."""
     right, down, ahead = grid.light
-    bulge = 1.0 - x * x - y * y  # near enough to the normal's part towards the camera
+    bulge = 1.0 - x * x - y * y  # approximates the normal's component towards the camera
     shade = x * (0.42 * right) + y * (0.42 * down)
     shade += bulge * (0.18 - 0.22 * min(ahead, 0.0))
     shade += 0.66

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pinhole cameras: where they stand, and how space and table map to pixels."""
+"""Pinhole cameras: where they stand, how space maps to pixels, and their sensor noise."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.synth.scene.arm import ArmPose, Floats
+from robostream.tools.synth.arm import ArmPose, Floats
+from robostream.tools.synth.script import RandomStream, generator_of
 
 NEAREST_M = 0.03  # nothing closer to a camera is drawn
 LIGHT = (0.36, 0.30, 0.88)  # unit vector towards the lamp, in the room
+REACH = 8  # no grain is stronger than this many levels
+_TILE_MARGIN = 64  # how many rows and columns the tile is larger than the image
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A camera fixed in the room: where it is, what it looks at, how wide it sees."""
+    """A camera fixed in the room: its position, target and field of view."""
 
     eye: tuple[float, float, float]
     target: tuple[float, float, float]
@@ -51,7 +55,7 @@ class Camera:
     def project(self, points: Floats) -> Floats:
         """Return (column, row, depth in metres) for points of shape (..., 3)."""
         image: Floats = (points - self.eye) @ self.axes.T
-        # Points behind the camera get some column and row; their depth tells.
+        # Points behind the camera get meaningless columns and rows; their depth is negative.
         image[..., :2] *= self.focal_px / np.maximum(image[..., 2:], 1e-6)
         image[..., :2] += (self.width / 2, self.height / 2)
         return image
@@ -83,7 +87,7 @@ class Camera:
 
 
 def fixed_camera(mount: Mount, *, shift: Floats, width: int, height: int) -> Camera:
-    """Return a camera on a mount that is moved a little by `shift`."""
+    """Return the camera on a mount, moved by `shift`."""
     eye = np.array(mount.eye) + shift
     ahead = _unit(np.subtract(mount.target, mount.eye))
     right = _unit(np.cross(ahead, np.array([0.0, 0.0, 1.0])))
@@ -116,5 +120,40 @@ def _focal_px(view_deg: float, width: int, height: int) -> float:
 
 
 def _unit(vector: Floats) -> Floats:
-    """Return the vector at length 1."""
     return np.asarray(vector / np.linalg.norm(vector))
+
+
+def add_noise(
+    image: npt.NDArray[np.float32], *, seed: int, level: float, key: tuple[int, ...]
+) -> npt.NDArray[np.uint8]:
+    """Return a planar image as (height, width, 3) bytes, with noise added.
+
+    Args:
+        image: Planar, (3, height, width); it is clipped in place.
+        seed: Determines the noise tile, which is shifted at random for every image.
+        level: The standard deviation of the brightness noise, in levels of 255.
+        key: Integers that identify the image: episode, frame, camera.
+    """
+    _, height, width = image.shape
+    tile = _tile(seed, height, width, level)
+    row, column = generator_of(RandomStream.NOISE_SHIFT, seed, *key).integers(_TILE_MARGIN, size=2)
+    grain = tile[row : row + height, column : column + width]
+    # Within these bounds the sum cannot leave 0..255, so bytes are enough to add it.
+    np.clip(image, REACH, 255 - REACH, out=image)
+    pixels = np.empty((height, width, 3), np.uint8)
+    for channel in range(3):
+        np.copyto(pixels[..., channel], image[channel], casting="unsafe")
+    pixels += grain
+    pixels -= np.uint8(REACH)
+    return pixels
+
+
+@lru_cache(maxsize=2)
+def _tile(seed: int, height: int, width: int, level: float) -> npt.NDArray[np.uint8]:
+    """Return the noise tile of a seed, REACH meaning none; mostly grey, a little coloured."""
+    rng = generator_of(RandomStream.NOISE, seed)
+    shape = (height + _TILE_MARGIN, width + _TILE_MARGIN)
+    grey = rng.normal(0.0, level, (*shape, 1))
+    coloured = rng.normal(0.0, level / 3, (*shape, 3))
+    grain = np.rint(grey + coloured) + REACH
+    return np.asarray(grain.clip(0, 2 * REACH), np.uint8)

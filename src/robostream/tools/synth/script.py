@@ -1,22 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens in one episode: the arm takes a thing from the table and puts it in a dish."""
+"""What happens in one episode: the arm picks up an object and puts it into a dish.
+
+Everything random comes from here too: one independent generator per purpose, seed and episode.
+"""
 
 from __future__ import annotations
 
+import enum
+import itertools
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.synth.scene.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
-from robostream.tools.synth.scene.chance import Stream, chance
-from robostream.tools.synth.scene.props import COLOURS, MOVED_KINDS, Prop, Task, Track
+from robostream.tools.synth.arm import GRIPPER_OPEN_M, Floats, above, forward, inverse
 
+COLOURS: dict[str, tuple[int, int, int]] = {
+    "red": (196, 52, 44),
+    "green": (62, 148, 72),
+    "blue": (52, 92, 184),
+    "yellow": (214, 176, 52),
+    "purple": (126, 72, 160),
+    "orange": (216, 116, 40),
+}
+DISH_COLOURS: dict[str, tuple[int, int, int]] = {
+    "white": (214, 212, 206),
+    "teal": (64, 140, 144),
+    "black": (58, 58, 64),
+}
+MOVED_KINDS = ("cube", "ball", "cup")
+DISHES = {"bowl": "put the {} in the {}", "plate": "place the {} on the {}"}
 DOWN = -math.pi / 2
 HOME = (0.22, 0.0, 0.20)
 HOVER_M = 0.13  # of the finger tips above the table while the hand travels
-MIN_GAP_M = 0.03  # between any two things on the table
+MIN_GAP_M = 0.03  # between any two objects on the table
+
+
+class RandomStream(enum.IntEnum):
+    """What a generator is for. The numbers are part of what a seed means."""
+
+    TASKS = 1
+    SCRIPT = 2
+    ROOM = 3
+    NOISE = 4
+    EXPOSURE = 5
+    LENGTH = 6
+    JOLT = 7
+    NOISE_SHIFT = 8
+
+
+def generator_of(stream: RandomStream, *key: int) -> np.random.Generator:
+    """Return the generator for a purpose and a key: the seed, then the episode and so on. Pure."""
+    return np.random.default_rng([stream, *key])
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The dimensions of a kind of object."""
+
+    radius_m: float  # of its widest circle; half the edge of a cube
+    height_m: float
+    floor_m: float = 0.0  # how far above the table its content stands
+
+
+SIZES = {
+    "cube": Size(0.021, 0.042),
+    "ball": Size(0.023, 0.046),
+    "cup": Size(0.027, 0.058),
+    "bowl": Size(0.062, 0.036, floor_m=0.012),
+    "plate": Size(0.072, 0.012, floor_m=0.005),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prop:
+    """One object on the table."""
+
+    kind: str
+    colour: str
+
+    @property
+    def size(self) -> Size:
+        """Its dimensions."""
+        return SIZES[self.kind]
+
+    @property
+    def rgb(self) -> tuple[int, int, int]:
+        """Its colour."""
+        return (COLOURS | DISH_COLOURS)[self.colour]
+
+    def __str__(self) -> str:
+        return f"{self.colour} {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An object to move and the dish it goes to."""
+
+    moved: Prop
+    dish: Prop
+
+    def __str__(self) -> str:
+        return DISHES[self.dish.kind].format(self.moved, self.dish)
+
+
+ALL_TASKS = tuple(
+    Task(Prop(kind, colour), Prop(dish, dish_colour))
+    for kind, colour, dish, dish_colour in itertools.product(
+        MOVED_KINDS, COLOURS, DISHES, DISH_COLOURS
+    )
+)
+
+
+def choose_tasks(seed: int, count: int) -> tuple[Task, ...]:
+    """Return `count` different tasks; fewer tasks of one seed are the first of more. Pure."""
+    order = generator_of(RandomStream.TASKS, seed).permutation(len(ALL_TASKS))
+    return tuple(ALL_TASKS[i] for i in order[:count])
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Where one object is in every frame of an episode."""
+
+    prop: Prop
+    base: Floats  # (frames, 3): the middle of its underside, metres
+    turn: Floats  # (frames,): about the vertical, radians
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +136,8 @@ class EpisodeScript:
     episode: int
     task: Task
     joints: npt.NDArray[np.float32]  # (frames, 6), see arm.JOINT_NAMES
-    tracks: tuple[Track, ...]  # the moved thing, its dish, then bystanders
-    placed_frame: int  # the first frame in which the moved thing lies in the dish
+    tracks: tuple[Track, ...]  # the moved object, its dish, then bystanders
+    placed_frame: int  # the first frame in which the moved object lies in the dish
 
     @property
     def num_frames(self) -> int:
@@ -42,7 +151,7 @@ class EpisodeScript:
 
     @property
     def rewards(self) -> npt.NDArray[np.float32]:
-        """1 for every frame after which the moved thing lies in the dish, else 0."""
+        """1 for every frame after which the moved object lies in the dish, else 0."""
         return (np.arange(1, self.num_frames + 1) >= self.placed_frame).astype(np.float32)
 
 
@@ -57,13 +166,13 @@ class _Waypoint:
     roll: float = 0.0
 
 
-# The waypoints at which the thing starts and stops to move with the hand.
+# The waypoints between which the object moves with the hand.
 _GRASPED, _LET_GO = 3, 7
 
 
 def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> EpisodeScript:
     """Return the script of one episode. Pure: the randomness comes from (seed, episode) alone."""
-    rng = chance(Stream.SCRIPT, seed, episode)
+    rng = generator_of(RandomStream.SCRIPT, seed, episode)
     props = (task.moved, task.dish, *_bystanders(rng, task))
     spots = _scatter(rng, props)
     turn = rng.uniform(-0.6, 0.6)
@@ -85,7 +194,7 @@ def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> Epi
 
 
 def _bystanders(rng: np.random.Generator, task: Task) -> list[Prop]:
-    """Return up to two things that stay where they are and are not mistaken for the moved one."""
+    """Return one or two objects that never move and differ in colour from the moved one."""
     others = [
         Prop(kind, colour)
         for kind in MOVED_KINDS
@@ -96,7 +205,7 @@ def _bystanders(rng: np.random.Generator, task: Task) -> list[Prop]:
 
 
 def _scatter(rng: np.random.Generator, props: tuple[Prop, ...]) -> list[Floats]:
-    """Return a spot on the table for each thing, within reach and apart from the others."""
+    """Return a spot on the table for each object, within reach and apart from the others."""
     spots: list[Floats] = []
     for prop in props:
         while True:
@@ -115,13 +224,13 @@ def _scatter(rng: np.random.Generator, props: tuple[Prop, ...]) -> list[Floats]:
 def _waypoints(
     rng: np.random.Generator, task: Task, spots: list[Floats], turn: float
 ) -> list[_Waypoint]:
-    """Return the hand's way: home, over the thing, grasp, over the dish, let go, home."""
+    """Return the hand's path: home, over the object, grasp, over the dish, let go, home."""
     size = task.moved.size
     grasp_z = _grasp_height_m(task.moved)
     shut = 2 * (size.radius_m - 0.001) / GRIPPER_OPEN_M
     take, drop = spots[0], spots[1] + [*rng.uniform(-0.012, 0.012, 2), 0.0]
     release_z = grasp_z + task.dish.size.floor_m
-    # The closing axis follows the thing's faces: the pan turns the hand, the roll undoes it.
+    # The closing axis follows the object's faces: the roll undoes the turn of the pan.
     roll = math.atan2(take[1], take[0]) - turn
     shares = rng.uniform(0.8, 1.25, 9) * (1.5, 1.0, 0.4, 0.8, 1.6, 0.8, 0.4, 0.7, 1.2)
     home = (HOME[0] + rng.uniform(-0.03, 0.03), rng.uniform(-0.06, 0.06), HOME[2])
@@ -149,15 +258,15 @@ def _travel(rng: np.random.Generator, waypoints: list[_Waypoint], num_frames: in
     done = (now - arrivals[leg]) / (arrivals[leg + 1] - arrivals[leg])
     eased = (done**3 * (10 - 15 * done + 6 * done**2))[:, None]
     path = poses[leg] + eased * (poses[leg + 1] - poses[leg])
-    # A hand led by a person never runs dead straight; the sway dies out near the table.
-    phase, pace = rng.uniform(0, 2 * math.pi, 3), rng.uniform(4.0, 9.0, 3)
-    sway = 0.004 * np.sin(now[:, None] * pace + phase)
+    # A hand guided by a person never moves dead straight; the sway fades near the table.
+    phase, rate = rng.uniform(0, 2 * math.pi, 3), rng.uniform(4.0, 9.0, 3)
+    sway = 0.004 * np.sin(now[:, None] * rate + phase)
     path[:, :3] += sway * np.clip((path[:, 2:3] - 0.06) / 0.06, 0.0, 1.0)
     return inverse(path[:, :3], pitch=path[:, 3], roll=path[:, 4], grip=path[:, 5])
 
 
 def _carried(track: Track, joints: npt.NDArray[np.float32], *, first: int, last: int) -> Track:
-    """Return the track of a thing that moves with the hand from a first to a last frame."""
+    """Return the track of an object that moves with the hand from a first to a last frame."""
     pose = forward(joints)
     frame = np.arange(len(joints))
     with_hand = np.clip(frame, first, last)
@@ -168,7 +277,7 @@ def _carried(track: Track, joints: npt.NDArray[np.float32], *, first: int, last:
 
 
 def _grasp_height_m(prop: Prop) -> float:
-    """Return how far above its underside the finger tips take a thing."""
+    """Return the height above its underside at which the finger tips grasp an object."""
     return 0.55 * prop.size.height_m
 
 

@@ -77,7 +77,7 @@ def forward(joints: npt.ArrayLike) -> ArmPose:
 def inverse(tip: Floats, *, pitch: Floats, roll: Floats, grip: Floats) -> Floats:
     """Return the joints, of shape (..., 6), that bring the tip to a point. Pure.
 
-    A point too far away gives the joints of the arm stretched towards it.
+    For a point out of reach, the arm is stretched towards it.
 
     Args:
         tip: Points of shape (..., 3).
@@ -90,7 +90,7 @@ def inverse(tip: Floats, *, pitch: Floats, roll: Floats, grip: Floats) -> Floats
     up = tip[..., 2] - HAND_M * np.sin(pitch) - SHOULDER_HEIGHT_M
     square = out**2 + up**2
     bend = (square - UPPER_ARM_M**2 - FOREARM_M**2) / (2 * UPPER_ARM_M * FOREARM_M)
-    elbow = -np.arccos(np.clip(bend, -1.0, 1.0))  # negative: the elbow stays above the hand
+    elbow = -np.arccos(np.clip(bend, -1.0, 1.0))  # negative: the elbow is above the hand
     lift = np.arctan2(up, out) - np.arctan2(
         FOREARM_M * np.sin(elbow), UPPER_ARM_M + FOREARM_M * np.cos(elbow)
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that help a command.
+"""Child processes of a command.
 
 They import nothing from the current folder, leave Ctrl-C to the command, and end when it does,
-however it ends.
+even if it is killed.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import util
 
-# Python looks for modules in the current folder first where it is given code with -c. To begin code
-# with; `sys` is built in. (Python 3.10 has no option for it.)
+# Prefix for code given with -c, for which Python looks for modules in the current folder first.
+# `sys` is built in. (Python 3.10 has no option for this.)
 WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
 
 
 @contextmanager
 def safe_imports() -> Iterator[None]:
-    """Let processes that multiprocessing starts in the block import no file of the current folder.
+    """Keep multiprocessing children started in the block from importing from the current folder.
 
-    They get the path of this process as soon as multiprocessing itself is imported there.
+    They get the path of this process as soon as they have imported multiprocessing.
     """
     start = util.spawnv_passfds
 
@@ -42,7 +42,7 @@ def safe_imports() -> Iterator[None]:
 
 @contextmanager
 def no_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back; processes that are started in the block never get it, only their parent."""
+    """Defer Ctrl-C; processes started in the block never receive it, only their parent does."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -51,7 +51,7 @@ def no_interrupts() -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Let this process end as soon as the one that started it has. Returns at once."""
+    """End this process as soon as its parent has ended. Returns at once."""
     threading.Thread(target=_await_parent, daemon=True).start()
 
 

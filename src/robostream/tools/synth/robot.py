@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The robot as layers: links and motors are rods with round ends, its stand is two vessels."""
+"""The robot as layers: links and motors are rods with round ends, the stand is two vessels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robostream.tools.synth.scene.arm import ArmPose, Floats
-from robostream.tools.synth.scene.layers import Grid, Item, Layer, Rgb, Spot, capsule, rod_shadow
-from robostream.tools.synth.scene.optics import NEAREST_M, Camera, cast_down
-from robostream.tools.synth.scene.vessel import Vessel, draw_vessel
+from robostream.tools.synth.arm import ArmPose, Floats
+from robostream.tools.synth.camera import NEAREST_M, Camera, cast_down
+from robostream.tools.synth.layers import Grid, Item, Layer, Rgb, Spot, capsule, rod_shadow
+from robostream.tools.synth.objects import Vessel, draw_vessel
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Bone(NamedTuple):
     start_m: float  # radius
     end_m: float
     rgb: Rgb
-    casts: bool = True  # a shadow; that of a motor would lie in the shadow of its links
+    has_shadow: bool = True  # a motor's would lie within those of its links
 
 
 def bones(pose: ArmPose, livery: Livery) -> list[Bone]:
@@ -81,7 +81,7 @@ def arm_items(grid: Grid, camera: Camera, parts: list[Bone]) -> Iterator[Item]:
 
 def arm_shadows(grid: Grid, camera: Camera, parts: list[Bone]) -> Iterator[Layer]:
     """Yield the shadows the robot's rods cast on the table."""
-    parts = [bone for bone in parts if bone.casts]
+    parts = [bone for bone in parts if bone.has_shadow]
     points = np.array([[bone.start, bone.end] for bone in parts])
     heights = points[..., 2].mean(1).tolist()
     on_table = camera.project(cast_down(points)).tolist()
@@ -111,4 +111,4 @@ def stand_items(grid: Grid, camera: Camera, livery: Livery) -> Iterator[Item]:
 
 def _motor(at: Floats, half: Floats, radius_m: float, livery: Livery) -> Bone:
     """Return a motor: a short thick rod along the joint's axis."""
-    return Bone(at - half, at + half, radius_m, radius_m, livery.motor, casts=False)
+    return Bone(at - half, at + half, radius_m, radius_m, livery.motor, has_shadow=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one camera sees of one episode: frames to images."""
+"""What one camera sees of one episode: a frame number to an image."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.tools.synth.scene.arm import ArmPose, forward
-from robostream.tools.synth.scene.chance import Stream, chance
-from robostream.tools.synth.scene.layers import (
+from robostream.tools.synth.arm import ArmPose, forward
+from robostream.tools.synth.camera import (
+    CAMERA_NAMES,
+    LIGHT,
+    MOUNTS,
+    Camera,
+    Mount,
+    add_noise,
+    fixed_camera,
+    wrist_camera,
+)
+from robostream.tools.synth.layers import (
     Grid,
     Item,
     Layer,
@@ -19,17 +28,8 @@ from robostream.tools.synth.scene.layers import (
     paint,
     paint_depth,
 )
-from robostream.tools.synth.scene.noise import add_noise
-from robostream.tools.synth.scene.optics import (
-    CAMERA_NAMES,
-    LIGHT,
-    MOUNTS,
-    Camera,
-    Mount,
-    fixed_camera,
-    wrist_camera,
-)
-from robostream.tools.synth.scene.robot import (
+from robostream.tools.synth.objects import Placed, object_items, object_shadow
+from robostream.tools.synth.robot import (
     LIVERIES,
     Livery,
     arm_items,
@@ -37,17 +37,15 @@ from robostream.tools.synth.scene.robot import (
     bones,
     stand_items,
 )
-from robostream.tools.synth.scene.room import see_room, see_table
-from robostream.tools.synth.scene.script import EpisodeScript
-from robostream.tools.synth.scene.texture import Room, make_room
-from robostream.tools.synth.scene.things import Placed, thing_items, thing_shadow
+from robostream.tools.synth.room import Room, make_room, see_room, see_table
+from robostream.tools.synth.script import EpisodeScript, RandomStream, generator_of
 
 NOISE_LEVEL = 2.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """A camera's view of an episode, with all that does not change from frame to frame."""
+    """A camera's view of an episode, with everything that stays the same in all frames."""
 
     script: EpisodeScript
     camera_name: str
@@ -62,7 +60,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Still:
-    """What a fixed camera sees of the things that never move."""
+    """What a fixed camera sees of everything that never moves."""
 
     camera: Camera
     image: Plane  # (3, height, width): the room, and the shadows on it
@@ -72,13 +70,13 @@ class Still:
 
 def open_view(script: EpisodeScript, camera_name: str, *, width: int, height: int) -> View:
     """Return the view a named camera has of an episode. Pure."""
-    exposure = chance(Stream.EXPOSURE, script.seed, script.episode).uniform(0.92, 1.04)
+    exposure = generator_of(RandomStream.EXPOSURE, script.seed, script.episode).uniform(0.92, 1.04)
     room = make_room(script.seed)
     livery = LIVERIES[script.seed % len(LIVERIES)]
     mount, still = MOUNTS[camera_name], None
     if mount is not None:
-        camera = _jolted(script, camera_name, mount, width=width, height=height)
-        still = _stand_still(script, room, livery, camera)
+        camera = _place_camera(script, camera_name, mount, width=width, height=height)
+        still = _render_still(script, room, livery, camera)
     return View(
         script=script,
         camera_name=camera_name,
@@ -93,7 +91,7 @@ def open_view(script: EpisodeScript, camera_name: str, *, width: int, height: in
 
 
 def camera_at(view: View, frame: int) -> Camera:
-    """Return the camera of a view as it stands in one frame."""
+    """Return the camera of a view in one frame."""
     if view.still is not None:
         return view.still.camera
     return wrist_camera(view.poses.at(frame), width=view.width, height=view.height)
@@ -106,8 +104,8 @@ def render(view: View, frame: int) -> npt.NDArray[np.uint8]:
     for layer in _layers(view, camera, frame, shadows=True):
         paint(image, layer)
     image *= view.exposure
-    place = (view.script.episode, frame, CAMERA_NAMES.index(view.camera_name))
-    return add_noise(image, seed=view.script.seed, level=NOISE_LEVEL, place=place)
+    key = (view.script.episode, frame, CAMERA_NAMES.index(view.camera_name))
+    return add_noise(image, seed=view.script.seed, level=NOISE_LEVEL, key=key)
 
 
 def render_depth(view: View, frame: int) -> Plane:
@@ -124,53 +122,52 @@ def _layers(view: View, camera: Camera, frame: int, *, shadows: bool) -> list[La
     """Return the layers of one frame in painting order: shadows, then far to near."""
     grid = _grid(camera)
     parts = bones(view.poses.at(frame), view.livery)
-    moving, resting = _things(view.script, frame)
+    moving, resting = _objects(view.script, frame)
     items = [*arm_items(grid, camera, parts)]
     if view.still is None:
         moving += resting
         items += stand_items(grid, camera, view.livery)
     else:
         items += view.still.items
-    for thing in moving:
-        items += thing_items(grid, camera, thing)
+    for placed in moving:
+        items += object_items(grid, camera, placed)
     items.sort(key=lambda item: -item.depth_m)
     upright = [item.layer for item in items]
     if not shadows:
         return upright
-    return [*arm_shadows(grid, camera, parts), *_thing_shadows(grid, camera, moving), *upright]
+    return [*arm_shadows(grid, camera, parts), *_object_shadows(grid, camera, moving), *upright]
 
 
-def _stand_still(script: EpisodeScript, room: Room, livery: Livery, camera: Camera) -> Still:
-    """Return what a fixed camera sees of the things that never move."""
+def _render_still(script: EpisodeScript, room: Room, livery: Livery, camera: Camera) -> Still:
+    """Return what a fixed camera sees of everything that never moves."""
     grid = _grid(camera)
     image, depth_m = see_room(room, camera)
-    _, resting = _things(script, 0)
-    for layer in _thing_shadows(grid, camera, resting):
+    _, resting = _objects(script, 0)
+    for layer in _object_shadows(grid, camera, resting):
         paint(image, layer)
     items = [*stand_items(grid, camera, livery)]
-    for thing in resting:
-        items += thing_items(grid, camera, thing)
+    for placed in resting:
+        items += object_items(grid, camera, placed)
     return Still(camera, image, depth_m, tuple(items))
 
 
-def _thing_shadows(grid: Grid, camera: Camera, things: list[Placed]) -> list[Layer]:
-    """Return the shadows of things on the table."""
-    found = (thing_shadow(grid, camera, thing) for thing in things)
+def _object_shadows(grid: Grid, camera: Camera, objects: list[Placed]) -> list[Layer]:
+    found = (object_shadow(grid, camera, placed) for placed in objects)
     return [layer for layer in found if layer is not None]
 
 
-def _things(script: EpisodeScript, frame: int) -> tuple[list[Placed], list[Placed]]:
-    """Return the moved thing, and those that stay where they are all through the episode."""
+def _objects(script: EpisodeScript, frame: int) -> tuple[list[Placed], list[Placed]]:
+    """Return the moved object, and those that never move."""
     placed = [Placed(t.prop, t.base[frame], float(t.turn[frame])) for t in script.tracks]
     return placed[:1], placed[1:]
 
 
-def _jolted(
+def _place_camera(
     script: EpisodeScript, camera_name: str, mount: Mount, *, width: int, height: int
 ) -> Camera:
-    """Return a fixed camera, which nobody puts back quite the same before the next episode."""
-    place = (script.seed, script.episode, CAMERA_NAMES.index(camera_name))
-    shift = chance(Stream.JOLT, *place).normal(0, 0.008, 3)
+    """Return a fixed camera, moved slightly at random before each episode."""
+    key = (script.seed, script.episode, CAMERA_NAMES.index(camera_name))
+    shift = generator_of(RandomStream.JOLT, *key).normal(0, 0.008, 3)
     return fixed_camera(mount, shift=shift, width=width, height=height)
 
 

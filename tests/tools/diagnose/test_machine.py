@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from robostream.tools.diagnose.advice import where_to_decode
+from robostream.tools.diagnose.machine import advise_device
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ def test_the_faster_place_is_named(
     images_per_s: float, cores: int, size: tuple[int, int], gop: float, choice: str
 ) -> None:
     """With both rates, so that people can judge for themselves."""
-    advice = where_to_decode(images_per_s, cores, *size, gop)
+    advice = advise_device(images_per_s, cores, *size, gop)
 
     assert f"video_decode_device='{choice}'" in advice
     assert f"{cores} cores here decode about {images_per_s * cores:,.0f}" in advice

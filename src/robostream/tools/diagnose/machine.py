@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the machine has for decoding: software versions, FFmpeg's decoders, NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import av
+from av.codec.hwaccel import hwdevices_available
+
+from robostream.decode import has_codec
+from robostream.tools.child_processes import WITHOUT_CURRENT_FOLDER
+
+PACKAGES = (
+    "robostream",
+    "av",
+    "torch",
+    "huggingface_hub",
+    "hf_xet",
+    "fsspec",
+    "pyarrow",
+    "numpy",
+)
+# The codecs of LeRobot datasets, and the CPU decoder of each.
+DECODERS = {"AV1": "libdav1d", "H.264": "h264", "HEVC": "hevc", "VP9": "vp9"}
+_NOT_INSTALLED = "not installed"
+# Messages of the dynamic linker, which name the cause of a failed import.
+_LINKER_MARKS = ("cannot open shared object file", "undefined symbol")
+_DRIVER_VERSION = Path("/proc/driver/nvidia/version")
+_VERSION = re.compile(r"\b\d{3,}\.\d+(?:\.\d+)?\b")
+# From the capability table in NVIDIA's NVDEC application note (Video Codec SDK 13.0).
+AV1_CARDS = (
+    "NVIDIA lists AV1 decoders for Ampere except the A100, for Ada and for Blackwell; none for the "
+    "A100 and for Hopper (H100, H200), which decode H.264, HEVC and VP9"
+)
+# Images/s that a loader with eight workers got from an H200's NVDEC, H.264 (docs/gpu.md): the most
+# pixels of a frame, the most frames of a GOP, images/s.
+_NVDEC = (
+    (256 * 256, 1 << 30, 8_400),
+    (1 << 30, 16, 2_900),
+    (1 << 30, 1 << 30, 2_300),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """The software that is installed.
+
+    Attributes:
+        packages: Version by name; "not installed" for one that is missing.
+        ffmpeg: The version of the FFmpeg inside PyAV.
+        decoders: The decoder of each usual codec; None if FFmpeg lacks it.
+        torchcodec: Its version, "not installed", or why it cannot be imported.
+    """
+
+    python: str
+    platform: str
+    packages: dict[str, str]
+    ffmpeg: str
+    ffmpeg_libraries: dict[str, str]
+    decoders: dict[str, str | None]
+    torchcodec: str
+
+
+def check_software() -> Software:
+    """Return the software that is installed. Starts a process if torchcodec is."""
+    return Software(
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        packages={name: _version(name) for name in PACKAGES},
+        ffmpeg=str(av.ffmpeg_version_info),
+        ffmpeg_libraries={
+            name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()
+        },
+        decoders={
+            codec: name if has_codec(name, "r") else None for codec, name in DECODERS.items()
+        },
+        torchcodec=_torchcodec(),
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return _NOT_INSTALLED
+
+
+def _torchcodec() -> str:
+    """Return the version of torchcodec, or why it cannot be used.
+
+    Another process imports it, because its FFmpeg is not PyAV's, and because a build for another
+    torch may crash the process.
+    """
+    if importlib.util.find_spec("torchcodec") is None:
+        return _NOT_INSTALLED
+    found = _version("torchcodec")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CURRENT_FOLDER + "import torchcodec.decoders"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return found
+    return f"{found}, cannot be imported: {explain_import(done.stderr)}"
+
+
+def explain_import(message: str) -> str:
+    """Return the line of a failed import's traceback that says what is missing. Pure."""
+    # Indented lines are quoted code.
+    lines = [line for line in message.splitlines() if line.strip() and not line[0].isspace()]
+    causes = [line for line in lines if any(mark in line for mark in _LINKER_MARKS)]
+    return (causes or lines[-1:] or ["importing it crashes the process"])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What a machine has for decoding on a GPU.
+
+    Attributes:
+        ffmpeg_has_cuda: Whether the FFmpeg inside PyAV was built for NVIDIA's decoders.
+        driver: The version of NVIDIA's driver, "of unknown version", or None without one.
+        has_video_library: Whether the driver's video library (libnvcuvid) can be loaded.
+        cards: The names of the GPUs torch sees.
+    """
+
+    ffmpeg_has_cuda: bool
+    driver: str | None
+    has_video_library: bool
+    cards: tuple[str, ...]
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why no video can be decoded on a GPU here; None if nothing is known to prevent it."""
+        if not self.ffmpeg_has_cuda:
+            return "the FFmpeg inside PyAV was built without CUDA; install PyAV from PyPI"
+        if self.driver is None:
+            return "there is no NVIDIA driver"
+        if not self.has_video_library:
+            return (
+                "the driver's video library (libnvcuvid.so.1) is missing; in a container, set "
+                "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDecoding:
+    """Whether the GPU decodes one video, and why."""
+
+    works: bool
+    reason: str
+
+
+def check_gpu() -> Gpu:
+    """Return what this machine has for decoding on a GPU."""
+    import torch
+
+    cards = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    return Gpu(
+        ffmpeg_has_cuda="cuda" in hwdevices_available(),
+        driver=_driver(),
+        has_video_library=_can_load("libnvcuvid.so.1"),
+        cards=tuple(torch.cuda.get_device_name(card) for card in cards),
+    )
+
+
+def _driver() -> str | None:
+    if _DRIVER_VERSION.is_file():
+        found = _VERSION.search(_DRIVER_VERSION.read_text())
+        return found[0] if found else "of unknown version"
+    # In some containers /proc/driver is hidden, but the driver's library can be loaded.
+    return "of unknown version" if _can_load("libcuda.so.1") else None
+
+
+def _can_load(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def advise_device(
+    images_per_s: float, cores: int, width: int, height: int, gop_frames: float
+) -> str:
+    """Return advice on where to decode a video that the GPU supports. Pure.
+
+    Args:
+        images_per_s: Images of this video that one core decodes per second.
+        cores: Cores available for decoding.
+        width: Of a frame, in pixels.
+        height: Of a frame, in pixels.
+        gop_frames: From one key frame to the next.
+    """
+    on_gpu = next(
+        rate
+        for most_pixels, most_frames, rate in _NVDEC
+        if width * height <= most_pixels and gop_frames <= most_frames
+    )
+    on_cpu = images_per_s * cores
+    choice = "cuda" if on_gpu > on_cpu else "cpu"
+    return (
+        f"The GPU can decode this video. A loader with eight workers got about {on_gpu:,} images/s "
+        f"of videos as large or larger from an H200 (docs/gpu.md); {cores} cores here decode about "
+        f"{on_cpu:,.0f} of this one. "
+        f"So choose video_decode_device={choice!r}, and divide both by the ranks that share them."
+    )

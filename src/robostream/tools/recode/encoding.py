@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Re-encodes video files, several at a time; every frame keeps its exact presentation time."""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.container import OutputContainer
+from av.video.frame import PictureType
+
+from robostream import config
+from robostream.byte_sizes import format_bytes
+from robostream.errors import WriteError
+from robostream.tools.child_processes import end_with_parent, no_interrupts, safe_imports
+from robostream.tools.recode.frames import To420, VideoFrames, check_copy, gamut_tags
+from robostream.write import (
+    VideoEncoderConfig,
+    ffmpeg_options,
+    move_durably,
+    normal_thread_priority,
+)
+
+# The largest crf of each codec, which is the lowest quality.
+_MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
+CODECS = tuple(_MOST_CRF)
+_RESUME = "Finished files are kept: run the same command again to continue with the others."
+_POLL_S = 0.2
+# Longer than any encoder takes for one frame, or to flush at the end.
+_STALL_S = 5 * config.ENCODER_STALL_S
+
+# In an encoding process: how many frames all processes have encoded, and whether to stop.
+_frames: Any = None
+_stop: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecodeSpec:
+    """How colour videos are encoded.
+
+    Attributes:
+        codec: One of CODECS.
+        gop: Frames per key frame.
+        crf: Quality; lower is better and larger. None for the default in `config.RECODE_CRF`.
+    """
+
+    codec: str = config.RECODE_CODEC
+    gop: int = config.VIDEO_GOP
+    crf: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.codec not in CODECS:
+            raise ValueError(f"want one of the codecs {', '.join(CODECS)}; got {self.codec!r}")
+        if self.crf is None:
+            object.__setattr__(self, "crf", config.RECODE_CRF[self.codec])
+        if not 0 <= (self.crf or 0) <= _MOST_CRF[self.codec]:
+            raise ValueError(
+                f"want a crf of 0 to {_MOST_CRF[self.codec]} for {self.codec}, got {self.crf}"
+            )
+        if self.gop < 1:
+            raise ValueError(f"want a key frame every 1 frame or more, got a gop of {self.gop}")
+
+    def encoder(self, threads: int) -> VideoEncoderConfig:
+        """Return the encoder's options.
+
+        There are no B-frames, so decoders, above all those of GPUs, return each frame at once
+        instead of waiting for later packets.
+        """
+        options = VideoEncoderConfig(codec=self.codec, g=self.gop, crf=self.crf, threads=threads)
+        if self.codec == "libsvtav1":  # makes no B-frames anyway
+            return replace(options, preset=config.RECODE_SVTAV1_PRESET)
+        return replace(options, extra_options={"bf": 0})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spec for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoJob:
+    """A video file to re-encode; `rate` is the frame rate that the encoder assumes."""
+
+    source: Path
+    target: Path
+    num_frames: int
+    rate: Fraction
+    options: VideoEncoderConfig
+
+
+def encode_video(job: VideoJob, on_frame: Callable[[], None]) -> None:
+    """Encode one file; it appears under its name when it is complete.
+
+    Raises:
+        VideoFileError: The source is damaged.
+        WriteError: The encoder or the disk fails.
+    """
+    part = job.target.with_name(f"{job.target.name}.part")
+    frames = VideoFrames(job.source)
+    clock = frames.index.time_base.denominator
+    # The track and its edit list use the clock of the source, so all times stay exact.
+    options = {
+        "movflags": "faststart",
+        "video_track_timescale": str(clock),
+        "movie_timescale": str(clock),
+    }
+    try:
+        job.target.parent.mkdir(parents=True, exist_ok=True)
+        with av.open(str(part), "w", format="mp4", options=options) as output:
+            _encode(job, frames, output, on_frame)
+        move_durably(part, job.target)
+    except (OSError, av.FFmpegError) as error:
+        if isinstance(error, WriteError):
+            raise
+        raise WriteError(
+            f"{job.target}: cannot be written: {error}. The disk has "
+            f"{format_bytes(shutil.disk_usage(job.target.parent).free)} left. {_RESUME}"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _encode(
+    job: VideoJob, frames: VideoFrames, output: OutputContainer, on_frame: Callable[[], None]
+) -> None:
+    index = frames.index
+    times = index.pts.astype(np.int64)
+    tick_count = round(1 / (job.rate * index.time_base))
+    durations = np.append(np.diff(times), times[-1] - times[-2] if len(times) > 1 else tick_count)
+    images = map(To420(), frames.every())
+    first = next(images)
+    stream = _add_stream(output, first, job)
+    packets = _packets(stream, chain([first], images), job.rate, on_frame)
+    number = -1
+    for number, packet in enumerate(packets):
+        if packet.pts != number or number >= len(times):
+            raise WriteError(_disorder(job, f"frame {packet.pts} as number {number}"))
+        packet.time_base = index.time_base
+        packet.pts = packet.dts = int(times[number])
+        packet.duration = int(durations[number])
+        output.mux(packet)
+    if number + 1 != len(times):
+        raise WriteError(_disorder(job, f"{number + 1} frames"))
+
+
+def _add_stream(output: OutputContainer, first: av.VideoFrame, job: VideoJob) -> av.VideoStream:
+    config.quiet_encoders()
+    options = ffmpeg_options(job.options)
+    stream = output.add_stream(job.options.codec, job.rate, options=options)
+    assert isinstance(stream, av.VideoStream)
+    stream.width, stream.height = first.width, first.height
+    stream.pix_fmt = job.options.pix_fmt
+    context = stream.codec_context
+    context.time_base = 1 / job.rate
+    context.colorspace, context.color_range = first.colorspace, first.color_range
+    context.color_primaries, context.color_trc = gamut_tags(first)
+    return stream
+
+
+def _packets(
+    stream: av.VideoStream,
+    frames: Iterable[av.VideoFrame],
+    rate: Fraction,
+    on_frame: Callable[[], None],
+) -> Iterator[av.Packet[av.VideoStream]]:
+    """Yield encoded frames; the time of each is its number."""
+    for number, frame in enumerate(frames):
+        if (frame.width, frame.height) != (stream.width, stream.height):
+            raise WriteError(
+                f"frame {number} has {frame.width}x{frame.height} pixels, earlier frames have "
+                f"{stream.width}x{stream.height}: one video cannot hold both."
+            )
+        frame.pts, frame.time_base = number, 1 / rate
+        # A decoded frame keeps the type it was stored as, which would force the encoder's choice.
+        frame.pict_type = PictureType.NONE
+        # The first frame opens the encoder.
+        with nullcontext() if number else normal_thread_priority():
+            packets = stream.encode(frame)
+        yield from packets
+        on_frame()
+    yield from stream.encode(None)
+
+
+def _disorder(job: VideoJob, found: str) -> str:
+    return (
+        f"{job.source}: want all {job.num_frames} frames of the file from the encoder "
+        f"{job.options.codec}, in order; it gave {found}. Choose another codec."
+    )
+
+
+@safe_imports()
+def encode_videos(
+    jobs: Sequence[VideoJob], *, processes: int, on_progress: Callable[[int], object]
+) -> list[float]:
+    """Encode and check the files of all jobs; return the PSNR of each, as `check_copy` does.
+
+    Existing files are only checked. `on_progress` receives the number of frames done.
+    """
+    # Encoders and their threads do not survive a fork.
+    context = multiprocessing.get_context("spawn")
+    frames, stop = context.Value("q", 0), context.Event()
+    pool = ProcessPoolExecutor(
+        processes, mp_context=context, initializer=_start, initargs=(frames, stop)
+    )
+    with pool:
+        with no_interrupts():
+            futures = [pool.submit(_run_job, job) for job in jobs]
+        try:
+            pending = set(futures)
+            while pending:
+                done, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+                on_progress(frames.value)
+        except BrokenProcessPool as error:
+            raise WriteError(
+                "an encoding process died: its encoder stalled, or the system killed it for lack "
+                f"of memory. {_RESUME} Fewer --jobs need less memory."
+            ) from error
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+def _run_job(job: VideoJob) -> float:
+    """Encode the file of a job unless it exists, and check it."""
+    if not job.target.exists():
+        try:
+            encode_video(job, _count_frame)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+    else:
+        _add_frames(job.num_frames)
+    return check_copy(job.source, job.target)
+
+
+def _start(frames: Any, stop: Any) -> None:
+    global _frames, _stop
+    _frames, _stop = frames, stop
+    end_with_parent()
+
+
+def _count_frame() -> None:
+    """Count a frame. Raises if all jobs are to stop; arms the timer that ends a stalled process."""
+    _add_frames(1)
+    if _stop.is_set():
+        raise WriteError("stopped, because another file failed or the command was interrupted")
+    faulthandler.dump_traceback_later(_STALL_S, exit=True)
+
+
+def _add_frames(number: int) -> None:
+    with _frames.get_lock():
+        _frames.value += number
