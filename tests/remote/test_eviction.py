@@ -11,8 +11,8 @@ import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.bench.network import serve_files, start_proxy
-from robostream.storage import Cache, CachedFile
-from robostream.storage.cache import Layout, cached_file
+from robostream.storage import Cache, CachedFile, cached_file
+from robostream.storage.block_layout import Layout
 from tests.remote.conftest import BATCH_SIZE
 
 # Small ones, so that the small episodes of this dataset have several as large ones do.

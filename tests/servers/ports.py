@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from robostream.storage.stores import server
+from robostream.storage import http_store as server
 
 # Below those that the system gives away by itself, so many for each process that runs tests.
 _FIRST, _EACH, _PROCESSES = 10_000, 200, 10

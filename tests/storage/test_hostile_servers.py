@@ -16,7 +16,7 @@ import pytest
 
 from robostream.errors import AccessDeniedError, StorageError, UnreachableError
 from robostream.storage import TRAFFIC, FileOpener, as_location
-from robostream.storage.remote import connections
+from robostream.storage import connections as connections
 from tests.servers.ftp import serve_ftp
 from tests.servers.scripted import CERTIFICATE, Handler, Scripted, serve_scripted
 
@@ -282,9 +282,9 @@ SIZE_PROGRAM = """
 import sys
 from pathlib import Path
 from robostream.decode import VideoFiles
-from robostream.storage import CacheSettings, Door, as_location
-door = Door(as_location(sys.argv[1], {}, CacheSettings(Path(sys.argv[2]), "1GB")))
-VideoFiles(door.open, max_files=1).get("file.mp4")
+from robostream.storage import CacheSettings, FileOpener, as_location
+opener = FileOpener(as_location(sys.argv[1], {}, CacheSettings(Path(sys.argv[2]), "1GB")))
+VideoFiles(opener.open, max_files=1).get("file.mp4")
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.storage.remote.rate_limit import RateLimit, Turns
+from robostream.storage.rate_limit import RateLimit, Turns
 
 TIMES = st.floats(0, 1e6)
 
@@ -69,7 +69,7 @@ def test_what_one_process_is_told_holds_for_all(
     """A refusal of one process makes another wait, and not for another server."""
     program = (
         "import sys, time; from pathlib import Path; "
-        "from robostream.storage.remote.rate_limit import RateLimit; "
+        "from robostream.storage.rate_limit import RateLimit; "
         "RateLimit(Path(sys.argv[1]), 'example.org').refuse(time.time(), 3600)"
     )
     mine = RateLimit(tmp_path, "example.org")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.errors import UnreachableError
 from robostream.storage import TRAFFIC, Traffic
-from robostream.storage.remote.rate_limit import RateLimit
-from robostream.storage.remote.retry import Retrying, TransientError, backoff_s
+from robostream.storage.rate_limit import RateLimit
+from robostream.storage.retry import Retrying, TransientError, backoff_s
 
 
 @pytest.fixture

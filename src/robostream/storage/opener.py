@@ -1,21 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door to bytes: from a location to its store, from there to a file."""
+"""The bytes of a remote file, seen through the cache on a local disk."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from functools import lru_cache
 
 from robostream.byte_sizes import format_bytes
 from robostream.errors import StorageError
-from robostream.storage.cached_source import CachedSource, open_cache
-from robostream.storage.files.local_store import LocalStore
-from robostream.storage.files.location import Location
-from robostream.storage.files.lru import LruCache
-from robostream.storage.files.names import confined
-from robostream.storage.files.store import ByteSource, Store
-from robostream.storage.remote.remote_source import RemoteSource
-from robostream.storage.remote.traffic import Traffic
+from robostream.storage.byte_source import ByteSource, Store, whole
+from robostream.storage.cache import Cache, cache_limit
+from robostream.storage.cached_file import CachedFile
+from robostream.storage.local_store import LocalStore
+from robostream.storage.location import CacheSettings, Location, confined
+from robostream.storage.lru import LruCache
+from robostream.storage.remote_source import RemoteSource
+from robostream.storage.retry import Traffic
+
+
+class CachedSource:
+    """A byte source that fetches what the cache does not have, and keeps it. Thread-safe.
+
+    Attributes:
+        remote: The file itself.
+    """
+
+    def __init__(self, source: RemoteSource, cache: Cache) -> None:
+        self.name = source.name
+        self.identity = source.identity
+        self.remote = self._source = source
+        self._cache = cache
+        self._file: CachedFile | None = None
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return self._source.size()
+
+    def version(self) -> str:
+        """Return a text that changes when the file does; empty where nothing tells."""
+        return self._source.version()
+
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version; raise if it is known to have others."""
+        self._source.expect(size, version)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        file = self._opened()
+        if file is None or stop > file.size_bytes:
+            return self._source.read(start, stop)
+        self._source.traffic.add(bytes_read=stop - start)
+        return whole(file.read(start, stop, self._source.fetch), start, stop, self.name)
+
+    def bring(self, start: int, stop: int) -> None:
+        """Fetch what the cache does not have of [start, stop), with one request for each gap."""
+        file = self._opened()
+        if file is not None:
+            file.bring(start, min(stop, file.size_bytes), self._source.fetch)
+
+    def prefetch(self, start: int, stop: int, when: float) -> None:
+        """Have [start, stop) at hand until `release`; `CachedFile.due` says what `when` is."""
+        file = self._opened()
+        if file is not None:
+            file.prefetch(start, min(stop, file.size_bytes), when, self._source.fetch)
+
+    def release(self, start: int, stop: int, when: float) -> None:
+        """Say that the bytes [start, stop) were read, and when they are read next."""
+        file = self._opened()
+        if file is not None:
+            file.release(start, min(stop, file.size_bytes), when)
+
+    def kept_bytes(self) -> int:
+        """Return how many bytes of the file the cache has."""
+        file = self._opened()
+        if file is None:
+            return 0
+        return file.size_bytes - sum(
+            stop - start for start, stop in file.missing(0, file.size_bytes)
+        )
+
+    def _opened(self) -> CachedFile | None:
+        """Return the file in the cache; None if it cannot be kept there.
+
+        That is if nothing tells its versions apart, or if it is said to be too large.
+        """
+        version = self._source.version()
+        if self._file is None and version and self._cache.may_hold(self._source.size()):
+            version = f"{version} of {self.identity}"  # other servers may use the same name
+            self._file = self._cache.open(self.name, version, self._source.size())
+        return self._file
+
+
+@lru_cache(maxsize=16)
+def open_cache(settings: CacheSettings) -> Cache:
+    """Return the cache with these settings; the same for everybody in this process."""
+    return Cache(settings.folder, cache_limit(settings.folder, settings.limit))
+
 
 logger = logging.getLogger(__name__)
 
@@ -111,18 +192,18 @@ def open_store(location: Location, traffic: Traffic) -> Store:
     kind = location.url.split("://")[0]
     # Each is loaded when it is first needed: workers start faster with what they use alone.
     if kind in ("http", "https"):
-        from robostream.storage.stores.web_store import WebStore
+        from robostream.storage.http_store import WebStore
 
         return WebStore(location, traffic)
     if kind == "hf":
-        from robostream.storage.stores.hub_store import HubStore
+        from robostream.storage.hub import HubStore
 
         return HubStore(location, traffic)
     if kind in ("s3", "s3a"):
-        from robostream.storage.stores.s3_store import S3Store
+        from robostream.storage.s3_store import S3Store
 
         return S3Store(location, traffic)
-    from robostream.storage.stores.fsspec_store import FsspecStore
+    from robostream.storage.fsspec_store import FsspecStore
 
     return FsspecStore(location, traffic)
 

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from robostream.errors import CacheError
-from robostream.storage.cache import Layout
-from robostream.storage.cached_source import CachedSource
-from robostream.storage.opener import FileOpener
+from robostream.storage.block_layout import Layout
+from robostream.storage.opener import CachedSource, FileOpener
 
 # Large enough that a round trip costs little, small enough that an interrupt loses little.
 _PIECE_BYTES = 4 * 1024**2
