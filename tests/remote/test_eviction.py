@@ -12,7 +12,7 @@ import pytest
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.bench.network import serve_files, start_proxy
 from robostream.storage import Cache, CachedFile, cached_file
-from robostream.storage.block_layout import Layout
+from robostream.storage.block_layout import BlockLayout
 from tests.remote.conftest import BATCH_SIZE
 
 # Small ones, so that the small episodes of this dataset have several as large ones do.
@@ -22,7 +22,7 @@ BLOCK = 4096
 def cached_bytes(dataset: Path) -> int:
     """What all rows and pictures take in a cache."""
     files = [*dataset.glob("data/**/*.parquet"), *dataset.glob("videos/**/*.mp4")]
-    layouts = [Layout(path.stat().st_size, BLOCK) for path in files]
+    layouts = [BlockLayout(path.stat().st_size, BLOCK) for path in files]
     return sum(layout.file_bytes for layout in layouts)
 
 

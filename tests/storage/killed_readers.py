@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 from robostream.storage import Cache
-from robostream.storage.block_layout import are_good
-from robostream.storage.cache_folder import alone, living_leases, open_folder
+from robostream.storage.block_layout import are_valid
+from robostream.storage.cache_folder import live_processes, locked, open_cache_folder
 from robostream.storage.cache_quota import block_files
 from tests.forked import in_child
 from tests.storage.memory_remote import disk_bytes
@@ -53,7 +53,7 @@ def read_all(folder: Path, remotes: list[Path], seed: int) -> int:
     ]
     rng.shuffle(wanted)
     for when, (number, start, stop) in enumerate(wanted):
-        files[number].due([(start, stop)], when)
+        files[number].set_next_use([(start, stop)], when)
     for number, start, stop in wanted:
 
         def fetch(begin: int, end: int, number: int = number) -> bytes:
@@ -63,7 +63,7 @@ def read_all(folder: Path, remotes: list[Path], seed: int) -> int:
             return contents[number][begin:end]
 
         assert files[number].read(start, stop, fetch) == contents[number][start:stop]
-        files[number].due([(start, stop)], float("inf"))
+        files[number].set_next_use([(start, stop)], float("inf"))
     return fetched
 
 
@@ -106,13 +106,13 @@ def has_finished(reader: int) -> bool:
 
 def check_cache(folder: Path, remotes: list[Path]) -> int:
     """Nothing is held, nobody seems alive, and every marked block is right; returns how many."""
-    opened = open_folder(folder / "cache", BLOCK)
-    with alone(opened.lock):
-        assert living_leases(opened) == []
+    opened = open_cache_folder(folder / "cache", BLOCK)
+    with locked(opened.lock):
+        assert live_processes(opened) == []
         blocks = 0
         for _, file in block_files(opened):
             content = (folder / file.shown_name).read_bytes()
-            good = are_good(file.marks(range(file.layout.num_blocks)), 0)
+            good = are_valid(file.headers(range(file.layout.num_blocks)), 0)
             for block in good.nonzero()[0].tolist():
                 start, stop = file.layout.bytes_of(range(block, block + 1))
                 assert file.read(start, stop) == content[start:stop], (file.shown_name, block)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.storage import ByteRange, coalesce, lean_gap
+from robostream.storage import ByteRange, choose_gap, coalesce
 
 RANGES = st.lists(
     st.builds(
@@ -41,7 +41,7 @@ def test_reads_cover_every_range_within_the_limits(
 def test_a_lean_gap_adds_no_more_than_its_share(ranges: list[ByteRange], share: float) -> None:
     """Reads that cross all gaps up to it hold little that nobody wants; a wider one would not."""
     wanted = len({byte for w in ranges for byte in range(w.start, w.stop)})
-    gap = lean_gap(ranges, share)
+    gap = choose_gap(ranges, share)
     read, wider = (
         sum(r.stop - r.start for r in coalesce(ranges, max_gap_bytes=g, max_read_bytes=10**9))
         for g in (gap, gap + 1)

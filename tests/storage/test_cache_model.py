@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from robostream.storage import Cache
 from robostream.storage import block_file as block_file
-from robostream.storage.block_layout import are_good
-from robostream.storage.cache_folder import open_folder
-from robostream.storage.cache_quota import block_files, locked_room
+from robostream.storage.block_layout import are_valid
+from robostream.storage.cache_folder import open_cache_folder
+from robostream.storage.cache_quota import block_files, locked_quota
 from tests.storage.memory_remote import BLOCK, Remote, block_paths, disk_bytes
 
 SIZES = (0, 1, BLOCK, 7 * BLOCK + 9, 40 * BLOCK, 100 * BLOCK - 1)
@@ -96,7 +96,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(who=WHO, number=FILES, span=SPANS, when=st.floats(0, allow_nan=False))
     def hint(self, who: int, number: int, span: list[float], when: float) -> None:
         """Somebody says what it will read."""
-        self.holds[who][number].due([part_of(number, span)], when)
+        self.holds[who][number].set_next_use([part_of(number, span)], when)
 
     @rule(number=FILES, step=st.integers(0, 40))
     def read_and_die(self, number: int, step: int) -> None:
@@ -132,8 +132,8 @@ class CacheMachine(RuleBasedStateMachine):
                 file.seek(at)
                 file.write(b"\0" * min(5120, size - at))
         (self.folder / "lock").write_bytes(b"as of another start of the machine")
-        with locked_room(open_folder(self.folder, BLOCK), self.limit) as room:
-            room.used()
+        with locked_quota(open_cache_folder(self.folder, BLOCK), self.limit) as quota:
+            quota.used()
         self.holds = [self.hold(), self.hold()]
         self.is_damaged = True
 
@@ -142,9 +142,9 @@ class CacheMachine(RuleBasedStateMachine):
         """Nothing takes space beyond the limit, nor without being counted."""
         if not self.folder.exists():
             return
-        folder = open_folder(self.folder, BLOCK)
-        with locked_room(folder, self.limit) as room:
-            counted = room.used()
+        folder = open_cache_folder(self.folder, BLOCK)
+        with locked_quota(folder, self.limit) as quota:
+            counted = quota.used()
         marked = sum(file.nbytes for _, file in block_files(folder))
 
         assert disk_bytes(self.folder) <= marked <= counted
@@ -155,9 +155,9 @@ class CacheMachine(RuleBasedStateMachine):
         """Unless power was cut, a marked block has its bytes."""
         if not self.folder.exists() or self.is_damaged:
             return
-        for _, file in block_files(open_folder(self.folder, BLOCK)):
+        for _, file in block_files(open_cache_folder(self.folder, BLOCK)):
             content = REMOTES[int(file.shown_name.removeprefix("file "))].content
-            good = are_good(file.marks(range(file.layout.num_blocks)), 0)
+            good = are_valid(file.headers(range(file.layout.num_blocks)), 0)
             for block in good.nonzero()[0].tolist():
                 start, stop = file.layout.bytes_of(range(block, block + 1))
                 assert file.read(start, stop) == content[start:stop]

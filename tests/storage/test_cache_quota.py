@@ -9,8 +9,8 @@ from robostream.storage.cache_quota import (
     EXTENT_BLOCKS,
     Extents,
     blocks_of,
-    choose_victims,
-    weigh,
+    choose_evictions,
+    rank_blocks,
 )
 
 BLOCK = 4096
@@ -23,13 +23,13 @@ def files(draw: st.DrawFn) -> Extents:
     held = (rng.random(count) < draw(st.floats(0, 1))) * np.int64(BLOCK)
     wanted = rng.random(count) < draw(st.sampled_from([0.0, 0.1, 1.0]))
     dues = rng.integers(0, 5, count) + np.where(rng.random(count) < 0.1, np.inf, 0.0)
-    return weigh(held, wanted, dues, rng.integers(0, 5, count).astype(np.uint32))
+    return rank_blocks(held, wanted, dues, rng.integers(0, 5, count).astype(np.uint32))
 
 
 @given(st.lists(files(), max_size=5), st.integers(0, 400 * BLOCK))
 def test_what_goes_is_enough_and_worth_the_least(held: list[Extents], needed: int) -> None:
     """Enough goes or all of it, not an extent more, and never one while a lesser one stays."""
-    chosen = dict(choose_victims(held, needed))
+    chosen = dict(choose_evictions(held, needed))
     gone, stays = [], []
     for number, file in enumerate(held):
         flags = chosen.get(number, np.zeros(len(file.nbytes), bool))
@@ -56,7 +56,7 @@ def test_an_extent_is_worth_as_much_as_its_best_block() -> None:
     wanted[[1, EXTENT_BLOCKS, EXTENT_BLOCKS + 1]] = True
     dues = np.arange(count, dtype=np.float64)
     uses = np.arange(count, dtype=np.uint32)
-    extents = weigh(held, wanted, dues, uses)
+    extents = rank_blocks(held, wanted, dues, uses)
 
     assert extents.nbytes.tolist() == [15 * BLOCK, 16 * BLOCK, BLOCK]
     assert extents.wanted.tolist() == [False, True, False]

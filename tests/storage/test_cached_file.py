@@ -102,7 +102,7 @@ def test_ranges_beyond_the_file_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="want 0 <= start <= stop <="):
             file.read(start, stop, no_fetch)
     with pytest.raises(ValueError, match="nan"):
-        file.due([(0, 1)], float("nan"))
+        file.set_next_use([(0, 1)], float("nan"))
 
 
 def test_an_empty_file_is_read(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_files_and_caches_pickle(tmp_path: Path, remote: Remote) -> None:
     """A worker process that is sent a cache, or a file of it, sees the same bytes."""
     cache = cache_in(tmp_path)
     file = cache.open("a", "1", SIZE)
-    file.due([(0, SIZE)], 3)
+    file.set_next_use([(0, SIZE)], 3)
     remote.check(file, 0, SIZE)
 
     assert pickle.loads(pickle.dumps(file)).read(0, SIZE, no_fetch) == remote.content
@@ -221,10 +221,10 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
     remotes = {name: Remote(size, ord(name)) for name in "abcd"}
     files = {name: cache.open(name, "1", size) for name in "abcd"}
     for name, when in zip("abc", (1, 3, 2), strict=True):
-        files[name].due([(0, size)], when)
+        files[name].set_next_use([(0, size)], when)
         remotes[name].check(files[name], 0, size)
     another = other.open("d", "1", size)
-    another.due([(0, size)], 0)
+    another.set_next_use([(0, size)], 0)
     remotes["d"].check(another, 0, size)
     kept = {name: not file.missing(0, size) for name, file in files.items()}
 
@@ -232,7 +232,7 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
     # `cache` ends, and with it what it hinted at: of "a" and "c", neither counts any more.
     del cache, files
     file = other.open("b", "1", size)
-    file.due([(0, size)], 10**9)
+    file.set_next_use([(0, size)], 10**9)
     remotes["b"].check(file, 0, size)
     assert another.missing(0, size) == file.missing(0, size) == []
 

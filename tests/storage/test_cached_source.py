@@ -51,7 +51,7 @@ def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
     door = file_opener(proxy, tmp_path)
     source = door.open("file.bin")
     source.read(2 * BLOCK, 3 * BLOCK)
-    source.bring(0, len(CONTENT))
+    source.ensure_cached(0, len(CONTENT))
 
     assert source.read(0, len(CONTENT)) == CONTENT
     assert fetched(proxy) == [BLOCK, 2 * BLOCK, len(CONTENT) - 3 * BLOCK]
@@ -65,7 +65,7 @@ def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:
     source = file_opener(proxy, tmp_path).open("file.bin")
 
     def bring(_: int) -> bytes:
-        source.bring(0, 3 * BLOCK)
+        source.ensure_cached(0, 3 * BLOCK)
         return source.read(5, 3 * BLOCK)
 
     assert at_once(4, bring) == [CONTENT[5 : 3 * BLOCK]] * 4

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.storage import Cache
-from robostream.storage import cache_quota as room
+from robostream.storage import Cache, cache_quota
 from tests.servers.required import lacking
 from tests.storage.memory_remote import BLOCK, Remote, disk_bytes, no_fetch
 from tests.write.recording import file_size_limit
@@ -48,7 +47,9 @@ def test_a_disk_that_others_fill_ends_writing_and_no_read(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """ENOSPC: what is in the cache is served, the rest is fetched each time, told once."""
-    monkeypatch.setattr(room, "_LEFT_SHARE", -1)  # nothing is left to others, so the disk refuses
+    monkeypatch.setattr(
+        cache_quota, "_LEFT_SHARE", -1
+    )  # nothing is left to others, so the disk refuses
     remote = Remote(SIZE)
     file = Cache(small_disk / "cache", 10**9, BLOCK).open("a", "1", SIZE)
     for _ in range(2):

@@ -19,7 +19,7 @@ from robostream import config
 from robostream.cli.main import main
 from robostream.errors import CacheError
 from robostream.storage import Cache, CacheSettings, FileOpener, as_location
-from robostream.storage.block_layout import Layout, make_head
+from robostream.storage.block_layout import BlockLayout, make_file_header
 from tests.storage.memory_remote import BLOCK, Remote, block_paths
 
 SIZE = 20 * BLOCK
@@ -75,7 +75,7 @@ def test_a_link_in_place_of_a_file_or_folder_leads_nowhere(
         (folder / "files").rmdir()
         (folder / "files").symlink_to(tmp_path)
     cache = Cache(folder, 10**6, BLOCK)
-    cache.whole("a", "1", lambda: (4096, lambda file: file.write(b"x") and None))
+    cache.mapped_file("a", "1", lambda: (4096, lambda file: file.write(b"x") and None))
     Remote(SIZE).check(cache.open("a", "1", SIZE), 0, SIZE)
 
     assert victim.read_bytes() == SECRET
@@ -151,9 +151,9 @@ def test_a_block_file_that_claims_too_much_takes_no_memory(
 ) -> None:
     """`cache info` needs as much memory as ever, and `cache clear` deletes the file."""
     fill(tmp_path / "cache")
-    layout = Layout(1 << 46, config.CACHE_BLOCK_BYTES)
+    layout = BlockLayout(1 << 46, config.CACHE_BLOCK_BYTES)
     path = tmp_path / "cache/blocks" / ("0" * 64)
-    path.write_bytes(make_head(layout, "huge"))
+    path.write_bytes(make_file_header(layout, "huge"))
     if is_sparse:
         os.truncate(path, layout.data_at)
     command = [sys.executable, "-m", "robostream", "cache", "info", "--json"]

@@ -6,8 +6,9 @@ from email.utils import formatdate
 import pytest
 
 from robostream.errors import AccessDeniedError, MissingFileError, StorageError
-from robostream.storage.connections import Answer
-from robostream.storage.http_file import Part, read_part, retry_after_s
+from robostream.storage.connections import HttpResponse
+from robostream.storage.http_file import read_chunk, retry_after_s
+from robostream.storage.remote_source import FileChunk
 from robostream.storage.retry import TransientError
 
 LOGIN = "Log in."
@@ -18,28 +19,28 @@ def answer(
     content: bytes = b"01234",
     found: str = "bytes 10-14/100",
     *,
-    is_whole: bool = True,
+    is_complete: bool = True,
     **headers: str,
-) -> Answer:
+) -> HttpResponse:
     known = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(status, {"content-range": found, **known}, content, is_whole)
+    return HttpResponse(status, {"content-range": found, **known}, content, is_complete)
 
 
-def read(given: Answer, start: int = 10, stop: int = 15) -> Part:
-    return read_part(given, start, stop, name="a file", login=LOGIN)
+def read(given: HttpResponse, start: int = 10, stop: int = 15) -> FileChunk:
+    return read_chunk(given, start, stop, name="a file", login=LOGIN)
 
 
 def test_a_range_comes_with_size_and_version() -> None:
     """The tag of a file tells its version, weak or not; else the time it was changed."""
-    assert read(answer(etag='"v1"')) == Part(b"01234", 100, "v1")
+    assert read(answer(etag='"v1"')) == FileChunk(b"01234", 100, "v1")
     assert read(answer(etag='W/"v1"')).version == "v1"
     assert read(answer(last_modified="Monday")).version == "Monday"
 
 
 def test_a_range_at_the_end_may_be_shorter() -> None:
     """The caller knows the size then, and that it asked for too much."""
-    assert read(answer(found="bytes 10-14/15"), stop=20) == Part(b"01234", 15, "")
-    assert read(answer(416, b"", "bytes */10")) == Part(b"", 10, "")
+    assert read(answer(found="bytes 10-14/15"), stop=20) == FileChunk(b"01234", 15, "")
+    assert read(answer(416, b"", "bytes */10")) == FileChunk(b"", 10, "")
 
 
 @pytest.mark.parametrize(
@@ -51,12 +52,12 @@ def test_a_range_at_the_end_may_be_shorter() -> None:
         answer(found="bytes */100"),
         answer(content=b"0123"),
         answer(content=b"012345"),
-        answer(is_whole=False),
-        answer(200, is_whole=False, accept_ranges="bytes"),
+        answer(is_complete=False),
+        answer(200, is_complete=False, accept_ranges="bytes"),
         *(answer(status) for status in (408, 425, 429, 500, 502, 503, 504)),
     ],
 )
-def test_what_may_be_better_the_next_time(given: Answer) -> None:
+def test_what_may_be_better_the_next_time(given: HttpResponse) -> None:
     """Wrong, short and long answers are never taken; they are asked for again."""
     with pytest.raises(TransientError):
         read(given)
@@ -80,13 +81,13 @@ def test_what_is_final(status: int, kind: type[Exception], words: str) -> None:
 
 def test_a_server_without_ranges_gives_whole_small_files() -> None:
     """A range is cut out of them."""
-    assert read(answer(200, bytes(range(20)))) == Part(bytes(range(10, 15)), 20, "")
+    assert read(answer(200, bytes(range(20)))) == FileChunk(bytes(range(10, 15)), 20, "")
 
 
 def test_a_server_without_ranges_gives_no_large_files() -> None:
     """It will not give one when it is asked again either."""
     with pytest.raises(StorageError, match=r"a file: the server gives whole files only.*nginx"):
-        read(answer(200, is_whole=False))
+        read(answer(200, is_complete=False))
 
 
 def test_a_bucket_elsewhere_is_told() -> None:

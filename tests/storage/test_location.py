@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.errors import StorageError
-from robostream.storage import as_location, confined, redact
+from robostream.storage import as_location, check_relative_path, redact
 from robostream.storage.location import identify
 
 PARTS = st.sampled_from(["a", "..", ".", "", "b c", "...", "~", "é", "\\", "C:", "x" * 300])
@@ -20,7 +20,7 @@ PARTS = st.sampled_from(["a", "..", ".", "", "b c", "...", "~", "é", "\\", "C:"
 def test_a_name_stays_below_its_root_or_is_refused(name: str) -> None:
     """Joined to any root, what is taken is a path below it."""
     try:
-        taken = confined(name)
+        taken = check_relative_path(name)
     except StorageError:
         return
 
@@ -31,7 +31,7 @@ def test_a_name_stays_below_its_root_or_is_refused(name: str) -> None:
 def test_usual_names_are_taken() -> None:
     """Those of LeRobot, and with dots inside."""
     for name in ("data/chunk-000/file-000.parquet", "videos/observation.images.top/a..mp4"):
-        assert confined(name) == name
+        assert check_relative_path(name) == name
 
 
 def test_addresses_are_told_without_secrets() -> None:

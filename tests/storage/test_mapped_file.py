@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import pytest
 
-from robostream.storage import Cache, WholeFile
+from robostream.storage import Cache, MappedFile
 from tests.storage.memory_remote import BLOCK, Remote
 
 SIZE = 100_000
@@ -28,8 +28,8 @@ def maker(name: str) -> Callable[[], tuple[int, Callable[[BinaryIO], None]]]:
     return lambda: (SIZE, lambda file: file.write(content_of(name)) and None)
 
 
-def keep(cache: Cache, name: str) -> WholeFile:
-    file = cache.whole(name, "1", maker(name))
+def keep(cache: Cache, name: str) -> MappedFile:
+    file = cache.mapped_file(name, "1", maker(name))
     assert file is not None
     assert file.path.read_bytes() == content_of(name)
     return file
@@ -55,7 +55,7 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
     def ask(_: int) -> Path:
         cache = Cache(tmp_path, 10**7, BLOCK)
         begin.wait()
-        file = cache.whole("a", "1", make)
+        file = cache.mapped_file("a", "1", make)
         assert file is not None
         return file.path
 
@@ -63,7 +63,7 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
         paths = set(pool.map(ask, range(6)))
 
     assert (len(paths), made) == (1, [1])
-    assert Cache(tmp_path, 10**7).whole("a", "2", maker("b")) is not None
+    assert Cache(tmp_path, 10**7).mapped_file("a", "2", maker("b")) is not None
     assert len(names(tmp_path)) == 2
 
 
@@ -74,16 +74,16 @@ def test_leased_files_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
     for seconds, name in enumerate("bc"):
         path = keep(cache, name).path
         os.utime(path, (seconds, seconds))
-    oldest = cache.whole("b", "1", never)
+    oldest = cache.mapped_file("b", "1", never)
     assert oldest is not None
     os.utime(oldest.path, (0, 0))
     place = oldest.path.name
     del oldest
-    others = [keep(cache, "d"), cache.whole("c", "1", never)]
+    others = [keep(cache, "d"), cache.mapped_file("c", "1", never)]
 
     assert leased.path.name in names(tmp_path)
     assert place not in names(tmp_path)
-    assert cache.whole("e", "1", maker("e")) is None
+    assert cache.mapped_file("e", "1", maker("e")) is None
     assert cache.info().used_bytes <= 3 * SIZE + 20_000
     assert all(file is not None for file in others)
 
@@ -123,8 +123,8 @@ def test_a_failed_make_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(KeyError):
-        cache.whole("a", "1", fail)
-    assert cache.whole("a", "1", lambda: (SIZE, refuse)) is None
+        cache.mapped_file("a", "1", fail)
+    assert cache.mapped_file("a", "1", lambda: (SIZE, refuse)) is None
     assert names(tmp_path) == set()
 
 
@@ -133,7 +133,7 @@ def test_what_a_killed_maker_left_goes(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         wait = lambda file: file.write(b"half") and time.sleep(60)  # noqa: E731
-        Cache(tmp_path, 10**7, BLOCK).whole("a", "1", lambda: (SIZE, wait))
+        Cache(tmp_path, 10**7, BLOCK).mapped_file("a", "1", lambda: (SIZE, wait))
         os._exit(1)
     while not (tmp_path / "files").exists() or not names(tmp_path):
         time.sleep(0.01)

@@ -28,7 +28,7 @@ NOBODY = 65534
 def fill(folder: Path) -> Remote:
     cache, remote = Cache(folder, 10**6, BLOCK), Remote(SIZE)
     remote.check(cache.open("a", "1", SIZE), 0, SIZE)
-    assert cache.whole("rows", "1", lambda: (100, lambda file: file.write(ROWS) and None))
+    assert cache.mapped_file("rows", "1", lambda: (100, lambda file: file.write(ROWS) and None))
     return remote
 
 
@@ -58,9 +58,9 @@ def test_a_cache_on_a_read_only_mount_is_used(
     with read_only(tmp_path / "cache") as folder:
         cache = Cache(folder, 10**6)
         file = cache.open("a", "1", SIZE)
-        file.due([(0, SIZE)], 1)
+        file.set_next_use([(0, SIZE)], 1)
         assert file.read(0, SIZE, no_fetch) == remote.content
-        rows = cache.whole("rows", "1", never)
+        rows = cache.mapped_file("rows", "1", never)
         assert rows is not None
         assert rows.path.read_bytes() == ROWS
         assert caplog.text == ""
@@ -87,7 +87,7 @@ def test_a_cache_of_another_user_is_used(tmp_path: Path, monkeypatch: pytest.Mon
         os.setuid(NOBODY)
         cache = Cache(Path(), 10**6)
         assert cache.open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
-        assert cache.whole("rows", "1", never) is not None
+        assert cache.mapped_file("rows", "1", never) is not None
         assert cache.is_off
         assert cache.info().files
 

@@ -12,28 +12,28 @@ from robostream import config
 from robostream.errors import UnreachableError
 from robostream.storage import TRAFFIC, Traffic
 from robostream.storage.rate_limit import RateLimit
-from robostream.storage.retry import Retrying, TransientError, backoff_s
+from robostream.storage.retry import RetryPolicy, TransientError, backoff_s
 
 
 @pytest.fixture
-def retrying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retrying:
+def retrying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RetryPolicy:
     """Three retries, and a clock that does not wait."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    return Retrying(RateLimit(tmp_path, "server"), Traffic(), 3)
+    return RetryPolicy(RateLimit(tmp_path, "server"), Traffic(), 3)
 
 
 def answers(*script: TransientError | str) -> list[TransientError | str]:
     return list(reversed(script))
 
 
-def play(retrying: Retrying, script: list[TransientError | str]) -> str:
+def play(retrying: RetryPolicy, script: list[TransientError | str]) -> str:
     def ask() -> str:
         step = script.pop()
         if isinstance(step, TransientError):
             raise step
         return step
 
-    return retrying.until_answered(ask, "the file")
+    return retrying.call(ask, "the file")
 
 
 @given(failures=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True))
@@ -43,7 +43,7 @@ def test_delays_grow_and_stay_below_ten_seconds(failures: int, draw: float) -> N
     assert backoff_s(failures, 7.0, draw) >= 7.0
 
 
-def test_a_failure_that_passes_is_asked_again(retrying: Retrying) -> None:
+def test_a_failure_that_passes_is_asked_again(retrying: RetryPolicy) -> None:
     """Three failures are three retries, then the answer comes."""
     failures = [
         TransientError("HTTP 500"),
@@ -56,7 +56,7 @@ def test_a_failure_that_passes_is_asked_again(retrying: Retrying) -> None:
     assert (counts["requests"], counts["retries"], counts["stalls"]) == (4, 3, 1)
 
 
-def test_giving_up_says_what_and_how_often(retrying: Retrying) -> None:
+def test_giving_up_says_what_and_how_often(retrying: RetryPolicy) -> None:
     """One failure more than retries allow is the end, with the last cause, without its secrets."""
     last = TransientError("no route to https://a.b/c?signature=hidden")
 
@@ -67,9 +67,9 @@ def test_giving_up_says_what_and_how_often(retrying: Retrying) -> None:
     assert "hidden" not in str(e.value)
 
 
-def test_refusals_are_waited_out(retrying: Retrying) -> None:
+def test_refusals_are_waited_out(retrying: RetryPolicy) -> None:
     """A server that asks for patience gets it: refusals are no failures."""
-    refused = [TransientError("HTTP 429", is_refusal=True, wait_s=0.0) for _ in range(20)]
+    refused = [TransientError("HTTP 429", is_throttled=True, wait_s=0.0) for _ in range(20)]
 
     assert play(retrying, answers(*refused, "bytes")) == "bytes"
 

@@ -110,11 +110,11 @@ def test_files_are_listed_with_their_sizes(location: Location) -> None:
     wanted = {n: len(c) for n, c in sorted(FILES.items()) if n.startswith("videos/")}
     if location.url.startswith("http"):
         with pytest.raises(NoListingError, match="lists no files"):
-            door.sizes("videos", ".mp4")
+            door.list_files("videos", ".mp4")
     else:
-        assert door.sizes("videos", ".mp4") == wanted
-        assert door.sizes("videos", ".parquet") == {}
-        assert door.sizes("absent", ".mp4") == {}
+        assert door.list_files("videos", ".mp4") == wanted
+        assert door.list_files("videos", ".parquet") == {}
+        assert door.list_files("absent", ".mp4") == {}
 
 
 def test_a_read_beyond_the_end_is_an_error(location: Location) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.bench.network import Proxy, serve_files, start_proxy
 from robostream.errors import CacheError
-from robostream.storage import TRAFFIC, CacheSettings, CacheWarming, FileOpener, as_location
+from robostream.storage import TRAFFIC, CacheSettings, CacheWarmer, FileOpener, as_location
 from robostream.storage.warm import fitting_pieces
 
 MIB = 1024**2
@@ -34,9 +34,9 @@ def door_to(proxy: Proxy, folder: Path, limit: int | str = "1GB") -> FileOpener:
     return FileOpener(as_location(proxy.url, None, CacheSettings(folder / "cache", limit)))
 
 
-def warm(door: FileOpener) -> tuple[CacheWarming, int]:
+def warm(door: FileOpener) -> tuple[CacheWarmer, int]:
     """Fill the cache, and return what that fetched."""
-    warming = CacheWarming(door, list(FILES), requests=3)
+    warming = CacheWarmer(door, list(FILES), requests=3)
     seen: list[int] = []
     warming.run(seen.append)
 
@@ -67,12 +67,12 @@ def test_no_more_is_fetched_than_fits(proxy: Proxy, tmp_path: Path) -> None:
 def test_without_a_cache_nothing_is_fetched(proxy: Proxy) -> None:
     """There is no place to bring it to."""
     with pytest.raises(CacheError, match="nothing of it is kept"):
-        CacheWarming(FileOpener(as_location(proxy.url)), list(FILES), requests=3)
+        CacheWarmer(FileOpener(as_location(proxy.url)), list(FILES), requests=3)
 
 
 def test_a_disk_that_refuses_ends_it(proxy: Proxy, tmp_path: Path) -> None:
     """Fetching what cannot be kept would be for nothing."""
-    warming = CacheWarming(door_to(proxy, tmp_path), list(FILES), requests=1)
+    warming = CacheWarmer(door_to(proxy, tmp_path), list(FILES), requests=1)
     (tmp_path / "cache/blocks").rmdir()
 
     with pytest.raises(CacheError, match="cannot be written"):

@@ -32,8 +32,8 @@ from robostream.storage.byte_source import (
     ByteSource,
     SourceFile,
     Store,
+    choose_gap,
     coalesce,
-    lean_gap,
 )
 from robostream.storage.cache import Cache, CacheInfo, cache_limit
 from robostream.storage.cache_folder import is_cache
@@ -44,13 +44,13 @@ from robostream.storage.location import (
     CacheSettings,
     Location,
     as_location,
-    confined,
+    check_relative_path,
+    explicit_root,
     parse_repo_url,
     redact,
-    written_root,
 )
 from robostream.storage.lru import LruCache
-from robostream.storage.mapped_file import WholeFile
+from robostream.storage.mapped_file import MappedFile
 from robostream.storage.opener import FileOpener, list_files, open_cache, open_source
 from robostream.storage.retry import TRAFFIC, Traffic
 from robostream.storage.safe_files import (
@@ -59,7 +59,7 @@ from robostream.storage.safe_files import (
     sync_to_disk,
     write_bytes_atomic,
 )
-from robostream.storage.warm import CacheWarming
+from robostream.storage.warm import CacheWarmer
 
 __all__ = [
     "TRAFFIC",
@@ -68,7 +68,7 @@ __all__ = [
     "Cache",
     "CacheInfo",
     "CacheSettings",
-    "CacheWarming",
+    "CacheWarmer",
     "CachedFile",
     "FileOpener",
     "LocalSource",
@@ -77,14 +77,14 @@ __all__ = [
     "SourceFile",
     "Store",
     "Traffic",
-    "WholeFile",
+    "MappedFile",
     "as_location",
     "cache_limit",
     "coalesce",
-    "confined",
+    "check_relative_path",
     "download",
     "is_cache",
-    "lean_gap",
+    "choose_gap",
     "list_files",
     "list_refs",
     "make_private_folder",
@@ -95,5 +95,5 @@ __all__ = [
     "redact",
     "sync_to_disk",
     "write_bytes_atomic",
-    "written_root",
+    "explicit_root",
 ]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where things lie in a block file: a head, what is known of each block, the blocks.
+"""The format of a block file: a file header, block headers and times of use, the blocks. Pure.
 
-The map of the blocks is in the file itself, before them, so that the two cannot be parted. Nothing
-of a file is ever flushed to disk on purpose. While the machine runs, all processes see what was
-written in the order it was written, killed or not. After a power cut anything may be missing, and
-is noticed: a mark has a check of itself and a checksum of its block's bytes.
+The block headers are in the file itself, so that headers and blocks cannot be separated. Nothing
+is ever synced to disk on purpose. While the machine runs, all processes see writes in their order,
+killed or not. After a power cut anything may be missing, and is noticed: a block header has a check
+of itself and a checksum of its block.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ import numpy.typing as npt
 from robostream import config
 
 MAGIC = b"RSBLOCKS"
-HEAD_BYTES = 4096
-# The mark of a block that is there. `serial` is drawn for each fill, so that a block that went and
-# came back is told from one that stayed; all zeros is no block, anything else that fails its
-# check is the rest of a fill or an eviction that was cut short.
-MARK = np.dtype([("checksum", "<u4"), ("check", "<u4"), ("serial", "<u8")])
-_HEAD = struct.Struct(
-    "<8sIIQI"
-)  # magic, version, bytes of a block, bytes of the file, name's length
+FILE_HEADER_BYTES = 4096
+# `serial` is random for each fill, so that a block that was evicted and fetched again differs from
+# one that stayed. All zeros mean no block; any other invalid header is the rest of an interrupted
+# fill or eviction.
+BLOCK_HEADER = np.dtype([("checksum", "<u4"), ("check", "<u4"), ("serial", "<u8")])
+# Magic, version, bytes per block, bytes of the remote file, length of the name.
+_FILE_HEADER = struct.Struct("<8sIIQI")
 _VERSION = 1
-_LONGEST_NAME = 3000
+_MAX_NAME_BYTES = 3000
 _MIX = [np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
 
 Ranges = list[tuple[int, int]]
-Marks = npt.NDArray[np.void]
+BlockHeaders = npt.NDArray[np.void]
 Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The places in the block file of a remote file of `size_bytes`.
+class BlockLayout:
+    """The offsets in the block file of a remote file of `size_bytes`.
 
-    For each block there are a mark, a time of next use (f8), the lease of whoever will use it (u4)
-    and a time of last use (u4, in seconds since 1970), as four arrays one after the other.
+    Each block has a header, a time of next use (f8), the number of the process that set it (u4) and
+    a time of last use (u4, seconds since 1970), in four consecutive arrays.
     """
 
     size_bytes: int
@@ -49,111 +48,114 @@ class Layout:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of the file; the last may be shorter."""
+        """The number of blocks; the last may be shorter."""
         return -(-self.size_bytes // self.block_bytes)
 
     @property
-    def dues_at(self) -> int:
-        """Where the times of next use begin."""
-        return HEAD_BYTES + 16 * self.num_blocks
+    def next_uses_at(self) -> int:
+        """The offset of the times of next use."""
+        return FILE_HEADER_BYTES + 16 * self.num_blocks
 
     @property
     def owners_at(self) -> int:
-        """Where the leases begin."""
-        return HEAD_BYTES + 24 * self.num_blocks
+        """The offset of the process numbers."""
+        return FILE_HEADER_BYTES + 24 * self.num_blocks
 
     @property
-    def uses_at(self) -> int:
-        """Where the times of last use begin."""
-        return HEAD_BYTES + 28 * self.num_blocks
+    def last_uses_at(self) -> int:
+        """The offset of the times of last use."""
+        return FILE_HEADER_BYTES + 28 * self.num_blocks
 
     @property
     def data_at(self) -> int:
-        """Where the blocks begin; all before counts as in use."""
-        return -(-(HEAD_BYTES + 32 * self.num_blocks) // HEAD_BYTES) * HEAD_BYTES
+        """The offset of the blocks; everything before them counts as in use."""
+        return -(-(FILE_HEADER_BYTES + 32 * self.num_blocks) // 4096) * 4096
 
     @property
     def file_bytes(self) -> int:
         """The length of the block file, which is sparse."""
         return self.data_at + self.num_blocks * self.block_bytes
 
-    def touched(self, start: int, stop: int) -> range:
+    def blocks_touching(self, start: int, stop: int) -> range:
         """Return the blocks that hold bytes of [start, stop)."""
         return range(start // self.block_bytes, -(-stop // self.block_bytes))
 
-    def covered(self, start: int, stop: int) -> range:
-        """Return the blocks that lie in [start, stop) whole."""
-        ends = self.num_blocks if stop == self.size_bytes else stop // self.block_bytes
-        return range(-(-start // self.block_bytes), ends)
+    def blocks_within(self, start: int, stop: int) -> range:
+        """Return the blocks that lie completely in [start, stop)."""
+        end = self.num_blocks if stop == self.size_bytes else stop // self.block_bytes
+        return range(-(-start // self.block_bytes), end)
 
     def bytes_of(self, blocks: range) -> tuple[int, int]:
-        """Return the bytes [start, stop) of the remote file that consecutive blocks hold."""
+        """Return the bytes [start, stop) of the remote file in consecutive blocks."""
         stop = min(blocks.stop * self.block_bytes, self.size_bytes)
         return blocks.start * self.block_bytes, stop
 
 
 def runs(flags: Flags, first: int = 0) -> list[range]:
-    """Return the runs of True, numbered from `first`. Pure."""
+    """Return the runs of True, numbered from `first`."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))) + first
     return [range(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
 
 
-def make_marks(first: int, checksums: list[int], serial: int) -> Marks:
-    """Return the marks of consecutive blocks. Pure."""
-    marks = np.zeros(len(checksums), MARK)
-    marks["checksum"], marks["serial"] = checksums, serial
-    marks["check"] = _checks(marks, first)
-    return marks
+def make_headers(first: int, checksums: list[int], serial: int) -> BlockHeaders:
+    """Return the headers of consecutive blocks."""
+    headers = np.zeros(len(checksums), BLOCK_HEADER)
+    headers["checksum"], headers["serial"] = checksums, serial
+    headers["check"] = _checks(headers, first)
+    return headers
 
 
-def unclean_marks(count: int) -> Marks:
-    """Return marks that say: something may lie here, and nobody may use it. Pure."""
-    marks = np.zeros(count, MARK)
-    marks["serial"] = 1
-    return marks
+def dirty_headers(count: int) -> BlockHeaders:
+    """Return headers of blocks that may take space but must not be read."""
+    headers = np.zeros(count, BLOCK_HEADER)
+    headers["serial"] = 1
+    return headers
 
 
-def are_good(marks: Marks, first: int) -> Flags:
-    """Return which of the marks, of blocks from `first` on, say that a block is there. Pure."""
-    good: Flags = (marks["serial"] > 1) & (marks["check"] == _checks(marks, first))
-    return good
+def are_valid(headers: BlockHeaders, first: int) -> Flags:
+    """Return which headers, of blocks from `first` on, belong to a block that may be read."""
+    valid: Flags = (headers["serial"] > 1) & (headers["check"] == _checks(headers, first))
+    return valid
 
 
-def are_empty(marks: Marks) -> Flags:
-    """Return which of the marks say that nothing takes space. Pure."""
-    empty: Flags = marks.view("<u8").reshape(-1, 2).max(axis=1, initial=0) == 0
+def are_empty(headers: BlockHeaders) -> Flags:
+    """Return which headers belong to blocks that take no space."""
+    empty: Flags = headers.view("<u8").reshape(-1, 2).max(axis=1, initial=0) == 0
     return empty
 
 
-def _checks(marks: Marks, first: int) -> npt.NDArray[np.uint32]:
-    blocks = np.arange(first, first + len(marks), dtype=np.uint64)
-    checksums = marks["checksum"].astype(np.uint64)
-    mixed = marks["serial"] * _MIX[0] + checksums * _MIX[1] + (blocks + 1) * _MIX[2]
+def _checks(headers: BlockHeaders, first: int) -> npt.NDArray[np.uint32]:
+    blocks = np.arange(first, first + len(headers), dtype=np.uint64)
+    checksums = headers["checksum"].astype(np.uint64)
+    mixed = headers["serial"] * _MIX[0] + checksums * _MIX[1] + (blocks + 1) * _MIX[2]
     checks: npt.NDArray[np.uint32] = (mixed >> np.uint64(32)).astype(np.uint32)
     return checks
 
 
-def make_head(layout: Layout, shown_name: str) -> bytes:
-    """Return the head of a block file. Pure."""
-    shown = shown_name.encode(errors="replace")[:_LONGEST_NAME]
-    head = _HEAD.pack(MAGIC, _VERSION, layout.block_bytes, layout.size_bytes, len(shown)) + shown
-    head = head.ljust(HEAD_BYTES - 4, b"\0")
-    return head + zlib.crc32(head).to_bytes(4, "little")
+def make_file_header(layout: BlockLayout, shown_name: str) -> bytes:
+    """Return the header of a block file."""
+    name = shown_name.encode(errors="replace")[:_MAX_NAME_BYTES]
+    sizes = layout.block_bytes, layout.size_bytes
+    header = _FILE_HEADER.pack(MAGIC, _VERSION, *sizes, len(name)) + name
+    header = header.ljust(FILE_HEADER_BYTES - 4, b"\0")
+    return header + zlib.crc32(header).to_bytes(4, "little")
 
 
-def parse_head(head: bytes) -> tuple[Layout, str] | None:
-    """Return the layout and the shown name of a block file, None if it is none. Pure."""
-    if len(head) != HEAD_BYTES or zlib.crc32(head[:-4]) != int.from_bytes(head[-4:], "little"):
+def parse_file_header(header: bytes) -> tuple[BlockLayout, str] | None:
+    """Return the layout and the shown name of a block file; None if the header is invalid."""
+    checksum = int.from_bytes(header[-4:], "little")
+    if len(header) != FILE_HEADER_BYTES or zlib.crc32(header[:-4]) != checksum:
         return None
-    magic, version, block_bytes, size_bytes, length = _HEAD.unpack_from(head)
+    magic, version, block_bytes, size_bytes, length = _FILE_HEADER.unpack_from(header)
     if (magic, version) != (MAGIC, _VERSION) or not is_block_size(block_bytes):
         return None
-    layout = Layout(size_bytes, block_bytes)
+    layout = BlockLayout(size_bytes, block_bytes)
     if layout.num_blocks > config.MOST_CACHED_BLOCKS:
         return None
-    return layout, head[_HEAD.size : _HEAD.size + length].decode(errors="replace")
+    name = header[_FILE_HEADER.size : _FILE_HEADER.size + length]
+    return layout, name.decode(errors="replace")
 
 
 def is_block_size(block_bytes: int) -> bool:
-    """Return whether blocks may have so many bytes. Pure."""
+    """Return whether a number is a valid block size."""
     return 0 < block_bytes < 1 << 32 and block_bytes % 4096 == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a store offers: the sizes of its files, and byte ranges of each."""
+"""Files read by byte range: the protocols of a file and a store, merged reads, a file object."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from typing import Protocol
 
 from robostream.errors import DamagedFileError
 
+# Up to this many unwanted bytes cost less than another request.
+MAX_GAP_BYTES = 64 * 1024
+_MAX_READ_BYTES = 64 * 1024 * 1024
+
 
 class ByteSource(Protocol):
-    """One file whose bytes are read by range. Thread-safe; pickles as its address.
+    """One file, read by byte range. Thread-safe; pickles as its address.
 
-    What goes wrong is a `StorageError` that begins with `name`.
+    Raises a `StorageError` whose message starts with `name`.
     """
 
     @property
@@ -27,39 +31,39 @@ class ByteSource(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells the file from all others, on any server; caches keep its bytes under it."""
+        """A key that is unique to the file across all servers; caches use it."""
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
 
     def version(self) -> str:
-        """Return a text that changes when the file does; empty where nothing tells."""
+        """Return a text that changes with the file; empty if the server has none."""
 
     def expect(self, size: int, version: str) -> None:
-        """Take these for the file's size and version, as another process found them just now.
+        """Set the size and version that another process found.
 
-        A file that turns out to be another one is a ChangedFileError, here or at a later read.
+        If the file has others, this call or a later read raises ChangedFileError.
         """
 
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
 
-    def bring(self, start: int, stop: int) -> None:
-        """Have the bytes [start, stop) close by, where there is a place for it. Blocks."""
+    def ensure_cached(self, start: int, stop: int) -> None:
+        """Fetch the bytes [start, stop) into the cache, if there is one. Blocks."""
 
 
 class Store(Protocol):
-    """Files below one root, each known by its path relative to it, with slashes."""
+    """The files below one root, by relative path with slashes."""
 
     def open(self, file: str) -> ByteSource:
-        """Return the bytes of a file. Reads nothing yet."""
+        """Return a file. Reads nothing yet."""
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size of every file below a folder; NoListingError where nobody can tell."""
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder; raise NoListingError if it cannot."""
 
 
-def whole(content: bytes, start: int, stop: int, name: str) -> bytes:
-    """Return what was read if it is as long as what was asked for, else raise."""
+def check_length(content: bytes, start: int, stop: int, name: str) -> bytes:
+    """Return `content` if it has `stop - start` bytes, else raise DamagedFileError."""
     if len(content) != stop - start:
         raise DamagedFileError(
             f"{name}: wanted bytes {start} to {stop}, got {len(content)} of {stop - start}. The "
@@ -85,27 +89,27 @@ def coalesce(
 ) -> list[ByteRange]:
     """Return ascending reads that cover all `ranges`. Pure.
 
-    Two neighbours become one read when at most `max_gap_bytes` lie between them and the read stays
-    within `max_read_bytes`; a single range longer than that stays whole.
+    Merges neighbours at most `max_gap_bytes` apart into reads of at most `max_read_bytes`; a
+    single longer range stays whole.
     """
     reads: list[ByteRange] = []
     for wanted in sorted(ranges, key=lambda r: (r.start, r.stop)):
         if reads:
             last = reads[-1]
             stop = max(last.stop, wanted.stop)
-            near = wanted.start - last.stop <= max_gap_bytes
-            if wanted.stop <= last.stop or (near and stop - last.start <= max_read_bytes):
+            is_near = wanted.start - last.stop <= max_gap_bytes
+            if wanted.stop <= last.stop or (is_near and stop - last.start <= max_read_bytes):
                 reads[-1] = ByteRange(last.start, stop)
                 continue
         reads.append(wanted)
     return reads
 
 
-def lean_gap(ranges: Iterable[ByteRange], most_waste: float) -> int:
-    """Return the widest gap for `coalesce` that adds at most a share of the wanted bytes. Pure."""
+def choose_gap(ranges: Iterable[ByteRange], max_waste: float) -> int:
+    """Return the widest gap for which `coalesce` adds at most a share of unwanted bytes. Pure."""
     reads = coalesce(ranges, max_gap_bytes=0, max_read_bytes=1 << 62)
     gaps = sorted(after.start - before.stop for before, after in itertools.pairwise(reads))
-    left = int(most_waste * sum(read.stop - read.start for read in reads))
+    left = int(max_waste * sum(read.stop - read.start for read in reads))
     for gap in gaps:
         left -= gap
         if left < 0:
@@ -113,43 +117,32 @@ def lean_gap(ranges: Iterable[ByteRange], most_waste: float) -> int:
     return gaps[-1] if gaps else 0
 
 
-# Where a request takes its time, up to so many bytes that nobody wants cost less than another one.
-MAX_GAP_BYTES = 64 * 1024
-_MAX_READ_BYTES = 64 * 1024 * 1024
-
-
 class SourceFile(io.RawIOBase):
-    """A read-only file over a byte source."""
+    """A read-only, seekable file object over a byte source."""
 
     def __init__(self, source: ByteSource) -> None:
         self.name = source.name
         self._source = source
         self._size = source.size()
         self._at = 0
-        self._held: dict[int, bytes] = {}
-        self._held_at: list[int] = []
+        self._loaded: dict[int, bytes] = {}
+        self._starts: list[int] = []
 
     @contextmanager
-    def held(
+    def preloaded(
         self, ranges: Iterable[ByteRange], *, max_gap_bytes: int = MAX_GAP_BYTES, requests: int = 1
     ) -> Iterator[None]:
-        """Read ranges now, near ones at once, and take from them what is asked for in the block.
-
-        Args:
-            ranges: The ranges.
-            max_gap_bytes: Ranges so far apart are read at once.
-            requests: How many reads are under way at a time.
-        """
+        """Read ranges now, `requests` at a time, and serve reads in the block from them."""
         reads = coalesce(ranges, max_gap_bytes=max_gap_bytes, max_read_bytes=_MAX_READ_BYTES)
         with ThreadPoolExecutor(requests) as pool:
             read_all = map if requests == 1 else pool.map
             contents = read_all(lambda read: self._source.read(read.start, read.stop), reads)
-            self._held = {read.start: part for read, part in zip(reads, contents, strict=True)}
-        self._held_at = sorted(self._held)
+            self._loaded = {read.start: part for read, part in zip(reads, contents, strict=True)}
+        self._starts = sorted(self._loaded)
         try:
             yield
         finally:
-            self._held, self._held_at = {}, []
+            self._loaded, self._starts = {}, []
 
     def readable(self) -> bool:
         """Return True."""
@@ -171,18 +164,14 @@ class SourceFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """Return up to `size` bytes, fewer only at the end of the file."""
-        stop = self._size if size < 0 else min(self._size, self._at + size)
-        if stop <= self._at:
+        start, stop = self._at, self._size if size < 0 else min(self._size, self._at + size)
+        if stop <= start:
             return b""
-        content = self._find(self._at, stop)
         self._at = stop
-        return content
-
-    def _find(self, start: int, stop: int) -> bytes:
-        before = bisect.bisect_right(self._held_at, start)
+        before = bisect.bisect_right(self._starts, start)
         if before:
-            begin = self._held_at[before - 1]
-            content = self._held[begin]
+            begin = self._starts[before - 1]
+            content = self._loaded[begin]
             if stop <= begin + len(content):
                 return content[start - begin : stop - begin]
         return self._source.read(start, stop)

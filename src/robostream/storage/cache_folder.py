@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a cache: made or recognised by its mark, refused if it is anything else.
+"""The cache folder, its locks, and the liveness of its processes.
 
-robostream-cache.json   the mark: format, version, bytes of a block
-lock                    whoever writes, counts or deletes holds it; inside, the bytes in use
-blocks/                 one file for each remote file and version (layout.py)
-files/                  whole files that processes map, such as decoded rows (whole_file.py)
-leases/                 one locked file for each process that said what it will read (lease.py)
+robostream-cache.json   the marker: format, version, bytes per block
+lock                    locked to write, count or delete; holds the number of bytes in use
+blocks/                 one block file per remote file and version (block_layout.py)
+files/                  files that processes map, such as decoded rows (mapped_file.py)
+leases/                 one locked file per process that announced what it will read
+
+The kernel releases the locks of a killed process. Each lock has its own open file, so threads
+exclude each other as processes do, and a released lock is free even if a forked child still has a
+copy of the open file.
 """
 
 from __future__ import annotations
@@ -31,116 +35,110 @@ from robostream.storage.block_layout import is_block_size
 from robostream.storage.safe_files import (
     make_private_folder,
     make_subfolder,
-    open_at_least_to_read,
     open_private,
+    open_writable_or_readable,
     write_private_once,
 )
 
-MARK = "robostream-cache.json"
+MARKER = "robostream-cache.json"
 _FORMAT = "robostream cache"
 _VERSION = 1
-_MOST_MARK_CHARACTERS = 4096
+_MAX_MARKER_LENGTH = 4096
+_FIRST_WAIT_S = 0.001
+_MAX_WAIT_S = 0.05
+_PROCESS_NAME = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
-    """Where the parts of a cache lie."""
+class CacheFolder:
+    """The paths of a cache, and its block size."""
 
     path: Path
     block_bytes: int
 
     @property
     def lock(self) -> Path:
-        """The file whose lock one holds to write."""
+        """The file whose lock protects writes."""
         return self.path / "lock"
 
     @property
     def blocks(self) -> Path:
-        """The folder of blocks."""
+        """The folder of block files."""
         return self.path / "blocks"
 
     @property
     def files(self) -> Path:
-        """The folder of whole files."""
+        """The folder of mapped files."""
         return self.path / "files"
 
     @property
-    def leases(self) -> Path:
-        """The folder of leases."""
+    def processes(self) -> Path:
+        """The folder of liveness locks."""
         return self.path / "leases"
 
     def is_writable(self) -> bool:
-        """Return whether this user may write to it: not to a read-only mount, say."""
-        places = (self.path, self.blocks, self.files, self.leases)
+        """Return whether this user may write to the cache."""
+        paths = (self.path, self.blocks, self.files, self.processes)
         lock = (self.lock,) if os.path.exists(self.lock) else ()
-        return all(os.access(place, os.W_OK) for place in (*places, *lock))
+        return all(os.access(path, os.W_OK) for path in (*paths, *lock))
 
 
-def open_folder(path: Path, block_bytes: int) -> Folder:
-    """Return a cache's folder, made now if there is none; the size of blocks is the folder's own.
+def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
+    """Return a cache folder, created if it is missing; an existing one keeps its block size.
 
-    Raises CacheError for a folder that has something else in it: a cache deletes files, so it does
-    not move in with others.
+    Raises CacheError for a folder with other content, because a cache deletes files.
     """
     make_private_folder(path)
-    if not (path / MARK).exists():
-        _refuse_strangers(path)
-        _write_mark(path, block_bytes)
-    folder = Folder(path, _read_mark(path))
-    for part in (folder.blocks, folder.files, folder.leases):
+    if not (path / MARKER).exists():
+        _check_empty(path)
+        marker = {"format": _FORMAT, "version": _VERSION, "block_bytes": block_bytes}
+        # If another process is first, its block size holds.
+        write_private_once(path / MARKER, json.dumps(marker).encode())
+    folder = CacheFolder(path, _read_marker(path))
+    for part in (folder.blocks, folder.files, folder.processes):
         make_subfolder(part)
     return folder
 
 
 def is_cache(path: Path) -> bool:
-    """Return whether a folder is a cache's."""
-    return (path / MARK).is_file()
+    """Return whether a folder is a cache."""
+    return (path / MARKER).is_file()
 
 
-def _refuse_strangers(path: Path) -> None:
-    # Another process may be making the same cache: its mark, still being written, is no stranger.
-    strangers = sorted(name for name in os.listdir(path) if not name.startswith(f".{MARK}."))
-    if strangers and not (path / MARK).exists():
+def _check_empty(path: Path) -> None:
+    # Another process may be writing the marker of the same cache right now.
+    others = sorted(name for name in os.listdir(path) if not name.startswith(f".{MARKER}."))
+    if others and not (path / MARKER).exists():
         raise CacheError(
             f"{path}: want a new or empty folder for the cache, or one that robostream made; found "
-            f"{', '.join(strangers[:3])}{' and more' if len(strangers) > 3 else ''}. A cache "
+            f"{', '.join(others[:3])}{' and more' if len(others) > 3 else ''}. A cache "
             "deletes files to keep to its limit, so give it a folder of its own."
         )
 
 
-def _write_mark(path: Path, block_bytes: int) -> None:
-    """Write the mark so that it is there whole, also after a power cut, before anything else."""
-    content = {"format": _FORMAT, "version": _VERSION, "block_bytes": block_bytes}
-    # If another process is first, its size of blocks holds.
-    write_private_once(path / MARK, json.dumps(content).encode())
-
-
-def _read_mark(path: Path) -> int:
-    with open(open_private(path / MARK, os.O_RDONLY), errors="replace") as file:
-        text = file.read(_MOST_MARK_CHARACTERS)
+def _read_marker(path: Path) -> int:
+    """Return the block size of a cache; raise CacheError if its marker is invalid."""
+    with open(open_private(path / MARKER, os.O_RDONLY), errors="replace") as file:
+        text = file.read(_MAX_MARKER_LENGTH)
     try:
-        mark = json.loads(text)
-        is_ours = (mark["format"], mark["version"]) == (_FORMAT, _VERSION)
-        block_bytes = int(mark["block_bytes"])
+        marker = json.loads(text)
+        is_ours = (marker["format"], marker["version"]) == (_FORMAT, _VERSION)
+        block_bytes = int(marker["block_bytes"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         is_ours, block_bytes = False, 0
     if not is_ours or not is_block_size(block_bytes):
         raise CacheError(
-            f"{path / MARK}: want the mark of a {_FORMAT} of version {_VERSION}, found "
+            f"{path / MARKER}: want the marker of a {_FORMAT} of version {_VERSION}, found "
             f"{text[:80]!r}. Another version of robostream made this folder; choose another, or "
             "delete it."
         )
     return block_bytes
 
 
-_FIRST_WAIT_S = 0.001
-_LONGEST_WAIT_S = 0.05
-
-
 @contextmanager
-def alone(path: Path) -> Iterator[int]:
-    """Hold a file's lock, which is waited for; gives a descriptor of the file."""
-    fd, _ = open_at_least_to_read(path, os.O_CREAT)
+def locked(path: Path) -> Iterator[int]:
+    """Wait for the lock of a file and hold it; yields a descriptor of the file."""
+    fd, _ = open_writable_or_readable(path, os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
@@ -151,8 +149,8 @@ def alone(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def is_held(path: Path) -> bool:
-    """Return whether some process has the lock of a file."""
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file."""
     fd = open_private(path, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,13 +164,12 @@ def is_held(path: Path) -> bool:
 
 
 @contextmanager
-def claimed(path: Path, first: int, stop: int, *, patience_s: float) -> Iterator[None]:
-    """Hold the numbers [first, stop) of a file, so that of those who want the same one works.
+def claimed(path: Path, first: int, stop: int, *, timeout_s: float) -> Iterator[None]:
+    """Claim the numbers [first, stop) of a file, so that one of several workers does the work.
 
-    A claim saves work and guards nothing: whoever waited `patience_s` in vain, or finds no such
-    locks, goes on without one. So claims cannot block each other for good, and a process that
-    stands still stops nobody. Where the file is missing, or may only be read, a claim holds among
-    the threads of this process.
+    A claim saves work and protects nothing: after `timeout_s`, or without lock support, the caller
+    continues without it. So claims cannot deadlock, and a stopped process blocks nobody. If the
+    file is missing or read-only, the claim holds among the threads of this process.
     """
     try:
         fd = open_private(path, os.O_RDWR)
@@ -180,14 +177,14 @@ def claimed(path: Path, first: int, stop: int, *, patience_s: float) -> Iterator
         if not hasattr(os, "memfd_create"):
             yield
             return
-        fd = os.open(f"/proc/self/fd/{_own_file()}", os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(f"/proc/self/fd/{_process_file()}", os.O_RDWR | os.O_CLOEXEC)
         base = zlib.crc32(os.fsencode(path)) << 30
         first, stop = base + first, base + stop
     try:
-        deadline, wait_s = time.monotonic() + patience_s, _FIRST_WAIT_S
+        deadline, wait_s = time.monotonic() + timeout_s, _FIRST_WAIT_S
         while not _try_range(fd, fcntl.F_WRLCK, first, stop) and time.monotonic() < deadline:
             time.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+            wait_s = min(2 * wait_s, _MAX_WAIT_S)
         try:
             yield
         finally:
@@ -197,7 +194,7 @@ def claimed(path: Path, first: int, stop: int, *, patience_s: float) -> Iterator
 
 
 @lru_cache(maxsize=1)
-def _own_file() -> int:
+def _process_file() -> int:
     return os.memfd_create("claims", os.MFD_CLOEXEC)
 
 
@@ -211,36 +208,37 @@ def _try_range(fd: int, kind: int, first: int, stop: int) -> bool:
     return True
 
 
-_NAME = re.compile("[0-9a-f]{8}")
-
-
 class LivenessLock:
-    """A number that is this process's until the object, or the process, is gone."""
+    """A number that belongs to this process until the object or the process is gone.
 
-    def __init__(self, folder: Folder) -> None:
-        # Under the folder's lock nobody takes the file for a dead one's before it is locked.
-        with alone(folder.lock):
+    The times of next use that a process sets carry its number, and a locked file has the number as
+    its name. Eviction asks the kernel which files are locked, so the hints of a process expire with
+    it, however it ends.
+    """
+
+    def __init__(self, folder: CacheFolder) -> None:
+        # The folder lock prevents others from taking the file for a dead process's.
+        with locked(folder.lock):
             self.number = 0
-            while self.number == 0 or (folder.leases / _name(self.number)).exists():
+            while self.number == 0 or (folder.processes / f"{self.number:08x}").exists():
                 self.number = secrets.randbits(32)
-            path = folder.leases / _name(self.number)
+            path = folder.processes / f"{self.number:08x}"
             fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             weakref.finalize(self, os.close, fd)
             fcntl.flock(fd, fcntl.LOCK_EX)
 
 
-def living_leases(folder: Folder) -> list[int]:
-    """Return the numbers of the living; the files of the others go. For who holds the lock."""
-    living = []
-    for path in folder.leases.iterdir():
-        if _NAME.fullmatch(path.name) is None:
+def live_processes(folder: CacheFolder) -> list[int]:
+    """Return the numbers of live processes; delete the files of others.
+
+    The caller holds the folder lock.
+    """
+    live = []
+    for path in folder.processes.iterdir():
+        if _PROCESS_NAME.fullmatch(path.name) is None:
             continue  # not ours
-        if is_held(path):
-            living.append(int(path.name, 16))
+        if is_locked(path):
+            live.append(int(path.name, 16))
         else:
             path.unlink()
-    return living
-
-
-def _name(number: int) -> str:
-    return f"{number:08x}"
+    return live

@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the files of a cache share in one process, and the decision to do without the cache.
+"""What the files of a cache share in one process, and when to stop writing to the cache.
 
-A disk that is full or fails must not end a run: the first refusal is told, once, and from then on
-this process writes nothing more to the cache. What is there is still read.
+A full or failing disk must not end a run: the first failure is logged once, and from then on this
+process writes nothing more to the cache. It still reads what is there.
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import math
 import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import TypeVar
 
 from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.storage.block_file import BlockFile
-from robostream.storage.cache_folder import Folder, LivenessLock
-from robostream.storage.cache_quota import CacheQuota, locked_room
+from robostream.storage.cache_folder import CacheFolder, LivenessLock
+from robostream.storage.cache_quota import CacheQuota, locked_quota
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_OPEN_FILES = 128  # block files kept open per process
+_MAX_OPEN_FILES = 128  # block files kept open per process
 _CONSEQUENCE = "What it does not have is read from its store each time."
-
-
 _LOWER = "lower cache_limit (ROBOSTREAM_CACHE_LIMIT; 0 keeps nothing) or choose another cache_dir."
 _CURES = {
     errno.EFBIG: f"Raise the limit for the size of files (`ulimit -f`), {_LOWER}",
@@ -33,7 +35,7 @@ _CURES = {
 }
 
 
-class HeldBytes:
+class MemoryChunk:
     """Bytes of a remote file from `start` on, in memory."""
 
     def __init__(self, start: int, content: bytes) -> None:
@@ -43,85 +45,103 @@ class HeldBytes:
 
 
 class CacheHandle:
-    """One process's hold on a cache. Thread-safe; pickles without what it holds."""
+    """A process's handle on a cache. Thread-safe; pickles as its arguments.
 
-    def __init__(self, folder: Folder, limit_bytes: int) -> None:
+    Attributes:
+        is_off: Whether this process writes nothing to the cache.
+        is_full: Whether no space is left beside what runs will read.
+        next_use: The next use of bytes without one, as in `CacheQuota.reserve`.
+    """
+
+    def __init__(self, folder: CacheFolder, limit_bytes: int) -> None:
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.is_off = self._is_read_only = not folder.is_writable()
-        self.spare_after: float | None = None  # what room may cost, as `CacheQuota.make` says
-        self.is_tight = False  # whether there is no room beside what runs will read
+        self.is_full = False
+        self.next_use: float | None = None
         self._memory: dict[int, int] = {}
-        self._told: set[str] = set()
-        self._lease: LivenessLock | None = None
-        self._open: deque[BlockFile] = deque(maxlen=_OPEN_FILES)
+        self._warned: set[str] = set()
+        self._liveness: LivenessLock | None = None
+        self._open: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)
 
-    def write(self, action: Callable[[CacheQuota], object]) -> None:
-        """Run what writes blocks or deletes them, under the folder's lock."""
+    def run_locked(self, action: Callable[[CacheQuota], T]) -> T | None:
+        """Return what `action` returns under the folder lock; None if the cache is off."""
 
-        def locked() -> None:
-            with locked_room(self.folder, self.limit_bytes) as room:
-                action(room)
+        def run() -> T:
+            with locked_quota(self.folder, self.limit_bytes) as quota:
+                return action(quota)
 
-        self.note(locked)
+        return self.run(run)
 
-    def note(self, action: Callable[[], None]) -> None:
-        """Run what writes to the cache, unless it was given up; give it up if the disk refuses."""
+    def run(self, action: Callable[[], T]) -> T | None:
+        """Return what `action`, which writes, returns; None if the cache is off or fails now."""
         if self.is_off:
-            return
+            return None
         try:
-            action()
+            return action()
         except OSError as error:
-            self.give_up(error)
+            self.turn_off(error)
+            return None
 
-    def give_up(self, error: OSError) -> None:
-        """Write nothing more."""
+    def turn_off(self, error: OSError) -> None:
+        """Write nothing more to the cache."""
         self.is_off, self._is_read_only = True, False
-        self.tell(
-            f"is not written any more, because the disk refused: {error}. {_CONSEQUENCE} "
+        self.warn_once(
+            f"is not written any more, because the disk failed: {error}. {_CONSEQUENCE} "
             f"{_CURES.get(error.errno or 0, '')}".strip()
         )
 
-    def hold(self, start: int, content: bytes) -> HeldBytes:
-        """Return bytes that are held in memory as long as the object lives."""
-        held = HeldBytes(start, content)
-        self._memory[id(held)] = len(content)
-        weakref.finalize(held, self._memory.pop, id(held), None)
-        return held
+    def start_prefetching(self) -> None:
+        """From now on, never evict what a run will read for bytes without a next use."""
+        self.next_use = math.inf
+
+    def note_full(self, nbytes: int) -> None:
+        """Record that blocks of `nbytes` do not fit."""
+        if self.next_use is None:
+            self.warn_full(nbytes)
+        else:
+            self.is_full = True
+
+    def hold_in_memory(self, start: int, content: bytes) -> MemoryChunk:
+        """Return bytes that count as held in memory while the object lives."""
+        chunk = MemoryChunk(start, content)
+        self._memory[id(chunk)] = len(content)
+        weakref.finalize(chunk, self._memory.pop, id(chunk), None)
+        return chunk
 
     def has_memory(self, nbytes: int) -> bool:
-        """Return whether so many bytes more may be held in memory."""
+        """Return whether `nbytes` more may be held in memory."""
         return sum(list(self._memory.values())) + nbytes <= config.PREFETCH_MEMORY_BYTES
 
-    def tell_read_only(self) -> None:
-        """Say that something is missing in a cache that may only be read."""
+    def warn_read_only(self) -> None:
+        """Warn that something is missing in a read-only cache."""
         if self._is_read_only:
-            self.tell(f"may only be read by this process, so nothing is added. {_CONSEQUENCE}")
+            self.warn_once(f"may only be read by this process, so nothing is added. {_CONSEQUENCE}")
 
-    def tell_full(self, nbytes: int) -> None:
-        """Say that something did not fit."""
+    def warn_full(self, nbytes: int) -> None:
+        """Warn that something did not fit."""
         limit, more = format_bytes(self.limit_bytes), format_bytes(nbytes)
-        self.tell(
+        self.warn_once(
             f"has no room for {more}: its limit is {limit}, or the disk is full. {_CONSEQUENCE}"
         )
 
-    def tell(self, what: str) -> None:
-        """Warn of something, but only of the first of its kind."""
+    def warn_once(self, what: str) -> None:
+        """Log a warning, unless one that starts with the same three words was logged."""
         kind = " ".join(what.split()[:3])
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._warned:
+            self._warned.add(kind)
             logger.warning("the cache in %s %s", self.folder.path, what)
 
-    def hold_open(self, file: BlockFile) -> BlockFile:
-        """Keep a file open until many others were opened after it."""
+    def keep_open(self, file: BlockFile) -> BlockFile:
+        """Keep a file open until many others have been opened after it."""
         self._open.append(file)
         return file
 
-    def lease_number(self) -> int:
-        """Return the number that marks this process's hints."""
-        if self._lease is None:
-            self._lease = LivenessLock(self.folder)
-        return self._lease.number
+    def process_number(self) -> int:
+        """Return the number of this process's liveness lock."""
+        if self._liveness is None:
+            self._liveness = LivenessLock(self.folder)
+        return self._liveness.number
 
-    def __reduce__(self) -> tuple[type[CacheHandle], tuple[Folder, int]]:
+    def __reduce__(self) -> tuple[type[CacheHandle], tuple[CacheFolder, int]]:
         return CacheHandle, (self.folder, self.limit_bytes)

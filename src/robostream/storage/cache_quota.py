@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which blocks go when room is needed. Pure.
+"""The bytes in use of a cache, and which blocks to evict.
 
-First those that no living process said it will use, least recently used ones first; then those
-with the furthest next use. So runs of the past give way before the present one, and inside a run
-what goes is what it needs last. The unit is an extent of neighbouring blocks: as much worth as its
-best block, so that the choice stays quick in a large cache and holes are not too small.
+Eviction takes first the blocks that no live process announced to use, least recently used first,
+then those with the latest next use. So past runs give way to the present one, and a run loses what
+it needs last. The unit is an extent of neighbouring blocks with the worth of its best block: that
+keeps the choice fast in a large cache, and holes large.
+
+The lock file holds the number of bytes in use. They are added before a write and subtracted after a
+deletion, so a killed process makes the number too high, never too low. It is counted again whenever
+blocks must be evicted, and after each restart of the machine, when it may be outdated.
 """
 
 from __future__ import annotations
@@ -24,21 +28,28 @@ import numpy.typing as npt
 
 from robostream.storage.block_file import BlockFile, open_block_file
 from robostream.storage.block_layout import MAGIC, Flags, runs
-from robostream.storage.cache_folder import Folder, alone, living_leases
-from robostream.storage.mapped_file import whole_files
+from robostream.storage.cache_folder import CacheFolder, live_processes, locked
+from robostream.storage.mapped_file import mapped_files
 from robostream.storage.safe_files import open_private
 
 EXTENT_BLOCKS = 16
+# Free space that the cache leaves: this share of the disk, at most this many bytes.
+_LEFT_SHARE, _LEFT_BYTES = 0.05, 5 * 1024**3
+# Evictions free more than is needed now, so that not every fill examines every block.
+_EXTRA_SHARE = 1 / 16
+_COUNT = struct.Struct("<QII")  # bytes in use, boot of the machine, checksum
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BLOCK_FILE_NAME = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """What lies in one file of the cache, by extent.
+    """The extents of one file of the cache.
 
     Attributes:
         nbytes: The space each takes.
-        wanted: Which hold a block that a living process said it will use.
-        worths: Of two that are wanted alike, the one of lower worth goes first.
+        wanted: Which hold a block that a live process announced to use.
+        worths: Of two extents that are both wanted or both not, the lower goes first.
     """
 
     nbytes: npt.NDArray[np.int64]
@@ -46,51 +57,46 @@ class Extents:
     worths: npt.NDArray[np.float64]
 
 
-def weigh(
-    held_bytes: npt.NDArray[np.int64],
+def rank_blocks(
+    block_bytes: npt.NDArray[np.int64],
     wanted: Flags,
-    dues: npt.NDArray[np.float64],
-    uses: npt.NDArray[np.uint32],
+    next_uses: npt.NDArray[np.float64],
+    last_uses: npt.NDArray[np.uint32],
 ) -> Extents:
-    """Return the extents of a file.
+    """Return the extents of a block file. Pure.
 
     Args:
-        held_bytes: The space each block takes, 0 for one that is not there.
-        wanted: Which blocks a living process said it will use.
-        dues: When, on that process's clock.
-        uses: When each block was used last, in seconds since 1970.
+        block_bytes: The space each block takes, 0 for a missing one.
+        wanted: Which blocks a live process announced to use.
+        next_uses: When, on that process's clock.
+        last_uses: The time of last use of each block, in seconds since 1970.
     """
-    begins = np.arange(0, len(held_bytes), EXTENT_BLOCKS)
+    begins = np.arange(0, len(block_bytes), EXTENT_BLOCKS)
     if not len(begins):
         return Extents(np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0))
-    held = held_bytes > 0
-    wanted = held & wanted
-    last_use = np.maximum.reduceat(np.where(held, uses, 0.0), begins)
-    next_use = np.minimum.reduceat(np.where(wanted, dues, np.inf), begins)
+    occupied = block_bytes > 0
+    wanted = occupied & wanted
+    last_use = np.maximum.reduceat(np.where(occupied, last_uses, 0.0), begins)
+    next_use = np.minimum.reduceat(np.where(wanted, next_uses, np.inf), begins)
     is_wanted = np.logical_or.reduceat(wanted, begins)
     worths = np.where(is_wanted, -next_use, last_use)
-    return Extents(np.add.reduceat(held_bytes, begins), is_wanted, worths)
+    return Extents(np.add.reduceat(block_bytes, begins), is_wanted, worths)
 
 
-def one_extent(nbytes: int, last_use_s: float) -> Extents:
-    """Return a file that stays or goes as a whole."""
-    return Extents(np.array([nbytes]), np.zeros(1, bool), np.array([last_use_s]))
-
-
-def choose_victims(
+def choose_evictions(
     files: Sequence[Extents],
     needed_bytes: int,
     *,
     least_bytes: int = 0,
-    due: float | None = None,
+    next_use: float | None = None,
 ) -> list[tuple[int, Flags]]:
-    """Return (number of the file, which of its extents) to drop for `needed_bytes` to be free.
+    """Return (index of the file, which of its extents) to evict for `needed_bytes`. Pure.
 
     Args:
-        files: What there is.
-        needed_bytes: How much should go.
-        least_bytes: Nothing goes unless so much can.
-        due: Extents that are wanted at this time or sooner stay; with None, any may go.
+        files: The extents of all files.
+        needed_bytes: How much should be freed.
+        least_bytes: Nothing is evicted unless this much can be freed.
+        next_use: Extents wanted at this time or earlier stay; with None, any may go.
     """
     if not files or needed_bytes <= 0:
         return []
@@ -99,8 +105,8 @@ def choose_victims(
     worths = np.concatenate([each.worths for each in files])
     order = np.lexsort((worths, wanted))
     may_go = nbytes > 0
-    if due is not None:
-        may_go &= ~wanted | (worths < -due) | np.isneginf(worths)
+    if next_use is not None:
+        may_go &= ~wanted | (worths < -next_use) | np.isneginf(worths)
     order = order[may_go[order]]
     if not len(order) or nbytes[order].sum() < least_bytes:
         return []
@@ -108,27 +114,18 @@ def choose_victims(
     chosen = np.zeros(len(nbytes), dtype=bool)
     chosen[order[:count]] = True
     parts = np.split(chosen, np.cumsum([len(each.nbytes) for each in files])[:-1])
-    return [(number, part) for number, part in enumerate(parts) if part.any()]
+    return [(index, part) for index, part in enumerate(parts) if part.any()]
 
 
-def blocks_of(extents: Flags, held: Flags) -> list[range]:
-    """Return the runs of blocks that lie in some extents of a file."""
-    return runs(held & np.repeat(extents, EXTENT_BLOCKS)[: len(held)])
-
-
-# Free space that is left to others: this share of the disk, or this much if that is less.
-_LEFT_SHARE, _LEFT_BYTES = 0.05, 5 * 1024**3
-# CacheQuota is made for more than is needed now, so that not every fill has to look at every block.
-_EXTRA_SHARE = 1 / 16
-_COUNT = struct.Struct("<QII")  # bytes in use, start of the machine, check
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_BLOCK_FILE_NAME = re.compile("[0-9a-f]{64}")
+def blocks_of(extents: Flags, occupied: Flags) -> list[range]:
+    """Return the runs of occupied blocks in the chosen extents of a file. Pure."""
+    return runs(occupied & np.repeat(extents, EXTENT_BLOCKS)[: len(occupied)])
 
 
 class CacheQuota:
-    """The space of a cache, seen by who holds its lock."""
+    """The space of a cache. The caller holds the folder lock."""
 
-    def __init__(self, folder: Folder, limit_bytes: int, lock_fd: int) -> None:
+    def __init__(self, folder: CacheFolder, limit_bytes: int, lock_fd: int) -> None:
         self._folder = folder
         self._limit_bytes = limit_bytes
         self._lock_fd = lock_fd
@@ -146,103 +143,108 @@ class CacheQuota:
         for _, file in block_files(self._folder):
             file.clean(after_restart=True)
             used += file.nbytes
-        used += sum(state.st_size for _, state, _ in self._named_files())
+        used += sum(state.st_size for _, state, _ in self._mapped_files())
         self._set_used(used)
         return used
 
-    def make(self, nbytes: int, *, kept: Path | None = None, due: float | None = None) -> bool:
-        """Set space aside, dropping blocks if need be; False if there cannot be so much.
+    def reserve(
+        self, nbytes: int, *, kept: Path | None = None, next_use: float | None = None
+    ) -> bool:
+        """Reserve space, evicting blocks if necessary; False if there is not enough.
 
         Args:
             nbytes: How much will be written.
-            kept: The block file it is for, if any, which stays even if all its blocks go.
-            due: When it is read; what is wanted no later stays. With None, any block may go.
+            kept: The block file to write, which stays even if all its blocks are evicted.
+            next_use: When the new bytes will be used; blocks needed no later stay. With None, any
+                block may be evicted.
         """
-        has_room = self.free(nbytes, kept=kept, due=due)
-        if has_room:
+        is_free = self.free(nbytes, kept=kept, next_use=next_use)
+        if is_free:
             self._set_used(self.used() + nbytes)
-        return has_room
+        return is_free
 
-    def free(self, nbytes: int, *, kept: Path | None, due: float | None) -> bool:
-        """Return whether there is so much space now, after dropping blocks as `make` does."""
+    def free(self, nbytes: int, *, kept: Path | None, next_use: float | None) -> bool:
+        """Return whether `nbytes` are free, after evicting blocks as `reserve` does."""
         used = self.used()
         allowed = self._allowed(used)
         if nbytes > allowed:
             return False
         if used + nbytes > allowed:
-            used = self._shrink_to(allowed - nbytes, int(allowed * (1 - _EXTRA_SHARE)), kept, due)
+            target = int(allowed * (1 - _EXTRA_SHARE))
+            used = self._shrink_to(allowed - nbytes, target, kept, next_use)
         return used + nbytes <= allowed
 
     def capacity(self) -> int:
-        """Return how many bytes can be in use without room being made among them."""
+        """Return how many bytes can be in use without evictions."""
         return int(self._allowed(self.used()) * (1 - _EXTRA_SHARE))
 
     def clear(self) -> int:
-        """Drop all that the cache has and nobody has mapped; returns the bytes it freed."""
-        freed = 0
+        """Delete everything except mapped files in use; return the bytes freed."""
+        freed = left = 0
         for path, file in block_files(self._folder):
             freed += file.nbytes
             file.drop_all()
             path.unlink()
         for path in _broken_files(self._folder):
             path.unlink()
-        left = 0
-        for path, state, is_leased in self._named_files():
-            if is_leased:
+        for path, state, is_in_use in self._mapped_files():
+            if is_in_use:
                 left += state.st_size
             else:
                 path.unlink()
                 freed += state.st_size
-        living_leases(self._folder)
+        live_processes(self._folder)
         self._set_used(left)
         return freed
 
     def _allowed(self, used: int) -> int:
-        """Return how much may be in use: the limit, or less on a disk that others fill."""
+        """Return how much may be in use: the limit, or less on a full disk."""
         disk = os.statvfs(self._folder.path)
         left = min(disk.f_blocks * disk.f_frsize * _LEFT_SHARE, _LEFT_BYTES)
         return min(self._limit_bytes, used + disk.f_bavail * disk.f_frsize - int(left))
 
-    def _named_files(self) -> Iterator[tuple[Path, os.stat_result, bool]]:
-        """Yield whole files; what those who died while they wrote left behind goes."""
-        for path, state, is_leased in whole_files(self._folder):
-            if path.suffix == ".part" and not is_leased:
+    def _mapped_files(self) -> Iterator[tuple[Path, os.stat_result, bool]]:
+        """Yield mapped files; delete the temporary files of dead processes."""
+        for path, state, is_in_use in mapped_files(self._folder):
+            if path.suffix == ".part" and not is_in_use:
                 path.unlink()
             else:
-                yield path, state, is_leased
+                yield path, state, is_in_use
 
-    def _shrink_to(self, most: int, target: int, kept: Path | None, due: float | None) -> int:
-        """Drop blocks until at most `most` bytes are in use, or none if that cannot be.
+    def _shrink_to(self, most: int, target: int, kept: Path | None, next_use: float | None) -> int:
+        """Evict until at most `most` bytes are in use, or nothing if that is impossible.
 
-        Drops more, down to `target` bytes, if it can. Returns how many are in use.
+        Evicts down to `target` bytes if possible. Returns the bytes in use.
         """
-        living = living_leases(self._folder)
+        live = live_processes(self._folder)
         paths, extents, used = [], [], 0
         for path, file in block_files(self._folder):
             file.clean(after_restart=False)
             paths.append(path)
-            extents.append(_weigh(file, living))
+            extents.append(_rank_file(file, live))
             used += file.nbytes
-        blocks = len(paths)
-        for path, state, is_leased in self._named_files():
+        num_block_files = len(paths)
+        for path, state, is_in_use in self._mapped_files():
             used += state.st_size
-            if not is_leased:
+            if not is_in_use:
                 paths.append(path)
-                extents.append(one_extent(state.st_size, state.st_mtime))
+                whole = np.array([state.st_size]), np.zeros(1, bool), np.array([state.st_mtime])
+                extents.append(Extents(*whole))
         needed = used - min(most, target)
-        for number, chosen in choose_victims(extents, needed, least_bytes=used - most, due=due):
-            if number >= blocks:
-                used -= paths[number].stat().st_size
-                paths[number].unlink()
+        evictions = choose_evictions(extents, needed, least_bytes=used - most, next_use=next_use)
+        for index, chosen in evictions:
+            if index >= num_block_files:
+                used -= paths[index].stat().st_size
+                paths[index].unlink()
                 continue
-            file = _reopened(paths[number])
+            file = _reopen(paths[index])
             used -= file.nbytes
-            file.drop(blocks_of(chosen, file.held()))
+            file.drop_blocks(blocks_of(chosen, file.occupied()))
             used += file.nbytes
-        for path in paths[:blocks]:
-            file = _reopened(path)
-            if path != kept and not file.held().any() and not _is_wanted(file, living).any():
-                # Whoever has it open sees that it is deleted, and makes a new one.
+        for path in paths[:num_block_files]:
+            file = _reopen(path)
+            if path != kept and not file.occupied().any() and not _is_wanted(file, live).any():
+                # A process that has it open notices that it is deleted, and creates a new one.
                 path.unlink()
                 used -= file.nbytes
         self._set_used(used)
@@ -254,22 +256,22 @@ class CacheQuota:
 
 
 @contextmanager
-def locked_room(folder: Folder, limit_bytes: int) -> Iterator[CacheQuota]:
-    """Hold a cache's lock, and with it its space."""
-    with alone(folder.lock) as fd:
+def locked_quota(folder: CacheFolder, limit_bytes: int) -> Iterator[CacheQuota]:
+    """Hold the folder lock; yields the quota."""
+    with locked(folder.lock) as fd:
         yield CacheQuota(folder, limit_bytes, fd)
 
 
-def block_files(folder: Folder) -> Iterator[tuple[Path, BlockFile]]:
-    """Yield all block files, open one at a time."""
+def block_files(folder: CacheFolder) -> Iterator[tuple[Path, BlockFile]]:
+    """Yield all valid block files, open one at a time."""
     for path in sorted(folder.blocks.iterdir()):
         file = open_block_file(path) if _BLOCK_FILE_NAME.fullmatch(path.name) else None
         if file is not None:
             yield path, file
 
 
-def _broken_files(folder: Folder) -> Iterator[Path]:
-    """Yield block files whose head a power cut took; a file that others put there is none."""
+def _broken_files(folder: CacheFolder) -> Iterator[Path]:
+    """Yield block files that lost their header in a power cut; foreign files do not count."""
     for path in folder.blocks.iterdir():
         if (
             _BLOCK_FILE_NAME.fullmatch(path.name)
@@ -282,20 +284,20 @@ def _broken_files(folder: Folder) -> Iterator[Path]:
                     yield path
 
 
-def _reopened(path: Path) -> BlockFile:
+def _reopen(path: Path) -> BlockFile:
     file = open_block_file(path)
     if file is None:
         raise OSError(f"{path}: gone or damaged while the cache was locked")
     return file
 
 
-def _weigh(file: BlockFile, living: list[int]) -> Extents:
-    held_bytes = file.held() * np.int64(file.layout.block_bytes)
-    return weigh(held_bytes, _is_wanted(file, living), file.dues(), file.uses())
+def _rank_file(file: BlockFile, live: list[int]) -> Extents:
+    block_bytes = file.occupied() * np.int64(file.layout.block_bytes)
+    return rank_blocks(block_bytes, _is_wanted(file, live), file.next_uses(), file.last_uses())
 
 
-def _is_wanted(file: BlockFile, living: list[int]) -> Flags:
-    return np.isin(file.owners(), living)
+def _is_wanted(file: BlockFile, live: list[int]) -> Flags:
+    return np.isin(file.owners(), live)
 
 
 @lru_cache(maxsize=1)

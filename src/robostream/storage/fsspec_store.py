@@ -18,17 +18,15 @@ from robostream.errors import (
     NoListingError,
     StorageError,
 )
-from robostream.storage.http_file import Part
-from robostream.storage.http_store import remote_source, retrying
 from robostream.storage.location import Location, redact
-from robostream.storage.remote_source import RemoteSource
-from robostream.storage.retry import Traffic, TransientError
+from robostream.storage.remote_source import FileChunk, RemoteSource
+from robostream.storage.retry import Traffic, TransientError, retry_policy
 
-# What filesystems call the text that changes when a file does.
+# The names that filesystems use for a file's version.
 _VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
 # Options that grant access and select no content.
 _CREDENTIAL = re.compile(r"(?i)token|secret|password|key|credential")
-# Where the filesystems of Azure and Google keep the address that the environment may have set.
+# Attributes of Azure's and Google's filesystems with an address that the environment may set.
 _ENDPOINTS = ("account_name", "account_url", "base")
 
 
@@ -41,31 +39,30 @@ class FsspecStore:
         name = location.url
 
         def connect() -> tuple[Any, str]:
-            with _translated(name):
+            with _translated_errors(name):
                 return _open_filesystem(location)
 
-        self._fs, self._root = retrying(_server_of(name), traffic).until_answered(connect, name)
-        self._where = _where(self._fs, location.options)
+        self._fs, self._root = retry_policy(_server_of(name), traffic).call(connect, name)
+        self._endpoint = _endpoint(self._fs, location.options)
 
     def open(self, file: str) -> RemoteSource:
-        """Return the bytes of a file. Asks nothing yet."""
+        """Return a file. Sends nothing yet."""
         path, name = f"{self._root}/{file}", self._location.describe(file)
-        identity = hashlib.sha256(f"{name}\0{self._where}".encode()).hexdigest()
-        found = FsspecFile(self._fs, path, name=name, identity=identity)
-        return remote_source(found, self._traffic)
+        identity = hashlib.sha256(f"{name}\0{self._endpoint}".encode()).hexdigest()
+        return RemoteSource(FsspecFile(self._fs, path, name=name, identity=identity), self._traffic)
 
-    def sizes(self, folder: str) -> dict[str, int]:
+    def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
         prefix = self._root.rstrip("/") + "/"
         name = self._location.describe(folder)
 
         def find() -> dict[str, dict[str, Any]]:
-            with _translated(name):
+            with _translated_errors(name):
                 found: dict[str, dict[str, Any]] = self._fs.find(prefix + folder, detail=True)
             return found
 
         try:
-            listed = retrying(_server_of(name), self._traffic).until_answered(find, name)
+            listed = retry_policy(_server_of(name), self._traffic).call(find, name)
         except MissingFileError:
             return {}
         except NotImplementedError as error:
@@ -74,7 +71,7 @@ class FsspecStore:
 
 
 class FsspecFile:
-    """A file of an fsspec filesystem, asked once at a time."""
+    """A file of an fsspec filesystem; each call sends one request."""
 
     def __init__(self, fs: Any, path: str, *, name: str, identity: str) -> None:
         self.name = name
@@ -84,27 +81,27 @@ class FsspecFile:
         self._path = path
         self._known: tuple[int, str] | None = None
 
-    def look(self) -> Part:
-        """Return the size and version of the file, without its bytes."""
-        return self.ask(0, 0)
+    def stat(self) -> FileChunk:
+        """Return the size and version of the file, without bytes."""
+        return self.fetch(0, 0)
 
-    def ask(self, start: int, stop: int) -> Part:
+    def fetch(self, start: int, stop: int) -> FileChunk:
         """Return the bytes [start, stop), fewer only at the end of the file."""
-        with _translated(self.name):
+        with _translated_errors(self.name):
             if self._known is None:
                 info = self._fs.info(self._path)
                 version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
                 self._known = int(info["size"]), version
             size, version = self._known
             content = self._read(start, min(stop, size)) if start < min(stop, size) else b""
-        return Part(content, size, version)
+        return FileChunk(content, size, version)
 
     def _read(self, start: int, stop: int) -> bytes:
         content: bytes
         if getattr(self._fs, "async_impl", False):
             content = self._fs.cat_file(self._path, start=start, end=stop)
             return content
-        # Others would read a block of several megabytes ahead.
+        # By default, other filesystems read several megabytes ahead.
         with self._fs.open(self._path, "rb", cache_type="none") as file:
             file.seek(start)
             content = file.read(stop - start)
@@ -115,8 +112,8 @@ def _server_of(name: str) -> str:
     return name.partition("://")[2].partition("/")[0]
 
 
-def _where(fs: Any, options: Mapping[str, Any]) -> str:
-    """Return what tells the server of a filesystem from others of its kind."""
+def _endpoint(fs: Any, options: Mapping[str, Any]) -> str:
+    """Return a text that tells a filesystem's server from others of its kind."""
     chosen = {name: value for name, value in options.items() if not _CREDENTIAL.search(name)}
     for name in _ENDPOINTS:
         if isinstance(found := getattr(fs, name, None), str):
@@ -125,10 +122,10 @@ def _where(fs: Any, options: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def _translated(name: str) -> Iterator[None]:
-    """Turn what a filesystem, or a library below it, raises about a file into what it means.
+def _translated_errors(name: str) -> Iterator[None]:
+    """Raise ours for the errors of a filesystem and its libraries.
 
-    Their texts may hold signed addresses, so they are told without, and not chained.
+    Their texts may hold signed URLs, so they are redacted and not chained.
     """
     try:
         yield
@@ -139,7 +136,7 @@ def _translated(name: str) -> Iterator[None]:
     except PermissionError as error:
         raise _denied(name, error) from None
     except Exception as error:
-        # Only a filesystem that is in use has loaded its library.
+        # A filesystem in use has imported its library already.
         http, ftp = sys.modules.get("aiohttp"), sys.modules.get("ftplib")
         if ftp and isinstance(error, ftp.error_perm):
             raise _denied(name, error) from None
@@ -156,7 +153,7 @@ def _denied(name: str, error: Exception) -> AccessDeniedError:
 
 def _open_filesystem(location: Location) -> tuple[Any, str]:
     """Return the fsspec filesystem of a URL, and the folder's path in it."""
-    from fsspec.core import url_to_fs  # others do without
+    from fsspec.core import url_to_fs  # not needed for other stores
 
     options = dict(location.options)
     url = options.pop("credential_url", location.url)
@@ -165,7 +162,7 @@ def _open_filesystem(location: Location) -> tuple[Any, str]:
     try:
         fs, path = url_to_fs(url, **options)
     except ImportError as error:
-        # fsspec tells what to install in words; the name is with the error that it met.
+        # The package's name is in the original error.
         package = error.name or getattr(error.__cause__, "name", None) or str(error)
         raise MissingExtraError(package, None, location.url) from None
     except ValueError as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dataset repos on the Hugging Face Hub: which refs they have, and downloading files of one.
+"""Hugging Face Hub: range reads of repos and buckets, refs of a repo, downloads.
 
-huggingface_hub is loaded when it is first needed: local datasets, and their workers, do without.
+huggingface_hub is imported on demand: local datasets and their workers do not need it.
 """
 
 from __future__ import annotations
@@ -15,41 +15,111 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from robostream import config
-from robostream.config import hub_endpoint, hub_token, lerobot_home
 from robostream.errors import MissingFileError, RobostreamError, StorageError, UnreachableError
-from robostream.storage.connections import Answer, checked_headers, origin, server_of
-from robostream.storage.http_file import is_transient, refusal
-from robostream.storage.http_store import Server, read_json, refuse_unknown, retrying
+from robostream.storage.connections import HttpResponse, check_headers, origin, server_of
+from robostream.storage.http_file import is_transient, response_error
+from robostream.storage.http_store import HttpServer, check_options, read_json
 from robostream.storage.location import Location, join_url, redact
 from robostream.storage.remote_source import RemoteSource
-from robostream.storage.retry import Traffic, TransientError
+from robostream.storage.retry import Traffic, TransientError, retry_policy
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
+_BUCKET = re.compile(r"hf://buckets/([^/@]+/[^/@]+)(?:/(.*))?")
+_NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
+_OPTIONS = ("token", "endpoint")
+_LOGIN = "Log in with `hf auth login`, set HF_TOKEN, or pass token=...; the repo may be private."
+
+
+class HubStore:
+    """A dataset repo at one revision, or a bucket; or a folder of either."""
+
+    def __init__(self, location: Location, traffic: Traffic) -> None:
+        check_options(location.options, _OPTIONS, location.url)
+        endpoint = str(location.options.get("endpoint") or config.hub_endpoint()).rstrip("/")
+        self._location = location
+        self._files, self._tree, self._folder = _hub_urls(location.url, endpoint)
+        token = location.options.get("token", None)
+        self._token = config.hub_token() if token in (None, True) else token
+        self._server = HttpServer(traffic, authorize=self._authorize, login=_LOGIN)
+
+    def open(self, file: str) -> RemoteSource:
+        """Return a file. Sends nothing yet."""
+        url = f"{self._files}/{quote(self._folder + file)}"
+        return self._server.open(url, self._location.describe(file))
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        name = self._location.describe(folder)
+        url: str | None = f"{self._tree}/{quote(self._folder + folder)}?recursive=true"
+        sizes: dict[str, int] = {}
+        try:
+            while url is not None:
+                response = self._server.get(url, name)
+                for entry in _file_entries(read_json(response, name), name):
+                    sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
+                match = _NEXT.search(response.headers.get("link", ""))
+                url = join_url(url, match[1]) if match else None
+                if url is not None and origin(url) != origin(self._tree):
+                    raise StorageError(
+                        f"{name}: the Hub's listing continues at {redact(url)}, which is another "
+                        "server: the token is not sent there. Check HF_ENDPOINT."
+                    )
+        except MissingFileError:
+            return {}  # the Hub has no empty folders
+        return sizes
+
+    def _authorize(self, *_: str) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+
+def _hub_urls(url: str, endpoint: str) -> tuple[str, str, str]:
+    """Return the URL of files, the URL of listings, and the folder. Pure."""
+    dataset, bucket = _DATASET.fullmatch(url), _BUCKET.fullmatch(url)
+    if dataset is not None:
+        repo, revision = dataset[1], quote(unquote(dataset[2] or "main"), safe="")
+        files = f"{endpoint}/datasets/{repo}/resolve/{revision}"
+        tree, folder = f"{endpoint}/api/datasets/{repo}/tree/{revision}", dataset[3]
+    elif bucket is not None:
+        files = f"{endpoint}/buckets/{bucket[1]}/resolve"
+        tree, folder = f"{endpoint}/api/buckets/{bucket[1]}/tree", bucket[2]
+    else:
+        raise StorageError(
+            f"{url}: want hf://datasets/owner/name[@revision][/folder] or "
+            "hf://buckets/owner/name[/folder]."
+        )
+    return files, tree, f"{folder}/" if folder else ""
+
+
+def _file_entries(listed: Any, name: str) -> list[dict[str, Any]]:
+    try:
+        return [entry for entry in listed if entry["type"] == "file"]
+    except (TypeError, KeyError) as error:
+        raise StorageError(f"{name}: the Hub's listing is not as expected: {error!r}") from error
+
 
 def list_refs(repo_id: str, token: str | None) -> list[str] | None:
-    """Return the names of a repo's branches and tags; None if the Hub gives no answer at all."""
+    """Return the names of a repo's branches and tags; None if the Hub cannot be reached."""
     from huggingface_hub import HfApi, constants, errors
 
     if constants.HF_HUB_OFFLINE:
         return None
-    with _explained(repo_id, "any"):
 
-        def ask() -> Any:
-            with _passing():
-                return HfApi(token=_checked(token, repo_id)).list_repo_refs(
-                    repo_id, repo_type="dataset"
-                )
+    def send() -> Any:
+        api = HfApi(token=_check_token(token, repo_id))
+        return api.list_repo_refs(repo_id, repo_type="dataset")
 
+    with _translated_errors(repo_id, "any"):
         try:
-            refs = _until_answered(ask, repo_id)
+            refs = _call_hub(send, repo_id)
         except (errors.HfHubHTTPError, StorageError):
             raise
         except (_http_error(), OSError) as error:
-            # The download then looks in the cache, or says what is wrong.
-            hub, why = redact(constants.ENDPOINT), _words(error)
+            # The download then uses the cache, or raises.
+            hub, why = redact(constants.ENDPOINT), _error_text(error)
             logger.warning("%s: the Hub (%s) is out of reach: %s", repo_id, hub, why)
             return None
     return [ref.name for ref in [*refs.branches, *refs.tags]]
@@ -58,50 +128,53 @@ def list_refs(repo_id: str, token: str | None) -> list[str] | None:
 def download(
     repo_id: str, revision: str, *, patterns: Sequence[str], token: str | None, force: bool
 ) -> tuple[Path, str]:
-    """Download the files that match `patterns` and return their folder and the commit read.
+    """Download the files that match `patterns`; return their folder and the commit.
 
-    Without a network (or with `HF_HUB_OFFLINE=1`) what an earlier call downloaded is used.
+    Without a network, or with `HF_HUB_OFFLINE=1`, uses what an earlier call downloaded.
     """
     from huggingface_hub import snapshot_download
 
-    def ask() -> str:
-        with _passing():
-            return snapshot_download(
-                repo_id,
-                repo_type="dataset",
-                revision=revision,
-                allow_patterns=list(patterns),
-                cache_dir=lerobot_home() / "hub",
-                token=_checked(token, repo_id),
-                force_download=force,
-            )
+    def send() -> str:
+        return snapshot_download(
+            repo_id,
+            repo_type="dataset",
+            revision=revision,
+            allow_patterns=list(patterns),
+            cache_dir=config.lerobot_home() / "hub",
+            token=_check_token(token, repo_id),
+            force_download=force,
+        )
 
-    with _explained(repo_id, revision):
-        folder = _until_answered(ask, f"{repo_id}@{revision}")
-    # The cache names a snapshot's folder after its commit.
-    path = Path(folder)
-    return path, path.name
+    with _translated_errors(repo_id, revision):
+        path = Path(_call_hub(send, f"{repo_id}@{revision}"))
+    return path, path.name  # a snapshot's folder is named after its commit
 
 
-class _Redacting(logging.Filter):
-    """Takes signatures out of the addresses that the HTTP library tells of."""
+class _RedactingFilter(logging.Filter):
+    """Removes secrets from the URLs in the HTTP library's log records."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrite a record; let all pass."""
         record.msg, record.args = redact(record.getMessage()), None
         return True
 
 
-def _until_answered(ask: Callable[[], T], name: str) -> T:
+def _call_hub(send: Callable[[], T], name: str) -> T:
+    """Return what `send` returns, with retries; redact the HTTP library's log."""
     library = logging.getLogger(_http_error().__module__.split(".")[0])
-    if not any(isinstance(known, _Redacting) for known in library.filters):
-        library.addFilter(_Redacting())
-    return retrying(server_of(hub_endpoint()), Traffic()).until_answered(ask, name)
+    if not any(isinstance(known, _RedactingFilter) for known in library.filters):
+        library.addFilter(_RedactingFilter())
+
+    def send_translated() -> T:
+        with _transient_errors():
+            return send()
+
+    policy = retry_policy(server_of(config.hub_endpoint()), Traffic())
+    return policy.call(send_translated, name)
 
 
 @contextmanager
-def _passing() -> Iterator[None]:
-    """Raise Passing where the Hub, or the way to it, fails as it may for a moment."""
+def _transient_errors() -> Iterator[None]:
+    """Raise TransientError for failures that a retry may cure."""
     from huggingface_hub import errors
 
     try:
@@ -111,17 +184,17 @@ def _passing() -> Iterator[None]:
         if response is None or not is_transient(response.status_code):
             raise
         headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = Answer(response.status_code, headers, b"", is_whole=True)
-        raise refusal(answer, name="the Hub", login="") from None
+        answer = HttpResponse(response.status_code, headers, b"", is_complete=True)
+        raise response_error(answer, name="the Hub", login="") from None
     except (_http_error(), OSError) as error:
-        # A connection that is refused is no hiccup: there is no network, or another address.
-        if not _is_hiccup(error):
+        # A refused connection is not transient: there is no network, or the address is wrong.
+        if not _is_interrupted(error):
             raise
         raise TransientError(f"{type(error).__name__}: {error}") from None
 
 
-def _is_hiccup(error: BaseException | None) -> bool:
-    """Return whether a connection broke or fell silent; the libraries' names for that agree."""
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Return whether a connection broke or fell silent, by names that the libraries share."""
     while error is not None:
         if re.search("Read|RemoteProtocol|Reset|Chunked|Incomplete", type(error).__name__):
             return True
@@ -130,15 +203,15 @@ def _is_hiccup(error: BaseException | None) -> bool:
 
 
 def _http_error() -> type[Exception]:
-    """Return the root error of the HTTP library below huggingface_hub; versions differ in it."""
+    """Return the base error of huggingface_hub's HTTP library, which depends on the version."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return HfHubHTTPError.__bases__[0]
 
 
 @contextmanager
-def _explained(repo_id: str, revision: str) -> Iterator[None]:
-    """Raise what the library's errors mean; not chained to them, as they may hold secrets."""
+def _translated_errors(repo_id: str, revision: str) -> Iterator[None]:
+    """Raise ours for the library's errors; unchained, because theirs may hold secrets."""
     from huggingface_hub import constants, errors
 
     hub = redact(constants.ENDPOINT)
@@ -157,100 +230,25 @@ def _explained(repo_id: str, revision: str) -> Iterator[None]:
         ) from None
     except errors.LocalEntryNotFoundError:
         raise UnreachableError(
-            f"{repo_id}@{revision}: not in the cache {lerobot_home() / 'hub'}, and the Hub ({hub}) "
-            "cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
+            f"{repo_id}@{revision}: not in the cache {config.lerobot_home() / 'hub'}, and the Hub "
+            f"({hub}) cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
         ) from None
     except errors.HFValidationError:
         raise StorageError(f"{redact(repo_id)!r} is no Hub dataset name (owner/name).") from None
     except (_http_error(), OSError, ValueError) as error:
-        said = _words(error)
         raise UnreachableError(
-            f"{repo_id}@{revision}: the Hub ({hub}) did not answer as expected: {said}."
+            f"{repo_id}@{revision}: unexpected response of the Hub ({hub}): {_error_text(error)}."
         ) from None
 
 
-def _words(error: Exception) -> str:
-    """Return what an error of the library says that is no secret."""
-    # A ValueError shows the endpoint, the token or the header that is not as it should be.
+def _error_text(error: Exception) -> str:
+    """Return the text of a library's error, without secrets."""
+    # A ValueError may show the endpoint, the token or a header.
     return type(error).__name__ if isinstance(error, ValueError) else redact(str(error))
 
 
-def _checked(token: str | None, repo_id: str) -> str | None:
-    """Return a token that a header can hold, stripped; the library shows one that it refuses."""
-    used = token if isinstance(token, str) else hub_token() or ""
-    stripped = checked_headers({"Authorization": used}, repo_id)["Authorization"]
+def _check_token(token: str | None, repo_id: str) -> str | None:
+    """Return a stripped token that a header can hold; the library would print an invalid one."""
+    used = token if isinstance(token, str) else config.hub_token() or ""
+    stripped = check_headers({"Authorization": used}, repo_id)["Authorization"]
     return stripped if isinstance(token, str) else token
-
-
-_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
-_BUCKET = re.compile(r"hf://buckets/([^/@]+/[^/@]+)(?:/(.*))?")
-_NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
-_OPTIONS = ("token", "endpoint")
-_LOGIN = "Log in with `hf auth login`, set HF_TOKEN, or pass token=...; the repo may be private."
-
-
-class HubStore:
-    """A dataset repo at one revision, or a bucket; or a folder of either."""
-
-    def __init__(self, location: Location, traffic: Traffic) -> None:
-        refuse_unknown(location.options, _OPTIONS, location.url)
-        endpoint = str(location.options.get("endpoint") or config.hub_endpoint()).rstrip("/")
-        self._location = location
-        self._files, self._tree, self._folder = _addresses(location.url, endpoint)
-        token = location.options.get("token", None)
-        self._token = config.hub_token() if token in (None, True) else token
-        self._server = Server(traffic, authorise=self._authorise, login=_LOGIN)
-
-    def open(self, file: str) -> RemoteSource:
-        """Return the bytes of a file. Asks nothing yet."""
-        url = f"{self._files}/{quote(self._folder + file)}"
-        return self._server.open(url, self._location.describe(file))
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size of every file below a folder."""
-        name = self._location.describe(folder)
-        url: str | None = f"{self._tree}/{quote(self._folder + folder)}?recursive=true"
-        sizes: dict[str, int] = {}
-        try:
-            while url is not None:
-                answer = self._server.ask(url, name)
-                for entry in _entries(read_json(answer, name), name):
-                    sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
-                match = _NEXT.search(answer.headers.get("link", ""))
-                url = join_url(url, match[1]) if match else None
-                if url is not None and origin(url) != origin(self._tree):
-                    raise StorageError(
-                        f"{name}: the Hub's listing goes on at {redact(url)}, which is another "
-                        "server: the token is not sent there. Check HF_ENDPOINT."
-                    )
-        except MissingFileError:
-            return {}  # an empty folder is no folder
-        return sizes
-
-    def _authorise(self, *_: str) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
-
-
-def _addresses(url: str, endpoint: str) -> tuple[str, str, str]:
-    """Return under which address files lie, under which they are listed, and the folder. Pure."""
-    dataset, bucket = _DATASET.fullmatch(url), _BUCKET.fullmatch(url)
-    if dataset is not None:
-        repo, revision = dataset[1], quote(unquote(dataset[2] or "main"), safe="")
-        files = f"{endpoint}/datasets/{repo}/resolve/{revision}"
-        tree, folder = f"{endpoint}/api/datasets/{repo}/tree/{revision}", dataset[3]
-    elif bucket is not None:
-        files, tree = (f"{endpoint}/{p}/{bucket[1]}" for p in ("buckets", "api/buckets"))
-        files, tree, folder = f"{files}/resolve", f"{tree}/tree", bucket[2]
-    else:
-        raise StorageError(
-            f"{url}: want hf://datasets/owner/name[@revision][/folder] or "
-            "hf://buckets/owner/name[/folder]."
-        )
-    return files, tree, f"{folder}/" if folder else ""
-
-
-def _entries(listed: Any, name: str) -> list[dict[str, Any]]:
-    try:
-        return [entry for entry in listed if entry["type"] == "file"]
-    except (TypeError, KeyError) as error:
-        raise StorageError(f"{name}: the Hub's listing is not as expected: {error!r}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was used lately, within a budget: the least recently used goes first."""
+"""A least-recently-used cache with a weight budget."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by key. For one thread. The newest is always held, however much it weighs.
-
-    `has_evicted` says whether a value was ever let go for others.
+    """Values by key, for one thread. The newest value stays, however much it weighs.
 
     Args:
-        budget: What all values may weigh together.
-        weigh: What one value weighs; 1 unless given, so that the budget is a number of values.
-        drop: Called with each value that is let go.
+        budget: The total weight of all values.
+        weigh: Returns the weight of a value; by default 1, so that the budget counts values.
+        drop: Called with each value that leaves the cache.
+
+    Attributes:
+        has_evicted: Whether a value was ever evicted to make space for another.
     """
 
     def __init__(
@@ -47,47 +48,47 @@ class LruCache(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K) -> V | None:
-        """Return a value, which counts as used now; None if it is not held."""
+        """Return a value and mark it as used; None if it is missing."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
         return value
 
     def put(self, key: K, value: V) -> V:
-        """Hold a value, letting go of others where the budget asks for it, and return it."""
+        """Add a value, evicting others as the budget requires, and return it."""
         self.forget(key)
         weight = self._weigh(value)
-        for _ in self.make_room(weight):
+        for _ in self.evict_for(weight):
             pass
         self._values[key] = value
         self.weight += weight
         return value
 
-    def make_room(self, weight: int) -> Iterator[V]:
-        """Yield what is let go of, the least recently used first, until `weight` more fits."""
+    def evict_for(self, weight: int) -> Iterator[V]:
+        """Evict and yield values, the least recently used first, until `weight` more fits."""
         while self._values and self.weight + weight > self.budget:
             _, oldest = self._values.popitem(last=False)
             self._evictions += 1
             self.has_evicted = True
-            self._let_go(oldest)
+            self._remove(oldest)
             yield oldest
 
     def take_evictions(self) -> int:
-        """Return how many values were let go for others since the last call."""
+        """Return the number of evictions since the last call."""
         evictions, self._evictions = self._evictions, 0
         return evictions
 
     def forget(self, key: K) -> None:
-        """Let go of one value, if it is held."""
+        """Remove a value if it is there."""
         value = self._values.pop(key, None)
         if value is not None:
-            self._let_go(value)
+            self._remove(value)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Remove all values."""
         while self._values:
-            self._let_go(self._values.popitem()[1])
+            self._remove(self._values.popitem()[1])
 
-    def _let_go(self, value: V) -> None:
+    def _remove(self, value: V) -> None:
         self.weight -= self._weigh(value)
         self._drop(value)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of robostream's caches: never opened through a link, private unless their folder is shared.
+"""Private folders and files, and atomic writes.
 
-Whoever can write to a cache folder could put a link where a file is expected, and have this user
-overwrite a file elsewhere. And datasets may be private, so a new folder is for its owner only; in a
-folder that others may read, they may read new files too.
+Anyone who can write to a cache folder could plant a symbolic link and make this user overwrite a
+file elsewhere, so files are never opened through links. Datasets may be private: new folders are
+for their owner only, and new files are readable to whoever may read their folder.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _READ_BITS = 0o044
 
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner only."""
+    """Create a folder and its missing parents, for their owner only."""
     missing = [folder for folder in path.parents if not folder.exists()]
     for folder in (*reversed(missing), path):
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def make_subfolder(path: Path) -> None:
-    """Make a folder that those who may read the one above it may read too."""
+    """Create a folder that is readable to whoever may read its parent."""
     if path.is_symlink():
-        raise _refusal(path, "a link")
+        raise _unsafe(path, "a link")
     if path.is_dir():
         return
     path.mkdir(mode=0o700, exist_ok=True)
@@ -38,36 +38,34 @@ def make_subfolder(path: Path) -> None:
 
 
 def open_private(path: Path, flags: int, *, may_share: bool = True) -> int:
-    """Return a descriptor of a regular file; raise OSError if a link or anything else is there.
+    """Return a descriptor of a regular file; raise OSError for a link or anything else.
 
-    Args:
-        path: The file.
-        flags: As for os.open. A file that is made now is readable to whoever may read its folder.
-        may_share: False to make it readable to its owner only.
+    A file that this call creates is readable to whoever may read its folder, or to its owner only
+    if `may_share` is False.
     """
-    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # which keeps a FIFO from blocking
+    flags |= os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # O_NONBLOCK: a FIFO must not block
     while True:
         try:
             if not flags & os.O_EXCL:
-                return _regular(os.open(path, flags & ~os.O_CREAT), path)
+                return _check_regular(os.open(path, flags & ~os.O_CREAT), path)
         except FileNotFoundError:
             if not flags & os.O_CREAT:
                 raise
         except OSError as error:
-            raise _refusal(path, "a link") if error.errno == errno.ELOOP else error from None
+            raise _unsafe(path, "a link") if error.errno == errno.ELOOP else error from None
         try:
             fd = os.open(path, flags | os.O_EXCL, 0o600)
         except FileExistsError:
             if flags & os.O_EXCL:
                 raise
-            continue  # another process made it just now
+            continue  # another process has just created it
         shared = path.parent.stat().st_mode & _READ_BITS if may_share else 0
         os.fchmod(fd, 0o600 | shared)
         return fd
 
 
-def open_at_least_to_read(path: Path, flags: int) -> tuple[int, bool]:
-    """Return a descriptor of a file, and whether it may be written: not another user's, say."""
+def open_writable_or_readable(path: Path, flags: int) -> tuple[int, bool]:
+    """Return a descriptor of a file and whether it is writable; another user's may not be."""
     try:
         return open_private(path, os.O_RDWR | flags), True
     except OSError as error:
@@ -76,61 +74,58 @@ def open_at_least_to_read(path: Path, flags: int) -> tuple[int, bool]:
         return open_private(path, os.O_RDONLY), False
 
 
-def _regular(fd: int, path: Path) -> int:
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise _refusal(path, "not a regular file")
-
-
-def _refusal(path: Path, found: str) -> OSError:
-    wanted = f"want a file or folder that robostream made, found {found}; delete it"
-    return OSError(errno.ELOOP, wanted, str(path))
-
-
 def write_bytes_atomic(path: Path, content: bytes, *, is_private: bool = False) -> None:
-    """Write aside, sync to disk, rename over `path`, sync the folder; leaves no part behind.
+    """Write a temporary file, sync it, rename it to `path`, and sync the folder.
 
-    A private file has the mode of `open_private`; otherwise the process's umask decides.
+    A private file has the mode of `open_private`; otherwise the process's umask applies.
     """
-    with _written_aside(path, content, is_private) as aside:
-        os.replace(aside, path)
+    with _temporary_copy(path, content, is_private) as temporary:
+        os.replace(temporary, path)
     sync_to_disk(path.parent)
 
 
 def write_private_once(path: Path, content: bytes) -> None:
-    """Write a private file unless it exists: of several processes that do, the first wins."""
-    with _written_aside(path, content, True) as aside, suppress(FileExistsError):
-        os.link(aside, path)
+    """Write a private file unless it exists; of several processes, the first wins."""
+    with _temporary_copy(path, content, True) as temporary, suppress(FileExistsError):
+        os.link(temporary, path)
     sync_to_disk(path.parent)
 
 
 def sync_to_disk(path: Path) -> None:
-    """Wait until the content of a file, or the names in a folder, are on disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Block until a file's content, or a folder's names, are on disk."""
+    fd = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(fd)
     finally:
-        os.close(handle)
+        os.close(fd)
 
 
 @contextmanager
-def _written_aside(path: Path, content: bytes, is_private: bool) -> Iterator[Path]:
-    """Yield a file beside `path` whose content is on disk; it is gone after the block."""
+def _temporary_copy(path: Path, content: bytes, is_private: bool) -> Iterator[Path]:
+    """Yield a synced temporary file beside `path`, and delete it afterwards."""
     if is_private:
         make_private_folder(path.parent)
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    opener = (lambda name, flags: open_private(Path(name), flags)) if is_private else None
     try:
-        with open(aside, "xb", opener=_open_private if is_private else None) as file:
+        with open(temporary, "xb", opener=opener) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        yield aside
+        yield temporary
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _open_private(path: str, flags: int) -> int:
-    return open_private(Path(path), flags)
+def _check_regular(fd: int, path: Path) -> int:
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise _unsafe(path, "not a regular file")
+
+
+def _unsafe(path: Path, found: str) -> OSError:
+    wanted = f"want a file or folder that robostream made, found {found}; delete it"
+    return OSError(errno.ELOOP, wanted, str(path))

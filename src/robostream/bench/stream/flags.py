@@ -9,7 +9,7 @@ from pathlib import Path
 from robostream import config
 from robostream.bench.stream import settings as usual
 from robostream.bench.stream.settings import StreamSettings
-from robostream.storage import as_location, written_root
+from robostream.storage import as_location, explicit_root
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def settings_of(args: argparse.Namespace) -> StreamSettings:
 
 
 def _source(args: argparse.Namespace) -> str:
-    place = args.data_files_root or args.root or written_root(args.repo_id)
+    place = args.data_files_root or args.root or explicit_root(args.repo_id)
     return "hub" if place is None or as_location(place).is_remote else "local"
 
 
