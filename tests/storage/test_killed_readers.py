@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-REPO = Path(__file__).parents[3]
+REPO = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

@@ -207,8 +207,9 @@ def create_block_file(path: Path, layout: BlockLayout, shown_name: str) -> None:
     fd = open_private(path, os.O_RDWR | os.O_CREAT)
     try:
         os.ftruncate(fd, 0)
-        os.pwrite(fd, make_file_header(layout, shown_name), 0)
         os.ftruncate(fd, layout.file_bytes)
+        # The header comes last: without one, the file takes no space.
+        os.pwrite(fd, make_file_header(layout, shown_name), 0)
     finally:
         os.close(fd)
 
