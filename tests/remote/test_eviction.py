@@ -63,7 +63,7 @@ def test_the_furthest_next_use_goes_first(
     monkeypatch.setattr(cached_file, "time", SimpleNamespace(time=lambda: next(seconds)))
     limit = int(0.9 * cached_bytes(dataset))
     by_plan = fetch(dataset, tmp_path / "plan", limit)
-    monkeypatch.setattr(CachedFile, "due", lambda *_: None)
+    monkeypatch.setattr(CachedFile, "set_next_use", lambda *_: None)
     by_age = fetch(dataset, tmp_path / "age", limit)
     print(f"two epochs, fetched: {by_plan} bytes by plan, {by_age} by age")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file far away, played by bytes in memory that note who asks; and looking at a cache's disk."""
+"""A remote file in memory that records its requests; and the disk usage of a cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Remote:
         self.fetched: list[tuple[int, int]] = []
 
     def fetch(self, start: int, stop: int) -> bytes:
-        """Return bytes, and note that they were asked for."""
+        """Return bytes, and record the request."""
         self.fetched.append((start, stop))
         return self.content[start:stop]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk refuses: reads go on from the store, and one warning says so."""
+"""The disk is full: reads continue from the store, and one warning says so."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_disk_that_others_fill_ends_writing_and_no_read(
     """ENOSPC: what is in the cache is served, the rest is fetched each time, told once."""
     monkeypatch.setattr(
         cache_quota, "_LEFT_SHARE", -1
-    )  # nothing is left to others, so the disk refuses
+    )  # nothing is left to others, so the disk fails
     remote = Remote(SIZE)
     file = Cache(small_disk / "cache", 10**9, BLOCK).open("a", "1", SIZE)
     for _ in range(2):

@@ -64,7 +64,7 @@ def test_a_link_in_place_of_the_lock_is_not_written_through(
 def test_a_link_in_place_of_a_file_or_folder_leads_nowhere(
     tmp_path: Path, victim: Path, place: str
 ) -> None:
-    """A block file, a lease or a folder that is a link: nothing is written beyond it."""
+    """A block file, a liveness lock or a folder that is a link: nothing is written beyond it."""
     folder = tmp_path / "cache"
     fill(folder)
     (path,) = block_paths(folder)
@@ -83,7 +83,7 @@ def test_a_link_in_place_of_a_file_or_folder_leads_nowhere(
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo"])
-def test_a_mark_that_is_no_plain_file_is_not_read(
+def test_a_marker_that_is_no_plain_file_is_not_read(
     tmp_path: Path, victim: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A link's target is not shown in a message, and a FIFO does not block."""
@@ -137,7 +137,7 @@ def modes(folder: Path) -> tuple[set[int], set[int]]:
         '{"format": "robostream cache", "version": 1, "block_bytes": 4' + "0" * 40 + "}",
     ],
 )
-def test_a_hostile_mark_is_refused(tmp_path: Path, mark: str) -> None:
+def test_a_hostile_marker_is_rejected(tmp_path: Path, mark: str) -> None:
     """Nested JSON, or a size of blocks that is none, is no mark."""
     (tmp_path / "robostream-cache.json").write_text(mark)
 
@@ -209,9 +209,9 @@ def test_a_file_that_is_said_to_be_huge_is_read_without_the_cache(
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Boaster) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        door = FileOpener(as_location(url, None, CacheSettings(tmp_path / "cache", 10**6)))
-        assert door.open("file").size() == 10**12
-        assert door.open("file").read(0, len(SECRET)) == SECRET
+        opener = FileOpener(as_location(url, None, CacheSettings(tmp_path / "cache", 10**6)))
+        assert opener.open("file").size() == 10**12
+        assert opener.open("file").read(0, len(SECRET)) == SECRET
         server.shutdown()
 
     assert "keeps nothing of files" in caplog.text

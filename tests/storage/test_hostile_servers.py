@@ -193,10 +193,10 @@ def test_a_trickle_is_a_stall_and_asked_for_again(monkeypatch: pytest.MonkeyPatc
             select.select([], [], [], 0.05)
 
     with serve_scripted(reply) as server:
-        door = FileOpener(as_location(server.url))
+        opener = FileOpener(as_location(server.url))
 
-        assert door.open("file.bin").read(0, 256) == CONTENT
-        counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+        assert opener.open("file.bin").read(0, 256) == CONTENT
+        counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
         assert (counts["stalls"], counts["retries"]) == (2, 2)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files made here and mapped by many: made once, kept while they are leased, within the limit."""
+"""Files made here and mapped by many: made once, kept while they are in use, within the limit."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
     assert len(names(tmp_path)) == 2
 
 
-def test_leased_files_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
-    """The limit holds: a file nobody has makes room, and if all are leased nothing is kept."""
+def test_files_in_use_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
+    """The limit holds: a file nobody has makes room, and if all are in use nothing is kept."""
     cache = Cache(tmp_path, 3 * SIZE + 20_000, BLOCK)
-    leased = keep(cache, "a")
+    in_use = keep(cache, "a")
     for seconds, name in enumerate("bc"):
         path = keep(cache, name).path
         os.utime(path, (seconds, seconds))
@@ -81,7 +81,7 @@ def test_leased_files_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
     del oldest
     others = [keep(cache, "d"), cache.mapped_file("c", "1", never)]
 
-    assert leased.path.name in names(tmp_path)
+    assert in_use.path.name in names(tmp_path)
     assert place not in names(tmp_path)
     assert cache.mapped_file("e", "1", maker("e")) is None
     assert cache.info().used_bytes <= 3 * SIZE + 20_000
@@ -101,14 +101,14 @@ def test_blocks_and_whole_files_share_the_limit(tmp_path: Path) -> None:
     assert cache.info().used_bytes <= limit
 
 
-def test_clear_leaves_what_is_leased(tmp_path: Path) -> None:
+def test_clear_leaves_what_is_in_use(tmp_path: Path) -> None:
     """What a process has mapped would not be free anyway."""
     cache = Cache(tmp_path, 10**7, BLOCK)
-    leased = keep(cache, "a")
+    in_use = keep(cache, "a")
     keep(cache, "b")
 
     assert cache.clear() == SIZE
-    assert names(tmp_path) == {leased.path.name}
+    assert names(tmp_path) == {in_use.path.name}
     assert cache.info().used_bytes == SIZE
 
 

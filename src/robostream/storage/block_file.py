@@ -13,6 +13,7 @@ import secrets
 import weakref
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -230,10 +231,9 @@ def punch_hole(fd: int, start: int, nbytes: int) -> bool:
 @lru_cache(maxsize=1)
 def _fallocate() -> Any:
     """Return the C library's fallocate with 64-bit offsets, which Python does not wrap."""
-    library = ctypes.CDLL(None, use_errno=True)
+    arguments = ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, *arguments, use_errno=True)
     for name in ("fallocate64", "fallocate"):
-        function = getattr(library, name, None)
-        if function is not None:
-            function.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-            return function
+        with suppress(AttributeError):
+            return prototype((name, ctypes.CDLL(None)))
     return None

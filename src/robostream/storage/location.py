@@ -34,7 +34,7 @@ _BESIDE_SIGNATURE = re.compile(
 class CacheSettings:
     """The folder of the disk cache, and its limit: bytes, a text such as "200GB", or None.
 
-    None stands for half of the free disk space.
+    None means half of the free disk space.
     """
 
     folder: Path
