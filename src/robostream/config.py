@@ -180,7 +180,7 @@ def cache_home() -> Path:
     return _robostream_home() / "data"
 
 
-def pace_home() -> Path:
+def rate_limit_home() -> Path:
     """Return the folder in which the processes of this machine agree how fast they ask servers."""
     return _robostream_home() / "pace"
 

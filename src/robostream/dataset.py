@@ -25,7 +25,7 @@ from robostream.byte_sizes import parse_bytes
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
 from robostream.meta import Features, LeRobotDatasetMetadata
-from robostream.storage import written_root
+from robostream.storage import explicit_root
 from robostream.write import (
     DatasetWriter,
     DepthEncoderConfig,
@@ -142,7 +142,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
     ) -> LeRobotDataset:
         """Return a new dataset to record into; `robostream.write.create_writer` says more."""
         name = arguments.dataset_name(repo_id)
-        folder = root or written_root(name) or config.lerobot_home() / name
+        folder = root or explicit_root(name) or config.lerobot_home() / name
         writer = create_writer(
             folder,
             fps=fps,

@@ -32,7 +32,7 @@ def assert_is_fixture(meta: LeRobotDatasetMetadata) -> None:
     assert meta.tasks.index == local.tasks.index
     assert meta.episodes[1] == local.episodes[1]
     assert (
-        FileOpener(location_of(meta)).read_whole(DATA, most_bytes=10**9)
+        FileOpener(location_of(meta)).read_file(DATA, max_bytes=10**9)
         == (FIXTURE / DATA).read_bytes()
     )
 

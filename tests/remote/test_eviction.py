@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
-from robostream.storage import Cache, CachedFile
-from robostream.storage.cache import Layout, cached_file
+from robostream.storage import Cache, CachedFile, cached_file
+from robostream.storage.block_layout import BlockLayout
 from robostream.testing import serve_files, start_proxy
 from tests.remote.conftest import BATCH_SIZE
 
@@ -22,7 +22,7 @@ BLOCK = 4096
 def cached_bytes(dataset: Path) -> int:
     """What all rows and pictures take in a cache."""
     files = [*dataset.glob("data/**/*.parquet"), *dataset.glob("videos/**/*.mp4")]
-    layouts = [Layout(path.stat().st_size, BLOCK) for path in files]
+    layouts = [BlockLayout(path.stat().st_size, BLOCK) for path in files]
     return sum(layout.file_bytes for layout in layouts)
 
 
@@ -63,7 +63,7 @@ def test_the_furthest_next_use_goes_first(
     monkeypatch.setattr(cached_file, "time", SimpleNamespace(time=lambda: next(seconds)))
     limit = int(0.9 * cached_bytes(dataset))
     by_plan = fetch(dataset, tmp_path / "plan", limit)
-    monkeypatch.setattr(CachedFile, "due", lambda *_: None)
+    monkeypatch.setattr(CachedFile, "set_next_use", lambda *_: None)
     by_age = fetch(dataset, tmp_path / "age", limit)
     print(f"two epochs, fetched: {by_plan} bytes by plan, {by_age} by age")
 

@@ -9,11 +9,11 @@ import socket
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-from robostream.storage.stores import server
+from robostream.storage.http_store import connections
+from robostream.storage.retry import shared_rate_limit
 
 # Below those that the system gives away by itself, so many for each process that runs tests.
 _FIRST, _EACH, _PROCESSES = 10_000, 200, 10
@@ -47,10 +47,8 @@ def _is_free(port: int) -> bool:
 def forget_servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ports come again: what was known of one test's server is not true of the next one's."""
     monkeypatch.setenv("ROBOSTREAM_CACHE", str(home))
-    known = server.connections()
-    for scheme, netloc in list(known._idle):
-        known._forget(urlsplit(f"{scheme}://{netloc}"))
-    server._pace.cache_clear()
+    connections().close_idle()
+    shared_rate_limit.cache_clear()
 
 
 def _process() -> int:

@@ -48,14 +48,14 @@ def test_bytes_are_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
     """Gaps are fetched with one request each, and reading asks for nothing more."""
-    door = file_opener(proxy, tmp_path)
-    source = door.open("file.bin")
+    opener = file_opener(proxy, tmp_path)
+    source = opener.open("file.bin")
     source.read(2 * BLOCK, 3 * BLOCK)
-    source.bring(0, len(CONTENT))
+    source.ensure_cached(0, len(CONTENT))
 
     assert source.read(0, len(CONTENT)) == CONTENT
     assert fetched(proxy) == [BLOCK, 2 * BLOCK, len(CONTENT) - 3 * BLOCK]
-    counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+    counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
     assert counts["bytes_fetched"] == len(CONTENT)
     assert counts["bytes_read"] == BLOCK + len(CONTENT)
 
@@ -64,19 +64,19 @@ def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:
     """One fetches, the others wait for it."""
     source = file_opener(proxy, tmp_path).open("file.bin")
 
-    def bring(_: int) -> bytes:
-        source.bring(0, 3 * BLOCK)
+    def fetch(_: int) -> bytes:
+        source.ensure_cached(0, 3 * BLOCK)
         return source.read(5, 3 * BLOCK)
 
-    assert at_once(4, bring) == [CONTENT[5 : 3 * BLOCK]] * 4
+    assert at_once(4, fetch) == [CONTENT[5 : 3 * BLOCK]] * 4
     assert fetched(proxy) == [3 * BLOCK]
 
 
 def test_a_file_opened_again_is_known(proxy: Proxy, tmp_path: Path) -> None:
-    """Its size and version are not asked for twice through one door."""
-    door = file_opener(proxy, tmp_path)
+    """Its size and version are not asked for twice through one opener."""
+    opener = file_opener(proxy, tmp_path)
     for _ in range(3):
-        assert door.open("file.bin").size() == len(CONTENT)
+        assert opener.open("file.bin").size() == len(CONTENT)
 
     assert len(proxy.journal()) == 1
 

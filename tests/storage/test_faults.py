@@ -32,8 +32,8 @@ def proxy(server: str) -> Iterator[Proxy]:
         yield running
 
 
-def counts_of(door: FileOpener) -> dict[str, float]:
-    return dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+def counts_of(opener: FileOpener) -> dict[str, float]:
+    return dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def counts_of(door: FileOpener) -> dict[str, float]:
 def test_what_passes_is_never_seen(proxy: Proxy, fault: Fault) -> None:
     """The bytes are right, and the counts tell what it took."""
     proxy.play(Script((fault,)))
-    door = FileOpener(as_location(proxy.url))
-    source = door.open("file.bin")
+    opener = FileOpener(as_location(proxy.url))
+    source = opener.open("file.bin")
 
     assert source.read(1000, 60_000) == CONTENT[1000:60_000]
-    counts = counts_of(door)
+    counts = counts_of(opener)
     assert counts["retries"] == fault.times
     assert counts["requests"] == 1 + (fault.times or 0)
     assert counts["bytes_fetched"] == counts["bytes_read"] == 59_000
@@ -72,14 +72,14 @@ def test_a_connection_that_was_closed_while_idle_counts(
 ) -> None:
     """It is asked again at once, though no failure is allowed, and both requests are counted."""
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "0")
-    door = FileOpener(as_location(proxy.url))
-    source = door.open("file.bin")
+    opener = FileOpener(as_location(proxy.url))
+    source = opener.open("file.bin")
     source.read(0, 10)
-    counts_of(door)
+    counts_of(opener)
     proxy.play(Script((Fault("reset", at_bytes=0, times=1),)))
 
     assert source.read(10, 20) == CONTENT[10:20]
-    counts = counts_of(door)
+    counts = counts_of(opener)
     assert (counts["requests"], counts["retries"]) == (2, 1)
     assert len(proxy.journal()) == 3
 
@@ -88,10 +88,10 @@ def test_silence_is_a_stall(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> No
     """An answer that stops coming is asked for again."""
     monkeypatch.setattr(config, "REMOTE_TIMEOUT_S", 0.3)
     proxy.play(Script((Fault("stall", times=1, at_bytes=500),)))
-    door = FileOpener(as_location(proxy.url))
+    opener = FileOpener(as_location(proxy.url))
 
-    assert door.open("file.bin").read(0, 60_000) == CONTENT[:60_000]
-    assert counts_of(door)["stalls"] >= 1
+    assert opener.open("file.bin").read(0, 60_000) == CONTENT[:60_000]
+    assert counts_of(opener)["stalls"] >= 1
 
 
 def test_a_file_that_changes_is_an_error(proxy: Proxy) -> None:

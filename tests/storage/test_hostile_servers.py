@@ -16,7 +16,7 @@ import pytest
 
 from robostream.errors import AccessDeniedError, StorageError, UnreachableError
 from robostream.storage import TRAFFIC, FileOpener, as_location
-from robostream.storage.remote import connections
+from robostream.storage import connections as connections
 from tests.servers.ftp import serve_ftp
 from tests.servers.scripted import CERTIFICATE, Handler, Scripted, serve_scripted
 
@@ -33,7 +33,7 @@ def trust(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(CERTIFICATE))
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "0")
-    connections._trust.cache_clear()
+    connections._tls_context.cache_clear()
 
 
 def read(url: str, **options: object) -> bytes:
@@ -100,7 +100,7 @@ def test_a_listing_that_goes_on_elsewhere_does_not_take_the_token_there(tmp_path
         with serve_scripted(lambda h: h.reply(200, page, Link=link)) as hub:
             place = as_location("hf://buckets/a/b", {"endpoint": hub.url, "token": SECRET})
             with pytest.raises(StorageError, match="another server: the token is not sent there"):
-                FileOpener(place).sizes("videos", ".mp4")
+                FileOpener(place).list_files("videos", ".mp4")
 
     assert hub.requests[0].headers["authorization"] == f"Bearer {SECRET}"
     assert other.requests == []
@@ -193,10 +193,10 @@ def test_a_trickle_is_a_stall_and_asked_for_again(monkeypatch: pytest.MonkeyPatc
             select.select([], [], [], 0.05)
 
     with serve_scripted(reply) as server:
-        door = FileOpener(as_location(server.url))
+        opener = FileOpener(as_location(server.url))
 
-        assert door.open("file.bin").read(0, 256) == CONTENT
-        counts = dict(zip(TRAFFIC, door.traffic.take(), strict=True))
+        assert opener.open("file.bin").read(0, 256) == CONTENT
+        counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
         assert (counts["stalls"], counts["retries"]) == (2, 2)
 
 
@@ -223,15 +223,15 @@ def test_the_certificate_error_names_the_variable_that_decides(
     if variable != "SSL_CERT_FILE":
         monkeypatch.setenv(variable, found or "")
         monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
-    connections._trust.cache_clear()
+    connections._tls_context.cache_clear()
     with serve_scripted(file_or(lambda _: None)) as server:
         with pytest.raises(UnreachableError, match=rf"environment variable {variable}\."):
             read(server.tls_url)
         monkeypatch.setenv(variable, str(CERTIFICATE))
-        connections._trust.cache_clear()
+        connections._tls_context.cache_clear()
         assert read(server.tls_url) == CONTENT
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/none.pem")
-        connections._trust.cache_clear()
+        connections._tls_context.cache_clear()
         with pytest.raises(UnreachableError, match=r"/none\.pem: .*REQUESTS_CA_BUNDLE"):
             FileOpener(as_location(f"https://localhost:{server.port}")).open("file.bin").size()
 
@@ -282,9 +282,9 @@ SIZE_PROGRAM = """
 import sys
 from pathlib import Path
 from robostream.decode import VideoFiles
-from robostream.storage import CacheSettings, Door, as_location
-door = Door(as_location(sys.argv[1], {}, CacheSettings(Path(sys.argv[2]), "1GB")))
-VideoFiles(door.open, max_files=1).get("file.mp4")
+from robostream.storage import CacheSettings, FileOpener, as_location
+opener = FileOpener(as_location(sys.argv[1], {}, CacheSettings(Path(sys.argv[2]), "1GB")))
+VideoFiles(opener.open, max_files=1).get("file.mp4")
 """
 
 

@@ -12,33 +12,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.storage.remote.rate_limit import RateLimit, Turns
+from robostream.storage.rate_limit import RateLimit, RateState
 
 TIMES = st.floats(0, 1e6)
 
 
-@given(turns=st.builds(Turns, TIMES, st.floats(0, 2), TIMES), now=TIMES, count=st.integers(1, 20))
-def test_turns_are_a_gap_apart(turns: Turns, now: float, count: int) -> None:
+@given(
+    state=st.builds(RateState, TIMES, st.floats(0, 2), TIMES), now=TIMES, count=st.integers(1, 20)
+)
+def test_requests_are_a_gap_apart(state: RateState, now: float, count: int) -> None:
     """Requests that come at once are sent one after the other, none before its time."""
     sent: list[float] = []
     for _ in range(count):
-        turns, turn = turns.take(now)
-        sent.append(turn)
+        state, send_at = state.schedule(now)
+        sent.append(send_at)
 
     assert sent[0] >= now
     apart = [later - earlier for earlier, later in itertools.pairwise(sent)]
     assert all(
-        math.isclose(gap, turns.gap_s, abs_tol=1e-6) for gap in apart if sent[-1] < now + 120
+        math.isclose(gap, state.gap_s, abs_tol=1e-6) for gap in apart if sent[-1] < now + 120
     )
 
 
 @given(count=st.integers(2, 50), wait_s=st.floats(0, 60))
 def test_requests_that_were_on_their_way_together_count_once(count: int, wait_s: float) -> None:
-    """Fifty refusals of one moment are one piece of news."""
-    once = Turns().refuse(now=100.0, sent_at=99.0, wait_s=wait_s)
+    """Fifty throttled requests of one moment widen the gap once."""
+    once = RateState().throttled(now=100.0, sent_at=99.0, wait_s=wait_s)
     many = once
     for at in range(count):
-        many = many.refuse(now=100.0 + at / 1000, sent_at=99.0, wait_s=wait_s)
+        many = many.throttled(now=100.0 + at / 1000, sent_at=99.0, wait_s=wait_s)
 
     assert many.gap_s == once.gap_s > 0
     assert many.next_at >= 100 + wait_s
@@ -47,30 +49,28 @@ def test_requests_that_were_on_their_way_together_count_once(count: int, wait_s:
 def test_the_rate_recovers_by_time_not_by_number() -> None:
     """Ten seconds of answers at any rate double it."""
     for gap_s in (0.05, 0.2, 1.0):
-        turns, now = Turns(0.0, gap_s, 0.0), 0.0
+        state, now = RateState(0.0, gap_s, 0.0), 0.0
         while now < 10:
-            now += turns.gap_s
-            turns = turns.answer()
+            now += state.gap_s
+            state = state.succeeded()
 
-        assert math.isclose(turns.gap_s, gap_s / 2, rel_tol=0.1)
-
-
-def test_a_server_that_never_refused_is_asked_at_once(tmp_path: Path) -> None:
-    """Nobody waits, and answers change nothing."""
-    pace = RateLimit(tmp_path, "example.org")
-    pace.answer()
-
-    assert [pace.wait() for _ in range(5)] == [0.0] * 5
+        assert math.isclose(state.gap_s, gap_s / 2, rel_tol=0.1)
 
 
-def test_what_one_process_is_told_holds_for_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A refusal of one process makes another wait, and not for another server."""
+def test_a_server_that_never_throttled_is_not_limited(tmp_path: Path) -> None:
+    """Nobody waits, and successes change nothing."""
+    limit = RateLimit(tmp_path, "example.org")
+    limit.note_success()
+
+    assert [limit.wait() for _ in range(5)] == [0.0] * 5
+
+
+def test_a_throttled_process_slows_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A throttled request of one process makes another wait, but not for another server."""
     program = (
         "import sys, time; from pathlib import Path; "
-        "from robostream.storage.remote.rate_limit import RateLimit; "
-        "RateLimit(Path(sys.argv[1]), 'example.org').refuse(time.time(), 3600)"
+        "from robostream.storage.rate_limit import RateLimit; "
+        "RateLimit(Path(sys.argv[1]), 'example.org').note_throttled(time.time(), 3600)"
     )
     mine = RateLimit(tmp_path, "example.org")
     assert mine.wait() == 0.0
@@ -84,10 +84,10 @@ def test_what_one_process_is_told_holds_for_all(
 def test_a_home_that_cannot_be_written_to_is_done_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process then keeps to a pace of its own."""
+    """The process then keeps a rate limit of its own."""
     (tmp_path / "file").write_text("")
-    pace = RateLimit(tmp_path / "file" / "pace", "example.org")
-    pace.refuse(sent_at=1.0, wait_s=3600)
+    limit = RateLimit(tmp_path / "file" / "limits", "example.org")
+    limit.note_throttled(sent_at=1.0, wait_s=3600)
     monkeypatch.setattr(time, "sleep", lambda _: None)
 
-    assert pace.wait() > 0.0
+    assert limit.wait() > 0.0

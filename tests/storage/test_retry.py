@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.errors import UnreachableError
 from robostream.storage import TRAFFIC, Traffic
-from robostream.storage.remote.rate_limit import RateLimit
-from robostream.storage.remote.retry import Retrying, TransientError, backoff_s
+from robostream.storage.rate_limit import RateLimit
+from robostream.storage.retry import RetryPolicy, TransientError, backoff_s
 
 
 @pytest.fixture
-def retrying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Retrying:
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RetryPolicy:
     """Three retries, and a clock that does not wait."""
     monkeypatch.setattr(time, "sleep", lambda _: None)
-    return Retrying(RateLimit(tmp_path, "server"), Traffic(), 3)
+    return RetryPolicy(RateLimit(tmp_path, "server"), Traffic(), 3)
 
 
 def answers(*script: TransientError | str) -> list[TransientError | str]:
     return list(reversed(script))
 
 
-def play(retrying: Retrying, script: list[TransientError | str]) -> str:
+def play(policy: RetryPolicy, script: list[TransientError | str]) -> str:
     def ask() -> str:
         step = script.pop()
         if isinstance(step, TransientError):
             raise step
         return step
 
-    return retrying.until_answered(ask, "the file")
+    return policy.call(ask, "the file")
 
 
 @given(failures=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True))
@@ -43,7 +43,7 @@ def test_delays_grow_and_stay_below_ten_seconds(failures: int, draw: float) -> N
     assert backoff_s(failures, 7.0, draw) >= 7.0
 
 
-def test_a_failure_that_passes_is_asked_again(retrying: Retrying) -> None:
+def test_a_failure_that_passes_is_asked_again(policy: RetryPolicy) -> None:
     """Three failures are three retries, then the answer comes."""
     failures = [
         TransientError("HTTP 500"),
@@ -51,27 +51,27 @@ def test_a_failure_that_passes_is_asked_again(retrying: Retrying) -> None:
         TransientError("silence", is_stall=True),
     ]
 
-    assert play(retrying, answers(*failures, "bytes")) == "bytes"
-    counts = dict(zip(TRAFFIC, retrying.traffic.take(), strict=True))
+    assert play(policy, answers(*failures, "bytes")) == "bytes"
+    counts = dict(zip(TRAFFIC, policy.traffic.take(), strict=True))
     assert (counts["requests"], counts["retries"], counts["stalls"]) == (4, 3, 1)
 
 
-def test_giving_up_says_what_and_how_often(retrying: Retrying) -> None:
+def test_giving_up_says_what_and_how_often(policy: RetryPolicy) -> None:
     """One failure more than retries allow is the end, with the last cause, without its secrets."""
     last = TransientError("no route to https://a.b/c?signature=hidden")
 
     with pytest.raises(
         UnreachableError, match=r"the file: gave up after 4 attempts.*no route"
     ) as e:
-        play(retrying, answers(*[TransientError("HTTP 503")] * 3, last, "too late"))
+        play(policy, answers(*[TransientError("HTTP 503")] * 3, last, "too late"))
     assert "hidden" not in str(e.value)
 
 
-def test_refusals_are_waited_out(retrying: Retrying) -> None:
-    """A server that asks for patience gets it: refusals are no failures."""
-    refused = [TransientError("HTTP 429", is_refusal=True, wait_s=0.0) for _ in range(20)]
+def test_throttling_is_waited_out(policy: RetryPolicy) -> None:
+    """A throttled request is repeated and does not count as a failure."""
+    throttled = [TransientError("HTTP 429", is_throttled=True, wait_s=0.0) for _ in range(20)]
 
-    assert play(retrying, answers(*refused, "bytes")) == "bytes"
+    assert play(policy, answers(*throttled, "bytes")) == "bytes"
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ def test_any_range_reads_exactly_its_bytes(location: Location, bounds: tuple[int
 
 def test_files_are_what_they_are(location: Location) -> None:
     """Small, empty and oddly named files have their sizes and content."""
-    door = FileOpener(location)
+    opener = FileOpener(location)
     for name, content in FILES.items():
-        source = door.open(name)
+        source = opener.open(name)
 
         assert source.size() == len(content)
         assert source.read(0, len(content)) == content
@@ -98,23 +98,23 @@ def test_files_are_what_they_are(location: Location) -> None:
 
 def test_a_version_stays_while_the_file_does(location: Location) -> None:
     """Two looks at one file see one version, and two files have two."""
-    door = FileOpener(location)
+    opener = FileOpener(location)
 
-    assert door.open(VIDEO).version() == door.open(VIDEO).version() != ""
-    assert door.open(VIDEO).version() != door.open("meta/é #?.json").version()
+    assert opener.open(VIDEO).version() == opener.open(VIDEO).version() != ""
+    assert opener.open(VIDEO).version() != opener.open("meta/é #?.json").version()
 
 
 def test_files_are_listed_with_their_sizes(location: Location) -> None:
     """Listing finds all files below a folder; a web server says that it cannot."""
-    door = FileOpener(location)
+    opener = FileOpener(location)
     wanted = {n: len(c) for n, c in sorted(FILES.items()) if n.startswith("videos/")}
     if location.url.startswith("http"):
         with pytest.raises(NoListingError, match="lists no files"):
-            door.sizes("videos", ".mp4")
+            opener.list_files("videos", ".mp4")
     else:
-        assert door.sizes("videos", ".mp4") == wanted
-        assert door.sizes("videos", ".parquet") == {}
-        assert door.sizes("absent", ".mp4") == {}
+        assert opener.list_files("videos", ".mp4") == wanted
+        assert opener.list_files("videos", ".parquet") == {}
+        assert opener.list_files("absent", ".mp4") == {}
 
 
 def test_a_read_beyond_the_end_is_an_error(location: Location) -> None:

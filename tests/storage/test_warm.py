@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from robostream import config
 from robostream.errors import CacheError
-from robostream.storage import TRAFFIC, CacheSettings, CacheWarming, FileOpener, as_location
+from robostream.storage import TRAFFIC, CacheSettings, CacheWarmer, FileOpener, as_location
 from robostream.storage.warm import fitting_pieces
 from robostream.testing import Proxy, serve_files, start_proxy
 
@@ -34,14 +34,14 @@ def door_to(proxy: Proxy, folder: Path, limit: int | str = "1GB") -> FileOpener:
     return FileOpener(as_location(proxy.url, None, CacheSettings(folder / "cache", limit)))
 
 
-def warm(door: FileOpener) -> tuple[CacheWarming, int]:
+def warm(opener: FileOpener) -> tuple[CacheWarmer, int]:
     """Fill the cache, and return what that fetched."""
-    warming = CacheWarming(door, list(FILES), requests=3)
+    warming = CacheWarmer(opener, list(FILES), requests=3)
     seen: list[int] = []
     warming.run(seen.append)
 
     assert sum(seen) == sum(piece.stop - piece.start for piece in warming.pieces)
-    return warming, int(dict(zip(TRAFFIC, door.traffic.take(), strict=True))["bytes_fetched"])
+    return warming, int(dict(zip(TRAFFIC, opener.traffic.take(), strict=True))["bytes_fetched"])
 
 
 def test_what_is_missing_is_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_what_is_missing_is_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
     assert fetched == SIZE - MIB
     assert warming.kept_bytes() == SIZE
     assert warm(door_to(proxy, tmp_path))[1] == 0
-    door = door_to(proxy, tmp_path)
-    assert {name: door.open(name).read(0, len(c)) for name, c in FILES.items()} == FILES
+    opener = door_to(proxy, tmp_path)
+    assert {name: opener.open(name).read(0, len(c)) for name, c in FILES.items()} == FILES
 
 
 def test_no_more_is_fetched_than_fits(proxy: Proxy, tmp_path: Path) -> None:
@@ -67,12 +67,12 @@ def test_no_more_is_fetched_than_fits(proxy: Proxy, tmp_path: Path) -> None:
 def test_without_a_cache_nothing_is_fetched(proxy: Proxy) -> None:
     """There is no place to bring it to."""
     with pytest.raises(CacheError, match="nothing of it is kept"):
-        CacheWarming(FileOpener(as_location(proxy.url)), list(FILES), requests=3)
+        CacheWarmer(FileOpener(as_location(proxy.url)), list(FILES), requests=3)
 
 
 def test_a_disk_that_refuses_ends_it(proxy: Proxy, tmp_path: Path) -> None:
     """Fetching what cannot be kept would be for nothing."""
-    warming = CacheWarming(door_to(proxy, tmp_path), list(FILES), requests=1)
+    warming = CacheWarmer(door_to(proxy, tmp_path), list(FILES), requests=1)
     (tmp_path / "cache/blocks").rmdir()
 
     with pytest.raises(CacheError, match="cannot be written"):
@@ -81,12 +81,12 @@ def test_a_disk_that_refuses_ends_it(proxy: Proxy, tmp_path: Path) -> None:
 
 @given(
     sizes=st.lists(st.integers(0, 50 * MIB), max_size=8),
-    room_bytes=st.integers(0, 200 * MIB),
+    free_bytes=st.integers(0, 200 * MIB),
 )
-def test_pieces_cover_files_in_order_within_the_room(sizes: list[int], room_bytes: int) -> None:
+def test_pieces_cover_files_in_order_within_the_room(sizes: list[int], free_bytes: int) -> None:
     """They are the beginning of all bytes laid end to end, and all of them if there is room."""
     files = {str(number): size for number, size in enumerate(sizes)}
-    pieces = list(fitting_pieces(files, room_bytes, config.CACHE_BLOCK_BYTES))
+    pieces = list(fitting_pieces(files, free_bytes, config.CACHE_BLOCK_BYTES))
     laid = [(file, 0) for file in files if files[file]]
     for piece in pieces:
         assert (piece.file, piece.start) == laid[0]
@@ -95,6 +95,6 @@ def test_pieces_cover_files_in_order_within_the_room(sizes: list[int], room_byte
         if piece.stop == files[piece.file]:
             laid.pop(0)
 
-    assert sum(piece.stop - piece.start for piece in pieces) <= room_bytes
-    if room_bytes >= sum(sizes) + len(sizes) * MIB:
+    assert sum(piece.stop - piece.start for piece in pieces) <= free_bytes
+    if free_bytes >= sum(sizes) + len(sizes) * MIB:
         assert laid == []

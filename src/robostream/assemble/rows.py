@@ -205,7 +205,7 @@ class RowReader:
         numbers = range(*groups[1:])
         _check_sizes(file, numbers, where)
         if self._location.is_remote:
-            self._door.open(groups[0]).bring(*file.byte_span(numbers))
+            self._door.open(groups[0]).ensure_cached(*file.byte_span(numbers))
         with readable_parquet(where):
             return file.read_row_groups(numbers, self._keys)
 

@@ -30,7 +30,7 @@ from robostream.storage import (
     CacheSettings,
     FileOpener,
     LruCache,
-    WholeFile,
+    MappedFile,
     open_cache,
 )
 
@@ -59,7 +59,7 @@ class MappedRows:
         key: The key under which the cache keeps it.
     """
 
-    def __init__(self, file: WholeFile, key: str) -> None:
+    def __init__(self, file: MappedFile, key: str) -> None:
         self._file = file
         content = memoryview(pa.memory_map(str(file.path)).read_buffer())
         count, checksum = _FOOT.unpack(bytes(content[-_FOOT.size :]).ljust(_FOOT.size, b"\0"))
@@ -136,7 +136,7 @@ class SharedRows:
             return None
         return self._mapped.put(relative, MappedRows(file, key))
 
-    def _decoded(self, source: ByteSource, key: str) -> WholeFile | None:
+    def _decoded(self, source: ByteSource, key: str) -> MappedFile | None:
         """Return the decoded columns of a Parquet file as they are kept for its present content."""
         cache = None if self._settings is None else _open_cache(self._settings)
         if cache is None or not source.version():
@@ -149,9 +149,9 @@ class SharedRows:
         def make() -> tuple[int, Callable[[BinaryIO], None]]:
             return _measure(blocks()), lambda sink: _write(blocks(), key, sink)
 
-        return cache.whole(source.identity, key, make)
+        return cache.mapped_file(source.identity, key, make)
 
-    def _discard(self, file: WholeFile, reason: str) -> None:
+    def _discard(self, file: MappedFile, reason: str) -> None:
         logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)
         cache = None if self._settings is None else _open_cache(self._settings)
         if cache is not None:

@@ -167,7 +167,9 @@ class WorkerContext:
         """Have the bytes of pictures close by before they are decoded, and of those beside them."""
         for part in [p for p in reel.far if any(p[0] <= picture < p[1] for picture in pictures)]:
             began = time.perf_counter()
-            reel.file.source.bring(*packet_span(reel.file.index, reel.numbers[slice(*part)]))
+            reel.file.source.ensure_cached(
+                *packet_span(reel.file.index, reel.numbers[slice(*part)])
+            )
             self._meter.fetch_s += time.perf_counter() - began
             reel.far.remove(part)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from robostream import config
 from robostream.bench.results import Figures
 from robostream.errors import SelectionError
-from robostream.storage import as_location, redact, written_root
+from robostream.storage import as_location, redact, explicit_root
 
 MODES = ("single", "sarm")
 DECODE_DEVICES = ("cpu", "cuda")
@@ -141,7 +141,7 @@ def settings_of(args: argparse.Namespace) -> StreamSettings:
     values = {name: value for name, value in vars(args).items() if name in _DEFAULTS}
     values["return_uint8"] = not args.float32
     if args.source is None:
-        place = args.data_files_root or args.root or written_root(args.repo_id)
+        place = args.data_files_root or args.root or explicit_root(args.repo_id)
         values["source"] = "hub" if place is None or as_location(place).is_remote else "local"
     return StreamSettings(**values)
 

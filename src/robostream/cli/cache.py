@@ -25,7 +25,7 @@ from robostream.storage import (
     TRAFFIC,
     Cache,
     CacheInfo,
-    CacheWarming,
+    CacheWarmer,
     FileOpener,
     cache_limit,
     is_cache,
@@ -107,7 +107,7 @@ def _warm(args: argparse.Namespace) -> int:
         return 0
     opener = dataset.file_opener()
     files = selected_files(dataset, videos=True)
-    warming = CacheWarming(opener, files, requests=config.WARM_REQUESTS)
+    warming = CacheWarmer(opener, files, requests=config.WARM_REQUESTS)
     fitting = sum(piece.stop - piece.start for piece in warming.pieces)
     try:
         with tqdm(total=fitting, unit="B", unit_scale=True, desc="warm", disable=None) as bar:
@@ -119,7 +119,7 @@ def _warm(args: argparse.Namespace) -> int:
     return 0
 
 
-def _warmed(opener: FileOpener, warming: CacheWarming, fitting: int) -> dict[str, int]:
+def _warmed(opener: FileOpener, warming: CacheWarmer, fitting: int) -> dict[str, int]:
     counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
     return {
         "files": len(warming.sizes),

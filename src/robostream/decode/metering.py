@@ -76,6 +76,6 @@ class MeteredSource:
         self._meter.fetch_s += time.perf_counter() - began
         return content
 
-    def bring(self, start: int, stop: int) -> None:
+    def ensure_cached(self, start: int, stop: int) -> None:
         """Have the bytes [start, stop) close by."""
-        self._source.bring(start, stop)
+        self._source.ensure_cached(start, stop)

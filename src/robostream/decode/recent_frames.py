@@ -55,7 +55,7 @@ class RecentFrames:
             return None
         self.forget(file, frame)
         memory: SlotMemory | None = None
-        for oldest in self._kept.make_room(layout.nbytes):
+        for oldest in self._kept.evict_for(layout.nbytes):
             # Use the dropped picture's memory: fresh pages would cost more than the copy.
             if oldest.layout.nbytes == layout.nbytes:
                 memory = oldest.memory

@@ -37,10 +37,10 @@ class VideoSource:
         with as_video_error():
             return self._source.read(start, stop)
 
-    def bring(self, start: int, stop: int) -> None:
+    def ensure_cached(self, start: int, stop: int) -> None:
         """Have the bytes [start, stop) close by."""
         with as_video_error():
-            self._source.bring(start, stop)
+            self._source.ensure_cached(start, stop)
 
 
 @contextmanager

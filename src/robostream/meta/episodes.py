@@ -132,7 +132,7 @@ def load_episodes(door: FileOpener, video_keys: Sequence[str], count: int) -> Ep
     if sum(piece.num_rows for _, piece in pieces) < count:
         known = dict(pieces)
         with suppress(NoListingError):
-            files = sorted(door.sizes(_FOLDER, ".parquet"), key=_file_order)
+            files = sorted(door.list_files(_FOLDER, ".parquet"), key=_file_order)
             names = [door.location.describe(file) for file in files]
             pieces = [
                 (name, known[name]) if name in known else _read_file(door, file, video_keys, budget)

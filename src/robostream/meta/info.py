@@ -23,7 +23,7 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.versions import CONVERTER, check_version
-from robostream.storage import confined
+from robostream.storage import check_relative_path
 
 logger = logging.getLogger(__name__)
 
@@ -121,13 +121,13 @@ class DatasetInfo:
 
     def data_file(self, chunk: int, file: int) -> str:
         """Return where a data file lies, relative to the root; raise if that is outside of it."""
-        return confined(self.data_path.format(chunk_index=chunk, file_index=file))
+        return check_relative_path(self.data_path.format(chunk_index=chunk, file_index=file))
 
     def video_file(self, camera: str, chunk: int, file: int) -> str:
         """Return where a video lies, relative to the root; raise if that is outside of it."""
         assert self.video_path is not None  # `check`: videos have a path
         path = self.video_path.format(video_key=camera, chunk_index=chunk, file_index=file)
-        return confined(path)
+        return check_relative_path(path)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what info.json holds: shapes as lists, and no `tools` where there are none."""
@@ -172,7 +172,7 @@ def _check_template(
     try:
         _check_fields(template)
         for fields in names:
-            confined(template.format(**numbers, **fields))
+            check_relative_path(template.format(**numbers, **fields))
     except StorageError as error:
         raise MetadataError(f"{where}: {name} is {template[:200]!r}: {error}") from error
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:

@@ -32,10 +32,10 @@ from robostream.storage import (
     FileOpener,
     Location,
     as_location,
+    explicit_root,
     parse_repo_url,
     redact,
     write_bytes_atomic,
-    written_root,
 )
 
 
@@ -71,7 +71,7 @@ class LeRobotDatasetMetadata:
         self.revision = revision
         meta_location, self._location = self._locate(
             # Who asks for a revision, or for a download, means the Hub.
-            root or written_root(repo_id, looks_here=revision is None and not force_cache_sync),
+            root or explicit_root(repo_id, looks_here=revision is None and not force_cache_sync),
             force=force_cache_sync,
             token=token,
             options=storage_options,
@@ -320,7 +320,7 @@ class LeRobotDatasetMetadata:
     def _read(self, door: FileOpener, relative: str) -> bytes | None:
         try:
             limit = config.json_limit_bytes()
-            return door.read_whole(relative, most_bytes=limit, setting=config.JSON_LIMIT_NAME)
+            return door.read_file(relative, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
         except MissingFileError:
             return None
 

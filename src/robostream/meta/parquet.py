@@ -18,7 +18,7 @@ from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
 from robostream.meta.decoded_size import DecodeBudget, DecodedSize, chunk_range
-from robostream.storage import ByteRange, ByteSource, Cache, SourceFile, lean_gap
+from robostream.storage import ByteRange, ByteSource, Cache, SourceFile, choose_gap
 
 logger = logging.getLogger(__name__)
 
@@ -98,8 +98,8 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         """Return columns of all rows; the memory they take is counted first."""
         wanted = self._ranges(range(self.num_row_groups), columns) if self._is_lean else []
         _check_fetched(sum(part.stop - part.start for part in wanted), self._bytes.name)
-        gap, used = lean_gap(wanted, _MOST_WASTE), budget.used
-        with self._bytes.held(wanted, max_gap_bytes=gap, requests=_LEAN_REQUESTS):
+        gap, used = choose_gap(wanted, _MOST_WASTE), budget.used
+        with self._bytes.preloaded(wanted, max_gap_bytes=gap, requests=_LEAN_REQUESTS):
             self._decoded_size.take(range(self.num_row_groups), columns, budget)
             table = super().read(columns, use_threads=False)
         budget.used = used + table.nbytes
@@ -110,7 +110,7 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         wanted = self._ranges(groups, columns) if self._columns_together else []
         own_limit = min(_GROWTH * self._num_bytes, config.MOST_ROW_GROUP_BYTES)
         budget = DecodeBudget(max(config.decode_limit_bytes(), own_limit))
-        with self._bytes.held(wanted):
+        with self._bytes.preloaded(wanted):
             self._decoded_size.take(groups, columns, budget)
             return super().read_row_groups(groups, columns, use_threads=False)
 
@@ -177,7 +177,7 @@ def keep_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -
         return len(head) + len(content), lambda file: file.writelines((head, content))
 
     version = repr((_KEPT, source.size(), source.version()))
-    kept = cache.whole(source.identity, version, make)
+    kept = cache.mapped_file(source.identity, version, make)
     if made or kept is None:
         return made[0] if made else read()
     content = memoryview(kept.path.read_bytes())

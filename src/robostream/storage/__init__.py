@@ -1,43 +1,65 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes, wherever they are: the one door through which metadata, rows and video are read.
+"""Byte-range access to dataset files, local and remote, with a disk cache for remote bytes.
 
-files/            files, where they lie and how they are named; those on a local disk
-remote/           asking servers: at their pace, again where it failed, never taking a part
-stores/           the kinds of servers
-cache/            bytes of remote files kept on a local disk
-cached_source.py  the bytes of a remote file, seen through the cache
-opener.py             from a location to its store; opening, reading and listing files
+location.py       dataset roots, relative paths, and URLs without secrets
+safe_files.py     private folders and files, and atomic writes
+byte_source.py    the protocols of a store and a file; merged reads; a seekable file object
+local_store.py    files on a local disk
+lru.py            a least-recently-used cache with a weight budget
+rate_limit.py     the request rate per server, shared by all processes of the machine
+retry.py          retries with backoff, and request counters
+connections.py    pooled HTTP connections
+remote_source.py  a remote file: retried reads, size and version checks
+http_file.py      one file behind HTTP: ranges, redirects, and errors from responses
+http_store.py     requests that all HTTP stores share; plain web servers
+hub.py            Hugging Face Hub: range reads, refs, downloads
+s3_store.py       S3 buckets and request signatures
+fsspec_store.py   any other fsspec filesystem
+block_layout.py   the format of a block file: file header, block headers, blocks
+block_file.py     one open block file
+cache_folder.py   the cache folder, its locks, and the liveness of its processes
+mapped_file.py    complete files in the cache that processes memory-map
+cache_quota.py    the bytes in use, and which blocks to evict
+cache_handle.py   what the files of a cache share in one process
+cached_file.py    one remote file in the cache: reading, filling, next use
+cache.py          the cache: opening files, limits, contents, clearing
+opener.py         from a location to its store and files, through the cache
 warm.py           filling the cache ahead of a run
 """
 
-from robostream.storage.cache import (
-    Cache,
-    CachedFile,
-    CacheInfo,
-    WholeFile,
-    cache_limit,
-    is_cache,
+from robostream.storage.byte_source import (
+    ByteRange,
+    ByteSource,
+    SourceFile,
+    Store,
+    choose_gap,
+    coalesce,
 )
-from robostream.storage.cached_source import open_cache
-from robostream.storage.files.atomic import sync_to_disk, write_bytes_atomic
-from robostream.storage.files.coalesce import ByteRange, coalesce, lean_gap
-from robostream.storage.files.local_store import LocalSource
-from robostream.storage.files.location import (
+from robostream.storage.cache import Cache, CacheInfo, cache_limit
+from robostream.storage.cache_folder import is_cache
+from robostream.storage.cached_file import CachedFile
+from robostream.storage.hub import download, list_refs
+from robostream.storage.local_store import LocalSource
+from robostream.storage.location import (
     CacheSettings,
     Location,
     as_location,
+    check_relative_path,
+    explicit_root,
     parse_repo_url,
-    written_root,
+    redact,
 )
-from robostream.storage.files.lru import LruCache
-from robostream.storage.files.names import confined, redact
-from robostream.storage.files.private import make_private_folder, open_private
-from robostream.storage.files.source_file import SourceFile
-from robostream.storage.files.store import ByteSource, Store
-from robostream.storage.opener import FileOpener, list_files, open_source
-from robostream.storage.remote.traffic import TRAFFIC, Traffic
-from robostream.storage.stores.hub import download, list_refs
-from robostream.storage.warm import CacheWarming
+from robostream.storage.lru import LruCache
+from robostream.storage.mapped_file import MappedFile
+from robostream.storage.opener import FileOpener, list_files, open_cache, open_source
+from robostream.storage.retry import TRAFFIC, Traffic
+from robostream.storage.safe_files import (
+    make_private_folder,
+    open_private,
+    sync_to_disk,
+    write_bytes_atomic,
+)
+from robostream.storage.warm import CacheWarmer
 
 __all__ = [
     "TRAFFIC",
@@ -46,6 +68,7 @@ __all__ = [
     "Cache",
     "CacheInfo",
     "CacheSettings",
+    "CacheWarmer",
     "CachedFile",
     "FileOpener",
     "LocalSource",
@@ -54,15 +77,14 @@ __all__ = [
     "SourceFile",
     "Store",
     "Traffic",
-    "CacheWarming",
-    "WholeFile",
+    "MappedFile",
     "as_location",
     "cache_limit",
     "coalesce",
-    "confined",
+    "check_relative_path",
     "download",
     "is_cache",
-    "lean_gap",
+    "choose_gap",
     "list_files",
     "list_refs",
     "make_private_folder",
@@ -73,5 +95,5 @@ __all__ = [
     "redact",
     "sync_to_disk",
     "write_bytes_atomic",
-    "written_root",
+    "explicit_root",
 ]

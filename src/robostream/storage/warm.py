@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filling the cache ahead of a run, as far as it has room."""
+"""Fills the cache ahead of a run, up to its capacity."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from robostream.errors import CacheError
-from robostream.storage.cache import Layout
-from robostream.storage.cached_source import CachedSource
-from robostream.storage.opener import FileOpener
+from robostream.storage.block_layout import BlockLayout
+from robostream.storage.opener import CachedSource, FileOpener
 
-# Large enough that a round trip costs little, small enough that an interrupt loses little.
+# Large enough to amortize a round trip, small enough that an interrupt loses little.
 _PIECE_BYTES = 4 * 1024**2
 
 
-class FilePart(NamedTuple):
+class FilePiece(NamedTuple):
     """Bytes [start, stop) of a file."""
 
     file: str
@@ -25,41 +24,39 @@ class FilePart(NamedTuple):
     stop: int
 
 
-class CacheWarming:
-    """Brings remote files to the cache. What it brought stays, so it may be interrupted.
+class CacheWarmer:
+    """Fetches remote files into the cache. May be interrupted: what it fetched stays.
 
     Args:
-        door: What opens the files; it must have a cache.
+        opener: Opens the files; it must have a cache.
         files: Their names, the most important first.
-        requests: How many requests are under way at a time.
+        requests: The number of concurrent requests.
 
     Attributes:
         sizes: The size of each file.
-        pieces: What is brought: all of the files, or as much of them as can be kept at once.
+        pieces: The pieces to fetch: all of the files, or as much as fits into the cache.
     """
 
-    def __init__(self, door: FileOpener, files: Sequence[str], *, requests: int) -> None:
-        if door.cache is None:
-            raise CacheError(f"{door.location.url}: nothing of it is kept, so nothing is fetched.")
-        self._door, self._cache, self._requests = door, door.cache, requests
-        with self._threads() as pool:
-            sizes = pool.map(lambda file: door.open(file).size(), files)
+    def __init__(self, opener: FileOpener, files: Sequence[str], *, requests: int) -> None:
+        if opener.cache is None:
+            raise CacheError(
+                f"{opener.location.url}: nothing of it is kept, so nothing is fetched."
+            )
+        self._opener, self._cache, self._requests = opener, opener.cache, requests
+        with _CancellingPool(requests) as pool:
+            sizes = pool.map(lambda file: opener.open(file).size(), files)
             self.sizes = dict(zip(files, sizes, strict=True))
         self.pieces = list(fitting_pieces(self.sizes, *self._cache.capacity()))
 
     def run(self, on_bytes: Callable[[int], None]) -> None:
-        """Fetch what the cache does not have. Blocks.
+        """Fetch what the cache lacks, and report the bytes of each piece. Blocks."""
 
-        Args:
-            on_bytes: Called with the bytes of each piece that is there now.
-        """
-
-        def bring(piece: FilePart) -> int:
-            self._door.open(piece.file).bring(piece.start, piece.stop)
+        def fetch(piece: FilePiece) -> int:
+            self._opener.open(piece.file).ensure_cached(piece.start, piece.stop)
             return piece.stop - piece.start
 
-        with self._threads() as pool:
-            for nbytes in pool.map(bring, self.pieces):
+        with _CancellingPool(self._requests) as pool:
+            for nbytes in pool.map(fetch, self.pieces):
                 on_bytes(nbytes)
                 if self._cache.is_off:
                     raise CacheError(
@@ -69,28 +66,25 @@ class CacheWarming:
 
     def kept_bytes(self) -> int:
         """Return how many bytes of the files the cache has now."""
-        sources = (self._door.open(file) for file in self.sizes)
+        sources = (self._opener.open(file) for file in self.sizes)
         return sum(source.kept_bytes() for source in sources if isinstance(source, CachedSource))
 
-    def _threads(self) -> _Threads:
-        return _Threads(self._requests)
 
-
-class _Threads(ThreadPoolExecutor):
-    """Threads that begin nothing more once an error or an interrupt ends what they were for."""
+class _CancellingPool(ThreadPoolExecutor):
+    """A thread pool that cancels pending work on exit."""
 
     def __exit__(self, *_: object) -> None:
         self.shutdown(cancel_futures=True)
 
 
 def fitting_pieces(
-    sizes: Mapping[str, int], room_bytes: int, block_bytes: int
-) -> Iterator[FilePart]:
-    """Yield pieces of files, in their order, as long as all of them fit together. Pure."""
+    sizes: Mapping[str, int], free_bytes: int, block_bytes: int
+) -> Iterator[FilePiece]:
+    """Yield pieces of files, in order, while all of them fit into `free_bytes` together. Pure."""
     for file, size in sizes.items():
-        room_bytes -= Layout(size, block_bytes).data_at
+        free_bytes -= BlockLayout(size, block_bytes).data_at
         for start, stop in itertools.pairwise([*range(0, size, _PIECE_BYTES), size]):
-            room_bytes -= -(-(stop - start) // block_bytes) * block_bytes
-            if room_bytes < 0:
+            free_bytes -= -(-(stop - start) // block_bytes) * block_bytes
+            if free_bytes < 0:
                 return
-            yield FilePart(file, start, stop)
+            yield FilePiece(file, start, stop)

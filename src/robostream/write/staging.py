@@ -33,7 +33,7 @@ from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.storage import confined, sync_to_disk, write_bytes_atomic
+from robostream.storage import check_relative_path, sync_to_disk, write_bytes_atomic
 
 _RECORD = "episode.json"
 _WHY_BAD = "why_bad.txt"
@@ -139,7 +139,7 @@ def rows_path(episode_folder: Path) -> Path:
 
 def video_path(episode_folder: Path, camera: str) -> Path:
     """Return the MP4 of an episode's camera."""
-    return episode_folder / confined(f"{camera}.mp4")
+    return episode_folder / check_relative_path(f"{camera}.mp4")
 
 
 def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files read by byte range: the protocols of a file and a store, merged reads, a file object."""
+
+from __future__ import annotations
+
+import bisect
+import io
+import itertools
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from robostream.errors import DamagedFileError
+
+# Up to this many unwanted bytes cost less than another request.
+MAX_GAP_BYTES = 64 * 1024
+_MAX_READ_BYTES = 64 * 1024 * 1024
+
+
+class ByteSource(Protocol):
+    """One file, read by byte range. Thread-safe; pickles as its address.
+
+    Raises a `StorageError` whose message starts with `name`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The path or URL, for messages."""
+
+    @property
+    def identity(self) -> str:
+        """A key that is unique to the file across all servers; caches use it."""
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+
+    def version(self) -> str:
+        """Return a text that changes with the file; empty if the server has none."""
+
+    def expect(self, size: int, version: str) -> None:
+        """Set the size and version that another process found.
+
+        If the file has others, this call or a later read raises ChangedFileError.
+        """
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+
+    def ensure_cached(self, start: int, stop: int) -> None:
+        """Fetch the bytes [start, stop) into the cache, if there is one. Blocks."""
+
+
+class Store(Protocol):
+    """The files below one root, by relative path with slashes."""
+
+    def open(self, file: str) -> ByteSource:
+        """Return a file. Reads nothing yet."""
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder; raise NoListingError if it cannot."""
+
+
+def check_length(content: bytes, start: int, stop: int, name: str) -> bytes:
+    """Return `content` if it has `stop - start` bytes, else raise DamagedFileError."""
+    if len(content) != stop - start:
+        raise DamagedFileError(
+            f"{name}: wanted bytes {start} to {stop}, got {len(content)} of {stop - start}. The "
+            "file is truncated; download or copy it again."
+        )
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Bytes [start, stop) of one file."""
+
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise ValueError(f"want 0 <= start < stop, got start={self.start}, stop={self.stop}")
+
+
+def coalesce(
+    ranges: Iterable[ByteRange], *, max_gap_bytes: int, max_read_bytes: int
+) -> list[ByteRange]:
+    """Return ascending reads that cover all `ranges`. Pure.
+
+    Merges neighbours at most `max_gap_bytes` apart into reads of at most `max_read_bytes`; a
+    single longer range stays whole.
+    """
+    reads: list[ByteRange] = []
+    for wanted in sorted(ranges, key=lambda r: (r.start, r.stop)):
+        if reads:
+            last = reads[-1]
+            stop = max(last.stop, wanted.stop)
+            is_near = wanted.start - last.stop <= max_gap_bytes
+            if wanted.stop <= last.stop or (is_near and stop - last.start <= max_read_bytes):
+                reads[-1] = ByteRange(last.start, stop)
+                continue
+        reads.append(wanted)
+    return reads
+
+
+def choose_gap(ranges: Iterable[ByteRange], max_waste: float) -> int:
+    """Return the widest gap for which `coalesce` adds at most a share of unwanted bytes. Pure."""
+    reads = coalesce(ranges, max_gap_bytes=0, max_read_bytes=1 << 62)
+    gaps = sorted(after.start - before.stop for before, after in itertools.pairwise(reads))
+    left = int(max_waste * sum(read.stop - read.start for read in reads))
+    for gap in gaps:
+        left -= gap
+        if left < 0:
+            return gap - 1
+    return gaps[-1] if gaps else 0
+
+
+class SourceFile(io.RawIOBase):
+    """A read-only, seekable file object over a byte source."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.name = source.name
+        self._source = source
+        self._size = source.size()
+        self._at = 0
+        self._loaded: dict[int, bytes] = {}
+        self._starts: list[int] = []
+
+    @contextmanager
+    def preloaded(
+        self, ranges: Iterable[ByteRange], *, max_gap_bytes: int = MAX_GAP_BYTES, requests: int = 1
+    ) -> Iterator[None]:
+        """Read ranges now, `requests` at a time, and serve reads in the block from them."""
+        reads = coalesce(ranges, max_gap_bytes=max_gap_bytes, max_read_bytes=_MAX_READ_BYTES)
+        with ThreadPoolExecutor(requests) as pool:
+            read_all = map if requests == 1 else pool.map
+            contents = read_all(lambda read: self._source.read(read.start, read.stop), reads)
+            self._loaded = {read.start: part for read, part in zip(reads, contents, strict=True)}
+        self._starts = sorted(self._loaded)
+        try:
+            yield
+        finally:
+            self._loaded, self._starts = {}, []
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, which may lie beyond the end."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, fewer only at the end of the file."""
+        start, stop = self._at, self._size if size < 0 else min(self._size, self._at + size)
+        if stop <= start:
+            return b""
+        self._at = stop
+        before = bisect.bisect_right(self._starts, start)
+        if before:
+            begin = self._starts[before - 1]
+            content = self._loaded[begin]
+            if stop <= begin + len(content):
+                return content[start - begin : stop - begin]
+        return self._source.read(start, stop)

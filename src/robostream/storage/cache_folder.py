@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache folder, its locks, and the liveness of its processes.
+
+robostream-cache.json   the marker: format, version, bytes per block
+lock                    locked to write, count or delete; holds the number of bytes in use
+blocks/                 one block file per remote file and version (block_layout.py)
+files/                  files that processes map, such as decoded rows (mapped_file.py)
+leases/                 one locked file per process that announced what it will read
+
+The kernel releases the locks of a killed process. Each lock has its own open file, so threads
+exclude each other as processes do, and a released lock is free even if a forked child still has a
+copy of the open file.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import struct
+import time
+import weakref
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from robostream.errors import CacheError
+from robostream.storage.block_layout import is_block_size
+from robostream.storage.safe_files import (
+    make_private_folder,
+    make_subfolder,
+    open_private,
+    open_writable_or_readable,
+    write_private_once,
+)
+
+MARKER = "robostream-cache.json"
+_FORMAT = "robostream cache"
+_VERSION = 1
+_MAX_MARKER_LENGTH = 4096
+_FIRST_WAIT_S = 0.001
+_MAX_WAIT_S = 0.05
+_PROCESS_NAME = re.compile("[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFolder:
+    """The paths of a cache, and its block size."""
+
+    path: Path
+    block_bytes: int
+
+    @property
+    def lock(self) -> Path:
+        """The file whose lock protects writes."""
+        return self.path / "lock"
+
+    @property
+    def blocks(self) -> Path:
+        """The folder of block files."""
+        return self.path / "blocks"
+
+    @property
+    def files(self) -> Path:
+        """The folder of mapped files."""
+        return self.path / "files"
+
+    @property
+    def processes(self) -> Path:
+        """The folder of liveness locks."""
+        return self.path / "leases"
+
+    def is_writable(self) -> bool:
+        """Return whether this user may write to the cache."""
+        paths = (self.path, self.blocks, self.files, self.processes)
+        lock = (self.lock,) if os.path.exists(self.lock) else ()
+        return all(os.access(path, os.W_OK) for path in (*paths, *lock))
+
+
+def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
+    """Return a cache folder, created if it is missing; an existing one keeps its block size.
+
+    Raises CacheError for a folder with other content, because a cache deletes files.
+    """
+    make_private_folder(path)
+    if not (path / MARKER).exists():
+        _check_empty(path)
+        marker = {"format": _FORMAT, "version": _VERSION, "block_bytes": block_bytes}
+        # If another process is first, its block size holds.
+        write_private_once(path / MARKER, json.dumps(marker).encode())
+    folder = CacheFolder(path, _read_marker(path))
+    for part in (folder.blocks, folder.files, folder.processes):
+        make_subfolder(part)
+    return folder
+
+
+def is_cache(path: Path) -> bool:
+    """Return whether a folder is a cache."""
+    return (path / MARKER).is_file()
+
+
+def _check_empty(path: Path) -> None:
+    # Another process may be writing the marker of the same cache right now.
+    others = sorted(name for name in os.listdir(path) if not name.startswith(f".{MARKER}."))
+    if others and not (path / MARKER).exists():
+        raise CacheError(
+            f"{path}: want a new or empty folder for the cache, or one that robostream made; found "
+            f"{', '.join(others[:3])}{' and more' if len(others) > 3 else ''}. A cache "
+            "deletes files to keep to its limit, so give it a folder of its own."
+        )
+
+
+def _read_marker(path: Path) -> int:
+    """Return the block size of a cache; raise CacheError if its marker is invalid."""
+    with open(open_private(path / MARKER, os.O_RDONLY), errors="replace") as file:
+        text = file.read(_MAX_MARKER_LENGTH)
+    try:
+        marker = json.loads(text)
+        is_ours = (marker["format"], marker["version"]) == (_FORMAT, _VERSION)
+        block_bytes = int(marker["block_bytes"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        is_ours, block_bytes = False, 0
+    if not is_ours or not is_block_size(block_bytes):
+        raise CacheError(
+            f"{path / MARKER}: want the marker of a {_FORMAT} of version {_VERSION}, found "
+            f"{text[:80]!r}. Another version of robostream made this folder; choose another, or "
+            "delete it."
+        )
+    return block_bytes
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Wait for the lock of a file and hold it; yields a descriptor of the file."""
+    fd, _ = open_writable_or_readable(path, os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        try:
+            yield fd
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+    finally:
+        os.close(fd)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of a file."""
+    fd = open_private(path, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def claimed(path: Path, first: int, stop: int, *, timeout_s: float) -> Iterator[None]:
+    """Claim the numbers [first, stop) of a file, so that one of several workers does the work.
+
+    A claim saves work and protects nothing: after `timeout_s`, or without lock support, the caller
+    continues without it. So claims cannot deadlock, and a stopped process blocks nobody. If the
+    file is missing or read-only, the claim holds among the threads of this process.
+    """
+    try:
+        fd = open_private(path, os.O_RDWR)
+    except OSError:
+        if not hasattr(os, "memfd_create"):
+            yield
+            return
+        fd = os.open(f"/proc/self/fd/{_process_file()}", os.O_RDWR | os.O_CLOEXEC)
+        base = zlib.crc32(os.fsencode(path)) << 30
+        first, stop = base + first, base + stop
+    try:
+        deadline, wait_s = time.monotonic() + timeout_s, _FIRST_WAIT_S
+        while not _try_range(fd, fcntl.F_WRLCK, first, stop) and time.monotonic() < deadline:
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, _MAX_WAIT_S)
+        try:
+            yield
+        finally:
+            _try_range(fd, fcntl.F_UNLCK, first, stop)
+    finally:
+        os.close(fd)
+
+
+@lru_cache(maxsize=1)
+def _process_file() -> int:
+    return os.memfd_create("claims", os.MFD_CLOEXEC)
+
+
+def _try_range(fd: int, kind: int, first: int, stop: int) -> bool:
+    """Lock or unlock bytes of an open file (not of the process, as fcntl.lockf would)."""
+    request = struct.pack("hhqqi0q", kind, os.SEEK_SET, first, stop - first, 0)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+    except OSError as error:
+        return error.errno not in (errno.EAGAIN, errno.EACCES)
+    return True
+
+
+class LivenessLock:
+    """A number that belongs to this process until the object or the process is gone.
+
+    The times of next use that a process sets carry its number, and a locked file has the number as
+    its name. Eviction asks the kernel which files are locked, so the hints of a process expire with
+    it, however it ends.
+    """
+
+    def __init__(self, folder: CacheFolder) -> None:
+        # The folder lock prevents others from taking the file for a dead process's.
+        with locked(folder.lock):
+            self.number = 0
+            while self.number == 0 or (folder.processes / f"{self.number:08x}").exists():
+                self.number = secrets.randbits(32)
+            path = folder.processes / f"{self.number:08x}"
+            fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            weakref.finalize(self, os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+
+
+def live_processes(folder: CacheFolder) -> list[int]:
+    """Return the numbers of live processes; delete the files of others.
+
+    The caller holds the folder lock.
+    """
+    live = []
+    for path in folder.processes.iterdir():
+        if _PROCESS_NAME.fullmatch(path.name) is None:
+            continue  # not ours
+        if is_locked(path):
+            live.append(int(path.name, 16))
+        else:
+            path.unlink()
+    return live

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes in use of a cache, and which blocks to evict.
+
+Eviction takes first the blocks that no live process announced to use, least recently used first,
+then those with the latest next use. So past runs give way to the present one, and a run loses what
+it needs last. The unit is an extent of neighbouring blocks with the worth of its best block: that
+keeps the choice fast in a large cache, and holes large.
+
+The lock file holds the number of bytes in use. They are added before a write and subtracted after a
+deletion, so a killed process makes the number too high, never too low. It is counted again whenever
+blocks must be evicted, and after each restart of the machine, when it may be outdated.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.storage.block_file import BlockFile, open_block_file
+from robostream.storage.block_layout import MAGIC, Flags, runs
+from robostream.storage.cache_folder import CacheFolder, live_processes, locked
+from robostream.storage.mapped_file import mapped_files
+from robostream.storage.safe_files import open_private
+
+EXTENT_BLOCKS = 16
+# Free space that the cache leaves: this share of the disk, at most this many bytes.
+_LEFT_SHARE, _LEFT_BYTES = 0.05, 5 * 1024**3
+# Evictions free more than is needed now, so that not every fill examines every block.
+_EXTRA_SHARE = 1 / 16
+_COUNT = struct.Struct("<QII")  # bytes in use, boot of the machine, checksum
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_BLOCK_FILE_NAME = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The extents of one file of the cache.
+
+    Attributes:
+        nbytes: The space each takes.
+        wanted: Which hold a block that a live process announced to use.
+        worths: Of two extents that are both wanted or both not, the lower goes first.
+    """
+
+    nbytes: npt.NDArray[np.int64]
+    wanted: Flags
+    worths: npt.NDArray[np.float64]
+
+
+def rank_blocks(
+    block_bytes: npt.NDArray[np.int64],
+    wanted: Flags,
+    next_uses: npt.NDArray[np.float64],
+    last_uses: npt.NDArray[np.uint32],
+) -> Extents:
+    """Return the extents of a block file. Pure.
+
+    Args:
+        block_bytes: The space each block takes, 0 for a missing one.
+        wanted: Which blocks a live process announced to use.
+        next_uses: When, on that process's clock.
+        last_uses: The time of last use of each block, in seconds since 1970.
+    """
+    begins = np.arange(0, len(block_bytes), EXTENT_BLOCKS)
+    if not len(begins):
+        return Extents(np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0))
+    occupied = block_bytes > 0
+    wanted = occupied & wanted
+    last_use = np.maximum.reduceat(np.where(occupied, last_uses, 0.0), begins)
+    next_use = np.minimum.reduceat(np.where(wanted, next_uses, np.inf), begins)
+    is_wanted = np.logical_or.reduceat(wanted, begins)
+    worths = np.where(is_wanted, -next_use, last_use)
+    return Extents(np.add.reduceat(block_bytes, begins), is_wanted, worths)
+
+
+def choose_evictions(
+    files: Sequence[Extents],
+    needed_bytes: int,
+    *,
+    least_bytes: int = 0,
+    next_use: float | None = None,
+) -> list[tuple[int, Flags]]:
+    """Return (index of the file, which of its extents) to evict for `needed_bytes`. Pure.
+
+    Args:
+        files: The extents of all files.
+        needed_bytes: How much should be freed.
+        least_bytes: Nothing is evicted unless this much can be freed.
+        next_use: Extents wanted at this time or earlier stay; with None, any may go.
+    """
+    if not files or needed_bytes <= 0:
+        return []
+    nbytes = np.concatenate([each.nbytes for each in files])
+    wanted = np.concatenate([each.wanted for each in files])
+    worths = np.concatenate([each.worths for each in files])
+    order = np.lexsort((worths, wanted))
+    may_go = nbytes > 0
+    if next_use is not None:
+        may_go &= ~wanted | (worths < -next_use) | np.isneginf(worths)
+    order = order[may_go[order]]
+    if not len(order) or nbytes[order].sum() < least_bytes:
+        return []
+    count = int(np.searchsorted(np.cumsum(nbytes[order]), needed_bytes)) + 1
+    chosen = np.zeros(len(nbytes), dtype=bool)
+    chosen[order[:count]] = True
+    parts = np.split(chosen, np.cumsum([len(each.nbytes) for each in files])[:-1])
+    return [(index, part) for index, part in enumerate(parts) if part.any()]
+
+
+def blocks_of(extents: Flags, occupied: Flags) -> list[range]:
+    """Return the runs of occupied blocks in the chosen extents of a file. Pure."""
+    return runs(occupied & np.repeat(extents, EXTENT_BLOCKS)[: len(occupied)])
+
+
+class CacheQuota:
+    """The space of a cache. The caller holds the folder lock."""
+
+    def __init__(self, folder: CacheFolder, limit_bytes: int, lock_fd: int) -> None:
+        self._folder = folder
+        self._limit_bytes = limit_bytes
+        self._lock_fd = lock_fd
+
+    def used(self) -> int:
+        """Return the bytes in use."""
+        content = os.pread(self._lock_fd, _COUNT.size, 0)
+        if len(content) == _COUNT.size:
+            used, boot, check = _COUNT.unpack(content)
+            if boot == _this_boot() and check == zlib.crc32(content[:-4]):
+                return int(used)
+        for path in _broken_files(self._folder):
+            path.unlink()
+        used = 0
+        for _, file in block_files(self._folder):
+            file.clean(after_restart=True)
+            used += file.nbytes
+        used += sum(state.st_size for _, state, _ in self._mapped_files())
+        self._set_used(used)
+        return used
+
+    def reserve(
+        self, nbytes: int, *, kept: Path | None = None, next_use: float | None = None
+    ) -> bool:
+        """Reserve space, evicting blocks if necessary; False if there is not enough.
+
+        Args:
+            nbytes: How much will be written.
+            kept: The block file to write, which stays even if all its blocks are evicted.
+            next_use: When the new bytes will be used; blocks needed no later stay. With None, any
+                block may be evicted.
+        """
+        is_free = self.free(nbytes, kept=kept, next_use=next_use)
+        if is_free:
+            self._set_used(self.used() + nbytes)
+        return is_free
+
+    def free(self, nbytes: int, *, kept: Path | None, next_use: float | None) -> bool:
+        """Return whether `nbytes` are free, after evicting blocks as `reserve` does."""
+        used = self.used()
+        allowed = self._allowed(used)
+        if nbytes > allowed:
+            return False
+        if used + nbytes > allowed:
+            target = int(allowed * (1 - _EXTRA_SHARE))
+            used = self._shrink_to(allowed - nbytes, target, kept, next_use)
+        return used + nbytes <= allowed
+
+    def capacity(self) -> int:
+        """Return how many bytes can be in use without evictions."""
+        return int(self._allowed(self.used()) * (1 - _EXTRA_SHARE))
+
+    def clear(self) -> int:
+        """Delete everything except mapped files in use; return the bytes freed."""
+        freed = left = 0
+        for path, file in block_files(self._folder):
+            freed += file.nbytes
+            file.drop_all()
+            path.unlink()
+        for path in _broken_files(self._folder):
+            path.unlink()
+        for path, state, is_in_use in self._mapped_files():
+            if is_in_use:
+                left += state.st_size
+            else:
+                path.unlink()
+                freed += state.st_size
+        live_processes(self._folder)
+        self._set_used(left)
+        return freed
+
+    def _allowed(self, used: int) -> int:
+        """Return how much may be in use: the limit, or less on a full disk."""
+        disk = os.statvfs(self._folder.path)
+        left = min(disk.f_blocks * disk.f_frsize * _LEFT_SHARE, _LEFT_BYTES)
+        return min(self._limit_bytes, used + disk.f_bavail * disk.f_frsize - int(left))
+
+    def _mapped_files(self) -> Iterator[tuple[Path, os.stat_result, bool]]:
+        """Yield mapped files; delete the temporary files of dead processes."""
+        for path, state, is_in_use in mapped_files(self._folder):
+            if path.suffix == ".part" and not is_in_use:
+                path.unlink()
+            else:
+                yield path, state, is_in_use
+
+    def _shrink_to(self, most: int, target: int, kept: Path | None, next_use: float | None) -> int:
+        """Evict until at most `most` bytes are in use, or nothing if that is impossible.
+
+        Evicts down to `target` bytes if possible. Returns the bytes in use.
+        """
+        live = live_processes(self._folder)
+        paths, extents, used = [], [], 0
+        for path, file in block_files(self._folder):
+            file.clean(after_restart=False)
+            paths.append(path)
+            extents.append(_rank_file(file, live))
+            used += file.nbytes
+        num_block_files = len(paths)
+        for path, state, is_in_use in self._mapped_files():
+            used += state.st_size
+            if not is_in_use:
+                paths.append(path)
+                whole = np.array([state.st_size]), np.zeros(1, bool), np.array([state.st_mtime])
+                extents.append(Extents(*whole))
+        needed = used - min(most, target)
+        evictions = choose_evictions(extents, needed, least_bytes=used - most, next_use=next_use)
+        for index, chosen in evictions:
+            if index >= num_block_files:
+                used -= paths[index].stat().st_size
+                paths[index].unlink()
+                continue
+            file = _reopen(paths[index])
+            used -= file.nbytes
+            file.drop_blocks(blocks_of(chosen, file.occupied()))
+            used += file.nbytes
+        for path in paths[:num_block_files]:
+            file = _reopen(path)
+            if path != kept and not file.occupied().any() and not _is_wanted(file, live).any():
+                # A process that has it open notices that it is deleted, and creates a new one.
+                path.unlink()
+                used -= file.nbytes
+        self._set_used(used)
+        return used
+
+    def _set_used(self, used: int) -> None:
+        content = struct.pack("<QI", max(used, 0), _this_boot())
+        os.pwrite(self._lock_fd, content + zlib.crc32(content).to_bytes(4, "little"), 0)
+
+
+@contextmanager
+def locked_quota(folder: CacheFolder, limit_bytes: int) -> Iterator[CacheQuota]:
+    """Hold the folder lock; yields the quota."""
+    with locked(folder.lock) as fd:
+        yield CacheQuota(folder, limit_bytes, fd)
+
+
+def block_files(folder: CacheFolder) -> Iterator[tuple[Path, BlockFile]]:
+    """Yield all valid block files, open one at a time."""
+    for path in sorted(folder.blocks.iterdir()):
+        file = open_block_file(path) if _BLOCK_FILE_NAME.fullmatch(path.name) else None
+        if file is not None:
+            yield path, file
+
+
+def _broken_files(folder: CacheFolder) -> Iterator[Path]:
+    """Yield block files that lost their header in a power cut; foreign files do not count."""
+    for path in folder.blocks.iterdir():
+        if (
+            _BLOCK_FILE_NAME.fullmatch(path.name)
+            and path.is_file()
+            and not path.is_symlink()
+            and open_block_file(path) is None
+        ):
+            with open(open_private(path, os.O_RDONLY), "rb") as file:
+                if file.read(len(MAGIC)).strip(b"\0") in (b"", MAGIC):
+                    yield path
+
+
+def _reopen(path: Path) -> BlockFile:
+    file = open_block_file(path)
+    if file is None:
+        raise OSError(f"{path}: gone or damaged while the cache was locked")
+    return file
+
+
+def _rank_file(file: BlockFile, live: list[int]) -> Extents:
+    block_bytes = file.occupied() * np.int64(file.layout.block_bytes)
+    return rank_blocks(block_bytes, _is_wanted(file, live), file.next_uses(), file.last_uses())
+
+
+def _is_wanted(file: BlockFile, live: list[int]) -> Flags:
+    return np.isin(file.owners(), live)
+
+
+@lru_cache(maxsize=1)
+def _this_boot() -> int:
+    try:
+        return zlib.crc32(_BOOT_ID.read_bytes())
+    except OSError:
+        return 0

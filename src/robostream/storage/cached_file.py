@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One remote file in the cache.
+
+Readers take no lock and block nobody. A reader looks at the block headers, reads, and looks again:
+eviction invalidates headers before it touches bytes, and a block that was fetched again has another
+serial, so unchanged headers mean that the bytes are right. The first time a process meets a block
+it verifies the checksum, which finds the damage of a power cut, a failing disk or a third party.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from robostream import config
+from robostream.storage.block_file import BlockFile, create_block_file, open_block_file
+from robostream.storage.block_layout import (
+    BLOCK_HEADER,
+    BlockHeaders,
+    BlockLayout,
+    Ranges,
+    are_valid,
+    runs,
+)
+from robostream.storage.cache_folder import claimed
+from robostream.storage.cache_handle import CacheHandle, MemoryChunk
+from robostream.storage.cache_quota import CacheQuota
+
+# Returns exactly the bytes [start, stop) of the remote file, or raises.
+Fetch = Callable[[int, int], bytes]
+
+# Bytes of one write: few enough that nobody waits long for the lock.
+_PIECE_BYTES = 16 * 1024**2
+# The precision of the time of last use.
+_SAME_USE_S = 60
+
+
+class CachedFile:
+    """The blocks of one version of one remote file. Thread-safe; pickles with its cache."""
+
+    def __init__(
+        self, handle: CacheHandle, path: Path, layout: BlockLayout, shown_name: str
+    ) -> None:
+        self._handle = handle
+        self._path = path
+        self._layout = layout
+        self._shown_name = shown_name
+        self._file: weakref.ref[BlockFile] | None = None
+        # The headers of blocks that this process has verified (no header is all ones), and when it
+        # last set their time of last use.
+        self._verified = bytearray(b"\xff" * (16 * layout.num_blocks))
+        self._used_s = np.zeros(layout.num_blocks, np.int64)
+        # Prefetched bytes that do not fit into the cache.
+        self._held: dict[tuple[int, int], MemoryChunk] = {}
+        # Read before it was prefetched, and not kept.
+        self._read_early: Ranges = []
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the remote file."""
+        return self._layout.size_bytes
+
+    def read(self, start: int, stop: int, fetch: Fetch) -> bytes:
+        """Return exactly the bytes [start, stop); fetch and keep what is missing.
+
+        Of several processes that miss the same bytes, one fetches them and the others wait.
+        """
+        self._check(start, stop)
+        content = b"" if start == stop else self._read_verified(start, stop)
+        if content is not None:
+            return content
+        pieces = self._find(start, stop)
+        gaps = _gaps(pieces, start, stop)
+        if gaps:
+            with self._claimed(gaps[0][0], gaps[-1][1]):
+                for gap in gaps:
+                    pieces |= self._find_or_fetch(*gap, fetch)
+        return b"".join(pieces[at] for at in sorted(pieces))
+
+    def missing(self, start: int, stop: int) -> Ranges:
+        """Return what must be fetched to have [start, stop): complete blocks, merged."""
+        self._check(start, stop)
+        blocks = self._layout.blocks_touching(start, stop)
+        file = self._open() if blocks else None
+        headers = np.zeros(len(blocks), BLOCK_HEADER) if file is None else file.headers(blocks)
+        absent = ~are_valid(headers, blocks.start)
+        return [self._layout.bytes_of(run) for run in runs(absent, blocks.start)]
+
+    @contextmanager
+    def claim(self, start: int, stop: int) -> Iterator[Ranges]:
+        """Keep others from fetching the same bytes; yields what is missing. Do not nest."""
+        with self._claimed(start, stop):
+            yield self.missing(start, stop)
+
+    def ensure_cached(self, start: int, stop: int, fetch: Fetch) -> None:
+        """Fetch what is missing of [start, stop) if it fits."""
+        with self.claim(start, stop) as missing:
+            if self._has_space(missing):
+                for gap in missing:
+                    self.fill(gap[0], fetch(*gap), self._handle.next_use)
+
+    def prefetch(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
+        """Keep [start, stop) available until `release`, on disk or else in memory.
+
+        Fetches nothing if neither has space. `next_use` is as in `set_next_use`.
+        """
+        self._handle.start_prefetching()
+        self.set_next_use([(start, stop)], next_use)
+        with self._claimed(start, stop, next_use):
+            missing = self.missing(start, stop)
+            if self._has_space(missing):
+                for gap in missing:
+                    self._keep(gap[0], fetch(*gap), math.inf)
+                return
+            for begin, end in missing:
+                self._prefetch_exactly(max(begin, start), min(end, stop), next_use, fetch)
+
+    def release(self, start: int, stop: int, next_use: float) -> None:
+        """Record that [start, stop) was read, and the time of its next use."""
+        for begin, end in list(self._held):
+            if start <= begin and end <= stop:
+                self._held.pop((begin, end), None)
+        self._read_early = [r for r in self._read_early if r[1] <= start or stop <= r[0]]
+        self.set_next_use([(start, stop)], next_use)
+
+    def fill(self, start: int, content: bytes, next_use: float | None = None) -> None:
+        """Keep fetched bytes, as far as they are complete blocks and fit.
+
+        Blocks needed before `next_use` are not evicted for them.
+        """
+        self._check(start, start + len(content))
+        blocks = self._layout.blocks_within(start, start + len(content))
+        piece_bytes = min(_PIECE_BYTES, self._handle.limit_bytes // 4)
+        count = max(piece_bytes // self._layout.block_bytes, 1)
+        view = memoryview(content)
+        for first in range(blocks.start, blocks.stop, count):
+            piece = range(first, min(first + count, blocks.stop))
+            self._handle.run_locked(partial(self._write, piece, view, start, next_use))
+
+    def set_next_use(self, ranges: Iterable[tuple[int, int]], next_use: float) -> None:
+        """Set the time of next use of ranges, cached or not.
+
+        Args:
+            ranges: Bytes [start, stop) of the file.
+            next_use: A number that grows during the run and that its processes agree on, such as
+                the step; math.inf if the run does not need the bytes again.
+        """
+        if math.isnan(next_use):
+            raise ValueError("want a time of next use, got nan")
+        blocks = [self._layout.blocks_touching(*self._check(start, stop)) for start, stop in ranges]
+
+        def write() -> None:
+            if (file := self._open_or_create(next_use)) is not None:
+                owner = self._handle.process_number()
+                for run in blocks:
+                    file.set_next_use(run, next_use, owner)
+
+        self._handle.run(write)
+
+    def __reduce__(self) -> tuple[type[CachedFile], tuple[CacheHandle, Path, BlockLayout, str]]:
+        return CachedFile, (self._handle, self._path, self._layout, self._shown_name)
+
+    def _find_or_fetch(self, start: int, stop: int, fetch: Fetch) -> dict[int, bytes]:
+        """Return the pieces of a missing range; others may have fetched some of it."""
+        pieces = self._find(start, stop)
+        for gap in _gaps(pieces, start, stop):
+            begin, end = self._layout.bytes_of(self._layout.blocks_touching(*gap))
+            is_kept = self._has_space([(begin, end)])
+            if not is_kept:
+                begin, end = gap
+                self._read_early += [gap] if self._handle.next_use is not None else []
+            content = fetch(begin, end)
+            if len(content) != end - begin:
+                raise OSError(
+                    f"{self._shown_name}: wanted bytes {begin} to {end}, the fetch returned "
+                    f"{len(content)} instead of {end - begin}"
+                )
+            if is_kept:
+                self.fill(begin, content, self._handle.next_use)
+            pieces[gap[0]] = content[gap[0] - begin : gap[1] - begin]
+        return pieces
+
+    def _read_verified(self, start: int, stop: int) -> bytes | None:
+        """Return bytes if all of their blocks are here and verified; else None."""
+        blocks = self._layout.blocks_touching(start, stop)
+        file = self._open()
+        if file is None:
+            return None
+        verified = self._verified[16 * blocks.start : 16 * blocks.stop]
+        if file.raw_headers(blocks) != verified:
+            return None
+        content = file.read(start, stop)
+        if file.raw_headers(blocks) != verified or len(content) != stop - start:
+            return None
+        self._note_use(file, [blocks])
+        return content
+
+    def _find(self, start: int, stop: int) -> dict[int, bytes]:
+        """Return the pieces of a range that are on disk or in memory, by their start."""
+        pieces = self._find_on_disk(start, stop)
+        for held in list(self._held.values()):
+            for gap in _gaps(pieces, start, stop):
+                begin, end = max(gap[0], held.start), min(gap[1], held.stop)
+                if begin < end:
+                    pieces[begin] = held.content[begin - held.start : end - held.start]
+        return pieces
+
+    def _find_on_disk(self, start: int, stop: int) -> dict[int, bytes]:
+        blocks = self._layout.blocks_touching(start, stop)
+        file = self._open() if blocks else None
+        if file is None:
+            return {}
+        while True:
+            headers = file.headers(blocks)
+            valid = are_valid(headers, blocks.start)
+            for index in np.flatnonzero(valid).tolist():
+                valid[index] = self._verify(file, blocks[index], headers[index])
+            present = runs(valid, blocks.start)
+            pieces = {}
+            for run in present:
+                begin, end = self._layout.bytes_of(run)
+                begin, end = max(begin, start), min(end, stop)
+                pieces[begin] = file.read(begin, end)
+            if np.array_equal(file.headers(blocks)[valid], headers[valid]):
+                self._note_use(file, present)
+                return pieces
+            # Blocks were evicted or filled meanwhile: look again.
+
+    def _verify(self, file: BlockFile, block: int, header: BlockHeaders) -> bool:
+        """Return whether a block matches its checksum; computed once per process."""
+        at, serial = slice(16 * block, 16 * block + 16), int(header["serial"])
+        if self._verified[at] == header.tobytes():
+            return True
+        if file.checksum(block) == int(header["checksum"]):
+            self._verified[at] = header.tobytes()
+            return True
+        # Either it has just been evicted, or it is damaged.
+        if int(file.headers(range(block, block + 1))["serial"][0]) == serial:
+            self._handle.warn_once(
+                f"has a damaged block, {block} of {self._shown_name} (kept as {self._path.name}). "
+                "It is fetched again, as will be others if there are more."
+            )
+            self._handle.run_locked(lambda _: file.invalidate(block, serial))
+        return False
+
+    def _prefetch_exactly(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
+        """Fetch a range without the rest of its blocks, which might be evicted unread.
+
+        A reader that already began to read the range fetches the rest of it itself.
+        """
+        if any(begin < stop and start < end for begin, end in self._read_early):
+            return
+        blocks = self._layout.blocks_within(start, stop)
+        needed = len(blocks) * self._layout.block_bytes
+        on_disk = needed if needed and self._free(needed, next_use) else 0
+        if needed and not on_disk:
+            self._handle.warn_full(needed)
+        for gap in _gaps(self._find(start, stop), start, stop):
+            if not self._handle.has_memory(gap[1] - gap[0] - on_disk):
+                return
+            self._keep(gap[0], fetch(*gap), next_use)
+        for block in {*self._layout.blocks_touching(start, stop)} - {*blocks}:
+            # Where two ranges meet, the block may be complete now.
+            begin, end = self._layout.bytes_of(range(block, block + 1))
+            pieces = self._find(begin, end)
+            if not _gaps(pieces, begin, end):
+                self.fill(begin, b"".join(pieces[at] for at in sorted(pieces)), next_use)
+
+    def _keep(self, start: int, content: bytes, next_use: float) -> None:
+        """Keep bytes on disk as far as they fit, and the rest in memory."""
+        self.fill(start, content, next_use)
+        stop = start + len(content)
+        for begin, end in self.missing(start, stop):
+            begin, end = max(begin, start), min(end, stop)
+            part = content[begin - start : end - start]
+            self._held[begin, end] = self._handle.hold_in_memory(begin, part)
+
+    def _has_space(self, ranges: Ranges) -> bool:
+        """Return whether complete blocks can be kept.
+
+        In a process that prefetches, nothing that a run will read is evicted for them. Once that
+        leaves no space, ranges are no longer rounded up to blocks.
+        """
+        if self._handle.is_off:
+            self._handle.warn_read_only()
+            return False
+        if self._handle.is_full:
+            return False
+        needed = sum(stop - start for start, stop in ranges)
+        if not needed or self._free(needed, self._handle.next_use):
+            return True
+        self._handle.note_full(needed)
+        return False
+
+    def _free(self, nbytes: int, next_use: float | None) -> bool:
+        if self._open_or_create(next_use) is None:
+            return False
+        free = partial(CacheQuota.free, nbytes=nbytes, kept=self._path, next_use=next_use)
+        return bool(self._handle.run_locked(lambda quota: free(quota)))
+
+    def _write(
+        self,
+        blocks: range,
+        content: memoryview,
+        start: int,
+        next_use: float | None,
+        quota: CacheQuota,
+    ) -> None:
+        """Write the missing blocks if they fit."""
+        file = self._create(quota, next_use)
+        if file is None:
+            return
+        absent = runs(~are_valid(file.headers(blocks), blocks.start), blocks.start)
+        needed = sum(map(len, absent)) * self._layout.block_bytes
+        if needed and not quota.reserve(needed, kept=self._path, next_use=next_use):
+            self._handle.warn_full(needed)
+            return
+        now_s = int(time.time())
+        for run in absent:
+            begin, end = self._layout.bytes_of(run)
+            file.write_blocks(run, content[begin - start : end - start])
+            file.set_last_use(run, now_s)
+
+    def _create(self, quota: CacheQuota, next_use: float | None) -> BlockFile | None:
+        """Return the block file, created if missing; None if it does not fit."""
+        file = self._open()
+        if file is not None and not file.is_deleted:
+            return file
+        if not quota.reserve(self._layout.data_at, kept=self._path, next_use=next_use):
+            self._handle.warn_full(self._layout.data_at)
+            return None
+        create_block_file(self._path, self._layout, self._shown_name)
+        self._file = None
+        return self._open()
+
+    def _note_use(self, file: BlockFile, blocks: Iterable[range]) -> None:
+        now_s = int(time.time())
+        for run in blocks:
+            if self._used_s[run.start : run.stop].min() < now_s - _SAME_USE_S:
+                self._used_s[run.start : run.stop] = now_s
+                self._handle.run(partial(file.set_last_use, run, now_s))
+
+    @contextmanager
+    def _claimed(self, start: int, stop: int, next_use: float | None = None) -> Iterator[None]:
+        blocks = self._layout.blocks_touching(*self._check(start, stop))
+        self._open_or_create(next_use)
+        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_PATIENCE_S):
+            yield
+
+    def _open_or_create(self, next_use: float | None) -> BlockFile | None:
+        """Return the block file, created if missing; None if that is impossible."""
+        if self._open() is None:
+            self._handle.run_locked(lambda quota: self._create(quota, next_use))
+        return self._open()
+
+    def _open(self) -> BlockFile | None:
+        """Return the block file, None if it is missing."""
+        file = None if self._file is None else self._file()
+        if file is None:
+            file = open_block_file(self._path)
+            if file is not None:
+                self._file = weakref.ref(self._handle.keep_open(file))
+        return file
+
+    def _check(self, start: int, stop: int) -> tuple[int, int]:
+        if not 0 <= start <= stop <= self._layout.size_bytes:
+            raise ValueError(
+                f"{self._shown_name}: want 0 <= start <= stop <= {self._layout.size_bytes}, "
+                f"got start={start}, stop={stop}"
+            )
+        return start, stop
+
+
+def _gaps(pieces: dict[int, bytes], start: int, stop: int) -> Ranges:
+    """Return the parts of [start, stop) that no piece covers. Pure."""
+    gaps, at = [], start
+    for begin in sorted(pieces):
+        if begin > at:
+            gaps.append((at, begin))
+        at = begin + len(pieces[begin])
+    return [*gaps, (at, stop)] if at < stop else gaps

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files behind any fsspec filesystem."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from robostream.errors import (
+    AccessDeniedError,
+    MissingExtraError,
+    MissingFileError,
+    NoListingError,
+    StorageError,
+)
+from robostream.storage.location import Location, redact
+from robostream.storage.remote_source import FileChunk, RemoteSource
+from robostream.storage.retry import Traffic, TransientError, retry_policy
+
+# The names that filesystems use for a file's version.
+_VERSION_KEYS = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "created")
+# Options that grant access and select no content.
+_CREDENTIAL = re.compile(r"(?i)token|secret|password|key|credential")
+# Attributes of Azure's and Google's filesystems with an address that the environment may set.
+_ENDPOINTS = ("account_name", "account_url", "base")
+
+
+class FsspecStore:
+    """A folder of an fsspec filesystem."""
+
+    def __init__(self, location: Location, traffic: Traffic) -> None:
+        self._location = location
+        self._traffic = traffic
+        name = location.url
+
+        def connect() -> tuple[Any, str]:
+            with _translated_errors(name):
+                return _open_filesystem(location)
+
+        self._fs, self._root = retry_policy(_server_of(name), traffic).call(connect, name)
+        self._endpoint = _endpoint(self._fs, location.options)
+
+    def open(self, file: str) -> RemoteSource:
+        """Return a file. Sends nothing yet."""
+        path, name = f"{self._root}/{file}", self._location.describe(file)
+        identity = hashlib.sha256(f"{name}\0{self._endpoint}".encode()).hexdigest()
+        return RemoteSource(FsspecFile(self._fs, path, name=name, identity=identity), self._traffic)
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        prefix = self._root.rstrip("/") + "/"
+        name = self._location.describe(folder)
+
+        def find() -> dict[str, dict[str, Any]]:
+            with _translated_errors(name):
+                found: dict[str, dict[str, Any]] = self._fs.find(prefix + folder, detail=True)
+            return found
+
+        try:
+            listed = retry_policy(_server_of(name), self._traffic).call(find, name)
+        except MissingFileError:
+            return {}
+        except NotImplementedError as error:
+            raise NoListingError(f"{name}: this store lists no files.") from error
+        return {path.removeprefix(prefix): int(entry["size"]) for path, entry in listed.items()}
+
+
+class FsspecFile:
+    """A file of an fsspec filesystem; each call sends one request."""
+
+    def __init__(self, fs: Any, path: str, *, name: str, identity: str) -> None:
+        self.name = name
+        self.identity = identity
+        self.server = _server_of(name)
+        self._fs = fs
+        self._path = path
+        self._known: tuple[int, str] | None = None
+
+    def stat(self) -> FileChunk:
+        """Return the size and version of the file, without bytes."""
+        return self.fetch(0, 0)
+
+    def fetch(self, start: int, stop: int) -> FileChunk:
+        """Return the bytes [start, stop), fewer only at the end of the file."""
+        with _translated_errors(self.name):
+            if self._known is None:
+                info = self._fs.info(self._path)
+                version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
+                self._known = int(info["size"]), version
+            size, version = self._known
+            content = self._read(start, min(stop, size)) if start < min(stop, size) else b""
+        return FileChunk(content, size, version)
+
+    def _read(self, start: int, stop: int) -> bytes:
+        content: bytes
+        if getattr(self._fs, "async_impl", False):
+            content = self._fs.cat_file(self._path, start=start, end=stop)
+            return content
+        # By default, other filesystems read several megabytes ahead.
+        with self._fs.open(self._path, "rb", cache_type="none") as file:
+            file.seek(start)
+            content = file.read(stop - start)
+        return content
+
+
+def _server_of(name: str) -> str:
+    return name.partition("://")[2].partition("/")[0]
+
+
+def _endpoint(fs: Any, options: Mapping[str, Any]) -> str:
+    """Return a text that tells a filesystem's server from others of its kind."""
+    chosen = {name: value for name, value in options.items() if not _CREDENTIAL.search(name)}
+    for name in _ENDPOINTS:
+        if isinstance(found := getattr(fs, name, None), str):
+            chosen[name] = found
+    return json.dumps(chosen, sort_keys=True, default=lambda value: type(value).__name__)
+
+
+@contextmanager
+def _translated_errors(name: str) -> Iterator[None]:
+    """Raise ours for the errors of a filesystem and its libraries.
+
+    Their texts may hold signed URLs, so they are redacted and not chained.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except FileNotFoundError:
+        raise MissingFileError(f"{name}: there is no such file. Check the address.") from None
+    except PermissionError as error:
+        raise _denied(name, error) from None
+    except Exception as error:
+        # A filesystem in use has imported its library already.
+        http, ftp = sys.modules.get("aiohttp"), sys.modules.get("ftplib")
+        if ftp and isinstance(error, ftp.error_perm):
+            raise _denied(name, error) from None
+        foreign = (*((http.ClientError,) if http else ()), *(ftp.all_errors if ftp else ()))
+        if not isinstance(error, (OSError, *foreign)):
+            raise
+        raise TransientError(str(error) or type(error).__name__) from None
+
+
+def _denied(name: str, error: Exception) -> AccessDeniedError:
+    what = redact(str(error)).rstrip(".")
+    return AccessDeniedError(f"{name}: {what}. Check the user, the password and the access keys.")
+
+
+def _open_filesystem(location: Location) -> tuple[Any, str]:
+    """Return the fsspec filesystem of a URL, and the folder's path in it."""
+    from fsspec.core import url_to_fs  # not needed for other stores
+
+    options = dict(location.options)
+    url = options.pop("credential_url", location.url)
+    if url != location.url:
+        del options["query"]
+    try:
+        fs, path = url_to_fs(url, **options)
+    except ImportError as error:
+        # The package's name is in the original error.
+        package = error.name or getattr(error.__cause__, "name", None) or str(error)
+        raise MissingExtraError(package, None, location.url) from None
+    except ValueError as error:
+        raise StorageError(
+            f"{location.url}: {redact(str(error))}. Want a local folder, "
+            "hf://datasets/owner/name[@revision], hf://buckets/owner/name, s3://bucket/path, "
+            "https://..., or another fsspec URL."
+        ) from None
+    return fs, path

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file behind HTTP: byte ranges, remembered redirects, and errors from responses."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+
+from robostream.errors import (
+    AccessDeniedError,
+    MissingFileError,
+    StorageError,
+    UnreachableError,
+)
+from robostream.storage.connections import (
+    MESSAGE_HEADER,
+    Connections,
+    HttpResponse,
+    origin,
+    parse_size,
+    server_of,
+)
+from robostream.storage.location import identify, join_url, redact
+from robostream.storage.remote_source import FileChunk
+from robostream.storage.retry import TransientError
+
+_CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
+_TAG = re.compile(r"<(style|script|head)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_XML_REASON = re.compile(r"<(Code|Message)>([^<]*)</\1>")
+_MAX_REASON_LENGTH = 200
+_TRANSIENT = frozenset((408, 425, 429))
+_MAX_REDIRECTS = 5
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+# The status of a signed URL that has expired.
+_EXPIRED = frozenset((400, 401, 403, 404, 410))
+# The status of servers that support GET only.
+_NO_HEAD = frozenset((405, 501))
+
+# Returns the headers that authorize a request, from its method and URL.
+Authorize = Callable[[str, str], Mapping[str, str]]
+
+
+class HttpFile:
+    """A file at a URL.
+
+    A redirect costs a request and often leads to a signed URL that is valid for an hour. So the
+    target is remembered until it has expired.
+
+    Args:
+        connections: The connection pool.
+        url: The URL.
+        name: The URL without secrets, for messages.
+        authorize: Returns credentials. They are sent to the scheme, host and port of `url` only,
+            never to the target of a redirect.
+        login: How a user gains access, for messages.
+    """
+
+    def __init__(
+        self, connections: Connections, url: str, *, name: str, authorize: Authorize, login: str
+    ) -> None:
+        self.name = name
+        self.identity = identify(url)
+        self.server = server_of(url)
+        self._connections = connections
+        self._url = url
+        self._authorize = authorize
+        self._login = login
+        self._target: tuple[str, str] | None = None
+
+    def fetch(self, start: int, stop: int) -> FileChunk:
+        """Return the bytes [start, stop), fewer only at the end of the file; or raise."""
+        target = self._target
+        if target is not None:
+            response = self._get(target[0], start, stop)
+            if response.status not in _EXPIRED | _REDIRECTS:
+                return self._chunk(response, start, stop, target[1])
+            self._target = None
+        url, linked = self._url, ""
+        for _ in range(_MAX_REDIRECTS):
+            response = self._get(url, start, stop)
+            if response.status not in _REDIRECTS or "location" not in response.headers:
+                return self._chunk(response, start, stop, linked)
+            url = self._redirect(url, response)
+            if "x-linked-etag" in response.headers:
+                linked = version_of(response)
+            self._target = url, linked
+        raise UnreachableError(
+            f"{self.name}: more than {_MAX_REDIRECTS} redirects, to {redact(url)}"
+        )
+
+    def stat(self) -> FileChunk:
+        """Return the size and version of the file, without bytes; or raise."""
+        response = self._connections.request(
+            self._url, self._headers("HEAD", self._url), max_bytes=0, method="HEAD"
+        )
+        headers = response.headers
+        size = parse_size(headers.get("x-linked-size") or headers.get("content-length", ""))
+        is_redirect = response.status in _REDIRECTS
+        is_linked = is_redirect and "x-linked-size" in headers
+        if is_linked and "location" in headers:
+            self._target = self._redirect(self._url, response), version_of(response)
+        if (response.status == 200 or is_linked) and size is not None:
+            return FileChunk(b"", size, version_of(response))
+        if is_redirect or response.status == 200 or response.status in _NO_HEAD:
+            return replace(self.fetch(0, 1), content=b"")
+        raise response_error(response, name=self.name, login=self._login)
+
+    def _get(self, url: str, start: int, stop: int) -> HttpResponse:
+        headers = self._headers("GET", url) | {"Range": f"bytes={start}-{stop - 1}"}
+        return self._connections.request(url, headers, max_bytes=stop - start)
+
+    def _headers(self, method: str, url: str) -> dict[str, str]:
+        is_ours = url == self._url or origin(url) == origin(self._url)
+        return {"Accept-Encoding": "identity", **(self._authorize(method, url) if is_ours else {})}
+
+    def _redirect(self, url: str, response: HttpResponse) -> str:
+        target = join_url(url, response.headers["location"])
+        if origin(url)[0] == "https" != origin(target)[0]:
+            raise UnreachableError(
+                f"{self.name}: the server redirects from https to {redact(target)}, where anybody "
+                "on the way could read or change the file. Have the server redirect to https."
+            )
+        return target
+
+    def _chunk(self, response: HttpResponse, start: int, stop: int, linked: str) -> FileChunk:
+        chunk = read_chunk(response, start, stop, name=self.name, login=self._login)
+        return replace(chunk, version=linked, tag=chunk.version) if linked else chunk
+
+
+def read_chunk(
+    response: HttpResponse, start: int, stop: int, *, name: str, login: str
+) -> FileChunk:
+    """Return the bytes [start, stop) from the response to a range request, or raise. Pure.
+
+    Args:
+        response: The response.
+        start: The first byte requested.
+        stop: One past the last.
+        name: The file, for messages.
+        login: How a user gains access, for messages.
+    """
+    if response.status == 206:
+        return _partial_content(response, start, stop)
+    if response.status == 416:
+        match = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+        if match is not None and match[3] != "*":
+            return FileChunk(b"", int(match[3]), version_of(response))
+    if response.status == 200:
+        return _full_content(response, start, stop, name)
+    raise response_error(response, name=name, login=login)
+
+
+def _partial_content(response: HttpResponse, start: int, stop: int) -> FileChunk:
+    found = response.headers.get("content-range", "")
+    match, found = _CONTENT_RANGE.fullmatch(found), found[:_MAX_REASON_LENGTH]
+    wrong_range = TransientError(f"wanted bytes {start} to {stop}, the server sent {found!r}")
+    if match is None or match[1] is None:
+        raise wrong_range
+    size = parse_size(match[3])
+    end = stop if size is None else min(stop, size)
+    if (int(match[1]), int(match[2]) + 1) != (start, end):
+        raise wrong_range
+    received = len(response.content)
+    if received != end - start or not response.is_complete:
+        # The header is right, but the body is truncated or too long.
+        found = f"{received}" if response.is_complete else f"more than {received}"
+        raise TransientError(f"wanted {end - start} bytes, the server sent {found}")
+    return FileChunk(response.content, size, version_of(response))
+
+
+def _full_content(response: HttpResponse, start: int, stop: int, name: str) -> FileChunk:
+    """Return a range out of a complete file, from a server that ignores ranges."""
+    length = parse_size(response.headers.get("content-length", ""))
+    if "content-encoding" in response.headers:
+        raise StorageError(
+            f"{name}: the server compresses files, so they have no byte ranges. Disable that."
+        )
+    size = len(response.content) if length is None and response.is_complete else length
+    if not response.is_complete and start > 0:
+        if "bytes" not in response.headers.get("accept-ranges", ""):
+            raise StorageError(
+                f"{name}: the server gives whole files only, no byte ranges. Serve the dataset "
+                "with one that supports ranges, such as nginx, or copy it here."
+            )
+        # A server that supports ranges may return one at the next attempt.
+        raise TransientError(f"wanted bytes {start} to {stop}, the server sent the whole file")
+    return FileChunk(response.content[start:stop], size, version_of(response))
+
+
+def response_error(response: HttpResponse, *, name: str, login: str) -> Exception:
+    """Return the error that a response without content means."""
+    status = response.status
+    if is_transient(status):
+        wait_s = retry_after_s(response.headers.get("retry-after"), time.time())
+        is_throttled = status == 429 or (status == 503 and wait_s is not None)
+        return TransientError(f"HTTP {status}", is_throttled=is_throttled, wait_s=wait_s)
+    if status in (404, 410):
+        what = _shorten(response.headers.get(MESSAGE_HEADER, "")) or "the server has no such file"
+        return MissingFileError(f"{name}: {what} (HTTP {status}). Check the address and the root.")
+    reason = _reason(response)
+    if status in (401, 403):
+        shown = f"HTTP {status}, {reason!r}" if reason else f"HTTP {status}"
+        return AccessDeniedError(f"{name}: the server denies access ({shown}). {login}")
+    region = response.headers.get("x-amz-bucket-region")
+    if status in (301, 400) and region:
+        cure = f"storage_options={{'region': {region!r}}}"
+        return StorageError(f"{name}: the bucket lies in the region {region}: pass {cure}.")
+    shown = f"HTTP {status}: {reason}" if reason else f"HTTP {status}."
+    return StorageError(f"{name}: the server answered {shown}")
+
+
+def _reason(response: HttpResponse) -> str:
+    """Return the reason a server gives: short, without markup and secrets."""
+    reason = response.headers.get(MESSAGE_HEADER)
+    if not reason:
+        text = response.content.decode("utf-8", "replace")
+        reason = ": ".join(m[2] for m in _XML_REASON.finditer(text)) or _TAG.sub(" ", text)
+    return _shorten(reason)
+
+
+def _shorten(text: str) -> str:
+    plain = " ".join("".join(c if c.isprintable() else " " for c in redact(text)).split())
+    return plain if len(plain) <= _MAX_REASON_LENGTH else f"{plain[:_MAX_REASON_LENGTH]}..."
+
+
+def is_transient(status: int) -> bool:
+    """Return whether a retry may cure a status."""
+    return status in _TRANSIENT or status >= 500
+
+
+def retry_after_s(value: str | None, now: float) -> float | None:
+    """Return the seconds of a Retry-After header, which holds seconds or a date; else None."""
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+        return max(seconds, 0.0) if math.isfinite(seconds) else None
+    except ValueError:
+        pass
+    try:
+        return max(parsedate_to_datetime(value).timestamp() - now, 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def version_of(response: HttpResponse) -> str:
+    """Return the ETag of a file, or else its time of last change."""
+    tag = response.headers.get("x-linked-etag") or response.headers.get("etag")
+    return tag.removeprefix("W/").strip('"') if tag else response.headers.get("last-modified", "")

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face Hub: range reads of repos and buckets, refs of a repo, downloads.
+
+huggingface_hub is imported on demand: local datasets and their workers do not need it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, unquote
+
+from robostream import config
+from robostream.errors import (
+    MissingFileError,
+    MissingRevisionError,
+    RobostreamError,
+    StorageError,
+    UnreachableError,
+)
+from robostream.storage.connections import HttpResponse, check_headers, origin, server_of
+from robostream.storage.http_file import is_transient, response_error
+from robostream.storage.http_store import HttpServer, check_options, read_json
+from robostream.storage.location import Location, join_url, redact
+from robostream.storage.remote_source import RemoteSource
+from robostream.storage.retry import Traffic, TransientError, retry_policy
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
+_BUCKET = re.compile(r"hf://buckets/([^/@]+/[^/@]+)(?:/(.*))?")
+_NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
+_OPTIONS = ("token", "endpoint")
+_LOGIN = "Log in with `hf auth login`, set HF_TOKEN, or pass token=...; the repo may be private."
+
+
+class HubStore:
+    """A dataset repo at one revision, or a bucket; or a folder of either."""
+
+    def __init__(self, location: Location, traffic: Traffic) -> None:
+        check_options(location.options, _OPTIONS, location.url)
+        endpoint = str(location.options.get("endpoint") or config.hub_endpoint()).rstrip("/")
+        self._location = location
+        self._files, self._tree, self._folder = _hub_urls(location.url, endpoint)
+        token = location.options.get("token", None)
+        self._token = config.hub_token() if token in (None, True) else token
+        self._server = HttpServer(traffic, authorize=self._authorize, login=_LOGIN)
+
+    def open(self, file: str) -> RemoteSource:
+        """Return a file. Sends nothing yet."""
+        url = f"{self._files}/{quote(self._folder + file)}"
+        return self._server.open(url, self._location.describe(file))
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        name = self._location.describe(folder)
+        url: str | None = f"{self._tree}/{quote(self._folder + folder)}?recursive=true"
+        sizes: dict[str, int] = {}
+        try:
+            while url is not None:
+                response = self._server.get(url, name)
+                for entry in _file_entries(read_json(response, name), name):
+                    sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
+                match = _NEXT.search(response.headers.get("link", ""))
+                url = join_url(url, match[1]) if match else None
+                if url is not None and origin(url) != origin(self._tree):
+                    raise StorageError(
+                        f"{name}: the Hub's listing continues at {redact(url)}, which is another "
+                        "server: the token is not sent there. Check HF_ENDPOINT."
+                    )
+        except MissingFileError:
+            return {}  # the Hub has no empty folders
+        return sizes
+
+    def _authorize(self, *_: str) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+
+def _hub_urls(url: str, endpoint: str) -> tuple[str, str, str]:
+    """Return the URL of files, the URL of listings, and the folder. Pure."""
+    dataset, bucket = _DATASET.fullmatch(url), _BUCKET.fullmatch(url)
+    if dataset is not None:
+        repo, revision = dataset[1], quote(unquote(dataset[2] or "main"), safe="")
+        files = f"{endpoint}/datasets/{repo}/resolve/{revision}"
+        tree, folder = f"{endpoint}/api/datasets/{repo}/tree/{revision}", dataset[3]
+    elif bucket is not None:
+        files = f"{endpoint}/buckets/{bucket[1]}/resolve"
+        tree, folder = f"{endpoint}/api/buckets/{bucket[1]}/tree", bucket[2]
+    else:
+        raise StorageError(
+            f"{url}: want hf://datasets/owner/name[@revision][/folder] or "
+            "hf://buckets/owner/name[/folder]."
+        )
+    return files, tree, f"{folder}/" if folder else ""
+
+
+def _file_entries(listed: Any, name: str) -> list[dict[str, Any]]:
+    try:
+        return [entry for entry in listed if entry["type"] == "file"]
+    except (TypeError, KeyError) as error:
+        raise StorageError(f"{name}: the Hub's listing is not as expected: {error!r}") from error
+
+
+def list_refs(repo_id: str, token: str | None) -> list[str] | None:
+    """Return the names of a repo's branches and tags; None if the Hub cannot be reached."""
+    from huggingface_hub import HfApi, constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        return None
+
+    def send() -> Any:
+        api = HfApi(token=_check_token(token, repo_id))
+        return api.list_repo_refs(repo_id, repo_type="dataset")
+
+    with _translated_errors(repo_id, "any"):
+        try:
+            refs = _call_hub(send, repo_id)
+        except (errors.HfHubHTTPError, StorageError):
+            raise
+        except (_http_error(), OSError) as error:
+            # The download then uses the cache, or raises.
+            hub, why = redact(constants.ENDPOINT), _error_text(error)
+            logger.warning("%s: the Hub (%s) is out of reach: %s", repo_id, hub, why)
+            return None
+    return [ref.name for ref in [*refs.branches, *refs.tags]]
+
+
+def download(
+    repo_id: str, revision: str, *, patterns: Sequence[str], token: str | None, force: bool
+) -> tuple[Path, str]:
+    """Download the files that match `patterns`; return their folder and the commit.
+
+    Without a network, or with `HF_HUB_OFFLINE=1`, uses what an earlier call downloaded.
+    """
+    from huggingface_hub import snapshot_download
+
+    def send() -> str:
+        return snapshot_download(
+            repo_id,
+            repo_type="dataset",
+            revision=revision,
+            allow_patterns=list(patterns),
+            cache_dir=config.lerobot_home() / "hub",
+            token=_check_token(token, repo_id),
+            force_download=force,
+        )
+
+    with _translated_errors(repo_id, revision):
+        path = Path(_call_hub(send, f"{repo_id}@{revision}"))
+    return path, path.name  # a snapshot's folder is named after its commit
+
+
+class _RedactingFilter(logging.Filter):
+    """Removes secrets from the URLs in the HTTP library's log records."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redact(record.getMessage()), None
+        return True
+
+
+def _call_hub(send: Callable[[], T], name: str) -> T:
+    """Return what `send` returns, with retries; redact the HTTP library's log."""
+    library = logging.getLogger(_http_error().__module__.split(".")[0])
+    if not any(isinstance(known, _RedactingFilter) for known in library.filters):
+        library.addFilter(_RedactingFilter())
+
+    def send_translated() -> T:
+        with _transient_errors():
+            return send()
+
+    policy = retry_policy(server_of(config.hub_endpoint()), Traffic())
+    return policy.call(send_translated, name)
+
+
+@contextmanager
+def _transient_errors() -> Iterator[None]:
+    """Raise TransientError for failures that a retry may cure."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.HfHubHTTPError as error:
+        response = getattr(error, "response", None)
+        if response is None or not is_transient(response.status_code):
+            raise
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        answer = HttpResponse(response.status_code, headers, b"", is_complete=True)
+        raise response_error(answer, name="the Hub", login="") from None
+    except (_http_error(), OSError) as error:
+        # A refused connection is not transient: there is no network, or the address is wrong.
+        if not _is_interrupted(error):
+            raise
+        raise TransientError(f"{type(error).__name__}: {error}") from None
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Return whether a connection broke or fell silent, by names that the libraries share."""
+    while error is not None:
+        if re.search("Read|RemoteProtocol|Reset|Chunked|Incomplete", type(error).__name__):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _http_error() -> type[Exception]:
+    """Return the base error of huggingface_hub's HTTP library, which depends on the version."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return HfHubHTTPError.__bases__[0]
+
+
+@contextmanager
+def _translated_errors(repo_id: str, revision: str) -> Iterator[None]:
+    """Raise ours for the library's errors; unchained, because theirs may hold secrets."""
+    from huggingface_hub import constants, errors
+
+    hub = redact(constants.ENDPOINT)
+    try:
+        yield
+    except RobostreamError:
+        raise
+    except errors.RepositoryNotFoundError:
+        raise MissingFileError(
+            f"{repo_id}: no such dataset on the Hub ({hub}), or it is private and no token grants "
+            "access. Check the name, or log in with `hf auth login`."
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise MissingRevisionError(
+            f"{repo_id}: the Hub has no revision {revision!r} of it; name a branch, tag or commit."
+        ) from None
+    except errors.LocalEntryNotFoundError:
+        raise UnreachableError(
+            f"{repo_id}@{revision}: not in the cache {config.lerobot_home() / 'hub'}, and the Hub "
+            f"({hub}) cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
+        ) from None
+    except errors.HFValidationError:
+        raise StorageError(f"{redact(repo_id)!r} is no Hub dataset name (owner/name).") from None
+    except (_http_error(), OSError, ValueError) as error:
+        raise UnreachableError(
+            f"{repo_id}@{revision}: unexpected response of the Hub ({hub}): {_error_text(error)}."
+        ) from None
+
+
+def _error_text(error: Exception) -> str:
+    """Return the text of a library's error, without secrets."""
+    # A ValueError may show the endpoint, the token or a header.
+    return type(error).__name__ if isinstance(error, ValueError) else redact(str(error))
+
+
+def _check_token(token: str | None, repo_id: str) -> str | None:
+    """Return a stripped token that a header can hold; the library would print an invalid one."""
+    used = token if isinstance(token, str) else config.hub_token() or ""
+    stripped = check_headers({"Authorization": used}, repo_id)["Authorization"]
+    return stripped if isinstance(token, str) else token

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A remote file as a byte source: retried reads of one version of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from robostream import config
+from robostream.errors import ChangedFileError, MissingFileError, StorageError
+from robostream.storage.byte_source import check_length
+from robostream.storage.retry import RetryPolicy, Traffic, retry_policy
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunk:
+    """Bytes of a file as a server returned them.
+
+    Attributes:
+        content: The bytes; shorter than requested only at the end of the file.
+        size: The size of the file; None if the server does not say.
+        version: A text that changes with the file; empty if the server has none.
+        tag: The version by the server that sent the bytes, if a redirecting server named another.
+    """
+
+    content: bytes
+    size: int | None
+    version: str
+    tag: str = ""
+
+
+class RemoteFile(Protocol):
+    """One file on a server; each call sends one request."""
+
+    @property
+    def name(self) -> str:
+        """The address without secrets, for messages."""
+
+    @property
+    def identity(self) -> str:
+        """A key without secrets that is unique to the file across all servers."""
+
+    @property
+    def server(self) -> str:
+        """The host, to which a rate limit applies."""
+
+    def stat(self) -> FileChunk:
+        """Return the size and version of the file, without bytes; or raise."""
+
+    def fetch(self, start: int, stop: int) -> FileChunk:
+        """Return the bytes [start, stop), fewer only at the end of the file; or raise."""
+
+
+class RemoteSource:
+    """A byte source over a remote file. Thread-safe."""
+
+    def __init__(self, file: RemoteFile, traffic: Traffic) -> None:
+        self.name = file.name
+        self.identity = file.identity
+        self.traffic = traffic
+        self._file = file
+        self._retry: RetryPolicy = retry_policy(file.server, traffic)
+        self._known: FileChunk | None = None
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return self._stat().size or 0
+
+    def version(self) -> str:
+        """Return a text that changes with the file; empty if the server has none."""
+        return self._stat().version
+
+    def expect(self, size: int, version: str) -> None:
+        """Set the file's size and version; raise if it is known to have others."""
+        self._check(FileChunk(b"", size, version))
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        if stop <= start:
+            return b""
+        self.traffic.add(bytes_read=stop - start)
+        return self.fetch(start, stop)
+
+    def ensure_cached(self, start: int, stop: int) -> None:
+        """Do nothing: there is no cache."""
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop) from the server, without counting them as read."""
+        content = self._send(lambda: self._file.fetch(start, stop)).content
+        return check_length(content, start, stop, self.name)
+
+    def _stat(self) -> FileChunk:
+        if self._known is None:
+            self._send(self._file.stat)
+        assert self._known is not None
+        return self._known
+
+    def _send(self, send: Callable[[], FileChunk]) -> FileChunk:
+        try:
+            chunk = self._retry.call(send, self.name)
+        except MissingFileError as error:
+            if self._known is None:
+                raise
+            raise ChangedFileError(f"{error} It was there when it was opened.") from error
+        self.traffic.add(bytes_fetched=len(chunk.content))
+        self._check(chunk)
+        return chunk
+
+    def _check(self, chunk: FileChunk) -> None:
+        """Remember the size and version of the first chunk; raise if a later one differs."""
+        if chunk.size is None:
+            raise StorageError(f"{self.name}: the server does not say how large the file is.")
+        if chunk.size > config.MOST_REMOTE_FILE_BYTES:
+            raise StorageError(
+                f"{self.name}: the server says that the file has {chunk.size:,} bytes; want at "
+                f"most {config.MOST_REMOTE_FILE_BYTES:,}. Check the file, or raise "
+                "robostream.config.MOST_REMOTE_FILE_BYTES."
+            )
+        known = self._known
+        if known is None:
+            self._known = replace(chunk, content=b"")
+            return
+        # Some responses, to an empty range for example, lack a version or a tag.
+        pairs = ((known.version, chunk.version), (known.tag, chunk.tag))
+        if known.size != chunk.size or any(a and b and a != b for a, b in pairs):
+            raise ChangedFileError(
+                f"{self.name}: the file was changed while it was read: it had {known.size} bytes "
+                f"and version {known.tag or known.version!r}, now it has {chunk.size} and "
+                f"{chunk.tag or chunk.version!r}. Start the run again, or read a fixed revision."
+            )
+        if chunk.tag and not known.tag:
+            self._known = replace(known, tag=chunk.tag)

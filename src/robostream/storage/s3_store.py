@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""S3 buckets, at Amazon or elsewhere, with signed requests.
+
+botocore finds credentials in the usual places (environment, profiles, single sign-on, roles of
+machines and containers) and renews those that expire. The requests themselves are plain HTTP: with
+botocore or s3fs each costs several times the CPU time, and obstore hangs in forked processes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+from xml.etree import ElementTree
+
+from robostream import config
+from robostream.errors import AccessDeniedError, MissingExtraError, StorageError
+from robostream.storage.http_store import HttpServer, check_options
+from robostream.storage.location import Location
+from robostream.storage.remote_source import RemoteSource
+from robostream.storage.retry import Traffic
+
+_DEFAULT_REGION = "us-east-1"
+_URL = re.compile(r"s3a?://([^/]+)(?:/(.*))?")
+_OPTIONS = ("key", "secret", "token", "profile", "region", "endpoint_url", "anon", "client_kwargs")
+_LOGIN = (
+    "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or pass storage_options="
+    "{'key': ..., 'secret': ...}. The keys must be allowed to read the bucket, in its region."
+)
+
+
+class S3Store:
+    """A bucket, or a folder of one."""
+
+    def __init__(self, location: Location, traffic: Traffic) -> None:
+        check_options(location.options, _OPTIONS, location.url)
+        # s3fs takes these two as client_kwargs.
+        extra = location.options.get("client_kwargs") or {}
+        options = location.options | {
+            name: extra[theirs]
+            for name, theirs in (("region", "region_name"), ("endpoint_url", "endpoint_url"))
+            if extra.get(theirs)
+        }
+        match = _URL.fullmatch(location.url)
+        if match is None:
+            raise StorageError(f"{location.url}: want s3://bucket or s3://bucket/folder.")
+        bucket, folder = match[1], match[2]
+        signer = S3Signer(options, location.url)
+        self._location = location
+        self._folder = f"{folder}/" if folder else ""
+        self._root = _bucket_url(bucket, signer)
+        self._server = HttpServer(traffic, authorize=signer.sign, login=_LOGIN)
+
+    def open(self, file: str) -> RemoteSource:
+        """Return a file. Sends nothing yet."""
+        # Signatures require exactly these characters unescaped.
+        url = f"{self._root}/{quote(self._folder + file, safe='/-_.~')}"
+        return self._server.open(url, self._location.describe(file))
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        name = self._location.describe(folder)
+        query = {"list-type": "2", "prefix": f"{self._folder}{folder}/"}
+        sizes: dict[str, int] = {}
+        while True:
+            url = f"{self._root}/?{urlencode(sorted(query.items()), quote_via=quote)}"
+            page = _parse_listing(self._server.get(url, name).content, name)
+            for entry in page.iterfind("{*}Contents"):
+                key = entry.findtext("{*}Key", "").removeprefix(self._folder)
+                sizes[key] = int(entry.findtext("{*}Size", "0"))
+            token = page.findtext("{*}NextContinuationToken")
+            if not token:
+                return sizes
+            query["continuation-token"] = token
+
+
+class S3Signer:
+    """Signs requests to one bucket.
+
+    Args:
+        options: The user's key, secret, token, profile, region, anon, endpoint_url.
+        url: The bucket, for messages.
+    """
+
+    def __init__(self, options: Mapping[str, Any], url: str) -> None:
+        try:
+            from botocore.session import Session
+        except ImportError as error:
+            raise MissingExtraError("botocore", "s3", url) from error
+        session = Session(profile=options.get("profile"))
+        self._url = url
+        self._is_anonymous = bool(options.get("anon"))
+        region = options.get("region") or session.get_config_variable("region")
+        self.region = region or _DEFAULT_REGION
+        profile_url = session.get_scoped_config().get("endpoint_url")
+        self.endpoint_url: str | None = (
+            options.get("endpoint_url") or config.s3_endpoint() or profile_url
+        )
+        self._credentials = None if self._is_anonymous else _find_credentials(session, options)
+
+    def sign(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that sign a request."""
+        if self._is_anonymous:
+            return {}
+        if self._credentials is None:
+            raise AccessDeniedError(
+                f"{self._url}: no keys for S3 are found. Set AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or pass storage_options={'key': ..., "
+                "'secret': ...}, or {'anon': True} for a public bucket."
+            )
+        from botocore.auth import S3SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        # Keys read from a file may end in a line break.
+        keys = self._credentials.get_frozen_credentials()
+        stripped = {k: v.strip() for k, v in keys._asdict().items() if isinstance(v, str)}
+        request = AWSRequest(method, url)
+        S3SigV4Auth(keys._replace(**stripped), "s3", self.region).add_auth(request)
+        return dict(request.headers.items())
+
+
+def _find_credentials(session: Any, options: Mapping[str, Any]) -> Any:
+    if options.get("key"):
+        from botocore.credentials import Credentials
+
+        return Credentials(options["key"], options.get("secret"), options.get("token"))
+    return session.get_credentials()
+
+
+def _bucket_url(bucket: str, signer: S3Signer) -> str:
+    """Return the URL of a bucket, in path style or as a host of its own."""
+    if signer.endpoint_url is not None:
+        parts = urlsplit(signer.endpoint_url)
+        return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/{bucket}"
+    if "." in bucket:
+        # Amazon's wildcard certificates do not cover such hosts.
+        return f"https://s3.{signer.region}.amazonaws.com/{bucket}"
+    return f"https://{bucket}.s3.{signer.region}.amazonaws.com"
+
+
+def _parse_listing(content: bytes, name: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(content)
+    except ElementTree.ParseError as error:
+        raise StorageError(f"{name}: the bucket's listing is not XML ({error}).") from error

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from robostream import config
+from robostream.cli.main import main
+from robostream.errors import CacheError
+from robostream.storage import Cache, cache_limit
+from tests.storage.memory_remote import BLOCK, Remote, block_paths, no_fetch
+
+SIZE = 20 * BLOCK
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "blocks", "lock", ".robostream-cache.txt"])
+def test_a_folder_that_is_not_a_cache_is_refused(tmp_path: Path, name: str) -> None:
+    """A folder with anything in it, and no mark, is somebody else's; nothing in it is touched."""
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(CacheError, match="give it a folder of its own"):
+        Cache(tmp_path, 10**6)
+
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "",
+        "[]",
+        '{"format": "robostream cache", "version": 2, "block_bytes": 4096}',
+        '{"format": "robostream cache", "version": 1, "block_bytes": 1000}',
+        '{"format": "something", "version": 1, "block_bytes": 4096}',
+    ],
+)
+def test_a_cache_of_another_version_is_refused(tmp_path: Path, mark: str) -> None:
+    """The format has a version; one that is not known is not guessed at."""
+    (tmp_path / "robostream-cache.json").write_text(mark)
+
+    with pytest.raises(CacheError, match="of version 1, found"):
+        Cache(tmp_path, 10**6)
+
+
+def test_an_existing_cache_has_its_own_size_of_blocks(tmp_path: Path) -> None:
+    """Processes with another default read and fill the same blocks."""
+    remote = Remote(SIZE)
+    remote.check(Cache(tmp_path, 10**6, 2 * BLOCK).open("a", "1", SIZE), 0, 1)
+
+    assert remote.fetched == [(0, 2 * BLOCK)]
+    assert Cache(tmp_path, 10**6, BLOCK).open("a", "1", SIZE).read(0, 1, no_fetch)
+
+
+def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
+    """Whoever comes second finds a folder that is half made, or made, and uses it."""
+    for number in range(20):
+        folder = tmp_path / str(number)
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _, folder=folder: Cache(folder, 10**6), range(4)))
+        names = sorted(path.name for path in folder.iterdir())
+        assert names == ["blocks", "files", "leases", "robostream-cache.json"]
+
+
+def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None:
+    """Files that others put into the folder stay, whatever their names; readers go on."""
+    cache, remote = Cache(tmp_path / "cache", 10**6, BLOCK), Remote(SIZE)
+    file = cache.open("a", "1", SIZE)
+    remote.check(file, 0, SIZE)
+    foreign = [tmp_path / "cache" / name for name in ("x", "blocks/x", f"blocks/{'0' * 64}")]
+    foreign.append(tmp_path / "cache/leases/notes")
+    for path in foreign:
+        path.write_text("not the cache's")
+    (tmp_path / "cache/blocks" / ("f" * 64)).symlink_to(tmp_path / "cache/x")
+    freed = cache.clear()
+
+    assert freed >= SIZE
+    assert all(path.read_text() == "not the cache's" for path in foreign)
+    assert len(block_paths(tmp_path / "cache")) == 3
+    assert cache.info().used_bytes == 0
+    remote.fetched.clear()
+    remote.check(file, 0, SIZE)
+    remote.check(file, 0, SIZE)
+    assert remote.fetched == [(0, SIZE)]
+    assert [kept.kept_bytes for kept in cache.info().files] == [SIZE]
+
+
+@pytest.mark.parametrize("is_head_lost", [False, True])
+def test_a_restart_of_the_machine_keeps_what_is_whole(tmp_path: Path, is_head_lost: bool) -> None:
+    """What is in use is counted anew; only a file whose head did not reach the disk goes."""
+    remote = Remote(SIZE)
+    cache = Cache(tmp_path, 10**6, BLOCK)
+    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    (path,) = block_paths(tmp_path)
+    remote.check(cache.open("b", "1", SIZE), 0, BLOCK)
+    used = cache.info().used_bytes
+    if is_head_lost:
+        with open(path, "r+b") as file:
+            file.write(b"\0" * 4096)
+    (tmp_path / "lock").write_bytes(b"as of another start of the machine")
+    again = Cache(tmp_path, 10**6, BLOCK)
+    remote.check(again.open("b", "1", SIZE), BLOCK, 2 * BLOCK)
+
+    assert path.exists() != is_head_lost
+    if not is_head_lost:
+        assert again.open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
+        assert again.info().used_bytes == used + BLOCK
+
+
+def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`rm -rf` of the folder costs the cache, told once, and no sample."""
+    cache, remote = Cache(tmp_path / "cache", 10**6, BLOCK), Remote(SIZE)
+    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    shutil.rmtree(tmp_path / "cache")
+    for name in ("a", "b"):
+        remote.check(cache.open(name, "1", SIZE), 0, SIZE)
+
+    assert len(caplog.records) == 1
+    assert "not written any more" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_does_not_end_a_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cache below a file: bytes are read from their store, told once."""
+    (tmp_path / "file").write_text("")
+    cache, remote = Cache(tmp_path / "file/cache", 10**6), Remote(SIZE)
+    file = cache.open("a", "1", SIZE)
+    file.set_next_use([(0, 1)], 1)
+    for _ in range(2):
+        remote.check(file, 5, SIZE)
+
+    assert len(caplog.records) == 1
+
+
+def test_the_default_limit_is_half_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit that is given wins, then $ROBOSTREAM_CACHE_LIMIT; both take human sizes."""
+    disk = os.statvfs(tmp_path)
+    free = disk.f_bavail * disk.f_frsize
+
+    assert cache_limit(tmp_path / "not/there/yet", None) == pytest.approx(free / 2, rel=0.2)
+    assert cache_limit(tmp_path, "200GB") == 200 * 10**9
+    with pytest.raises(ValueError, match="want a size such as"):
+        cache_limit(tmp_path, "much")
+    monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "3GiB")
+    assert cache_limit(tmp_path, None) == 3 * 1024**3
+    assert cache_limit(tmp_path, 5) == 5
+
+
+def test_the_command_shows_and_clears(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`robostream cache info` for people and scripts; `clear` frees; no cache is no error."""
+    folder, remote = tmp_path / "cache", Remote(SIZE)
+    arguments = ["--cache-dir", str(folder)]
+    assert main(["cache", "info", *arguments]) == 0
+    assert "no cache there" in capsys.readouterr().out
+    assert not folder.exists()
+    remote.check(Cache(folder, 10**6, BLOCK).open("s3://bucket/a.mp4", "1", SIZE), 0, 5 * BLOCK)
+    assert main(["cache", "info", *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "s3://bucket/a.mp4  20.0 KiB  80.0 KiB" in shown
+    assert main(["cache", "info", "--json", *arguments]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["files"] == [
+        {"name": "s3://bucket/a.mp4", "size_bytes": SIZE, "kept_bytes": 5 * BLOCK}
+    ]
+    assert main(["cache", "clear", "--json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["freed_bytes"] >= 5 * BLOCK
+    assert block_paths(folder) == []
+
+
+def test_a_size_that_is_none_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says what a size looks like."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache", "warm", "lab/cups", "--cache-limit", "much"])
+    assert "want a size such as 2GiB" in capsys.readouterr().err
+
+
+def test_the_default_folder_is_below_robostreams_own() -> None:
+    """$ROBOSTREAM_CACHE moves it together with everything else that is kept."""
+    assert str(config.cache_home()).startswith(os.environ["ROBOSTREAM_CACHE"])

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cache that cannot hold what a run reads fetches hardly more than no cache."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from robostream import StreamingDataLoader, StreamingLeRobotDataset, config
+from robostream.storage import Cache
+from robostream.testing import serve_files, start_proxy
+from tests.servers.required import lacking
+from tests.storage.memory_remote import BLOCK, Remote, disk_bytes
+
+SIZE = 20 * BLOCK
+# In a large dataset it is at most 1.1 times. In this small one a part is 3 % of everything, and a
+# thread that fetches ahead may meet the decoder in the middle of one.
+MOST = 1.3
+
+
+def epoch_bytes(dataset: Path, folder: Path, limit: int | None) -> int:
+    """Return the bytes that are fetched in one epoch."""
+    with serve_files(dataset) as server, start_proxy(server) as proxy:
+        stream = StreamingLeRobotDataset(
+            "lab/cups",
+            root=dataset,
+            data_files_root=proxy.url,
+            cache_dir=folder,
+            cache_limit=limit,
+            rank=0,
+            world_size=1,
+        )
+        with contextlib.closing(StreamingDataLoader(stream, 8, num_workers=0)) as loader:
+            assert sum(len(batch["index"]) for batch in loader) == stream.num_frames
+        return sum(exchange.sent_bytes for exchange in proxy.journal())
+
+
+@pytest.fixture(scope="module")
+def without(small_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """What an epoch without a cache fetches."""
+    return epoch_bytes(small_dataset, tmp_path_factory.mktemp("none"), 0)
+
+
+@pytest.mark.parametrize(
+    ("share", "memory_bytes"),
+    [(0.1, 32 << 20), (0.5, 32 << 20), (0.5, 200_000)],
+)
+def test_a_cache_smaller_than_the_dataset(
+    small_dataset: Path,
+    without: int,
+    tmp_path: Path,
+    share: float,
+    memory_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever its limit, and however little memory there is to fetch ahead into."""
+    monkeypatch.setattr(config, "PREFETCH_MEMORY_BYTES", memory_bytes, raising=False)
+    limit = int(share * without)
+    Cache(tmp_path / "cache", limit, BLOCK)  # small ones, so that a part has several
+
+    assert epoch_bytes(small_dataset, tmp_path / "cache", limit) <= MOST * without
+    assert disk_bytes(tmp_path / "cache") <= limit
+
+
+@pytest.mark.parametrize("options", ["ro", "size=1m"])
+def test_a_cache_that_cannot_be_written(
+    small_dataset: Path, without: int, tmp_path: Path, options: str
+) -> None:
+    """A folder that may only be read, or a disk that others have filled."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "none", str(disk)]
+    if subprocess.run(command, capture_output=True).returncode:
+        lacking("MOUNT", "no small disk can be mounted here, which needs root")
+    try:
+        if options != "ro":
+            (disk / "others").write_bytes(b"x" * 900_000)
+        assert epoch_bytes(small_dataset, disk / "cache", None) <= MOST * without
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_what_is_prefetched_without_room_waits_in_memory(tmp_path: Path) -> None:
+    """It is fetched once, exactly, and is gone after its release."""
+    file, remote = Cache(tmp_path, BLOCK, BLOCK).open("a", "1", SIZE), Remote(SIZE)
+    file.prefetch(100, SIZE - 100, 1.0, remote.fetch)
+    remote.check(file, 100, 2 * BLOCK)
+    remote.check(file, 2 * BLOCK, SIZE - 100)
+
+    assert remote.fetched == [(100, SIZE - 100)]
+    file.release(100, SIZE - 100, math.inf)
+    remote.check(file, 100, 200)
+    assert remote.fetched[1:] == [(100, 200)]
+
+
+def test_nothing_is_prefetched_that_could_not_be_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither disk nor memory have room: it is fetched when it is read."""
+    monkeypatch.setattr(config, "PREFETCH_MEMORY_BYTES", BLOCK)
+    file, remote = Cache(tmp_path, BLOCK, BLOCK).open("a", "1", SIZE), Remote(SIZE)
+    file.prefetch(0, SIZE, 1.0, remote.fetch)
+
+    assert remote.fetched == []
+
+
+def test_a_prefetch_does_not_drop_what_is_read_before_it(tmp_path: Path) -> None:
+    """Of two parts that do not fit together, the sooner one stays on disk."""
+    cache, remote = Cache(tmp_path, SIZE + 8 * BLOCK, BLOCK), Remote(SIZE)
+    soon, later = (cache.open(name, "1", SIZE) for name in "ab")
+    soon.prefetch(0, SIZE, 1.0, remote.fetch)
+    later.prefetch(0, SIZE, 2.0, remote.fetch)
+
+    assert soon.missing(0, SIZE) == []
+    assert len(remote.fetched) == 2
+    for file in (soon, later):
+        remote.check(file, 0, SIZE)
+    assert len(remote.fetched) == 2
+    soon.release(0, SIZE, 9.0)
+    later.release(0, SIZE, 10.0)
+    third = cache.open("c", "1", SIZE)
+    third.prefetch(0, SIZE, 3.0, remote.fetch)
+    assert third.missing(0, SIZE) == []
