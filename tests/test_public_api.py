@@ -202,6 +202,7 @@ PLAN = [
     "digest",
     "format_receipt",
     "parse_state",
+    "step_positions",
     "step_receipts",
     "steps_left",
     "walk",

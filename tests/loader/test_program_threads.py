@@ -29,14 +29,14 @@ def test_a_program_may_end_while_a_daemon_thread_starts_workers() -> None:
     """The memory they are told of is closed by then; the thread prints no error."""
     run("""
 import weakref
-from robostream.loader import team
-real, is_at_it = team.Crew, threading.Event()
+from robostream.loader import running_pool as team
+real, is_at_it = team.WorkerPool, threading.Event()
 def late(*arguments):
     is_at_it.set()
     threading.main_thread().join()
     time.sleep(1)
     return real(*arguments)
-team.Crew = late
+team.WorkerPool = late
 # Of what is finalized at the end, the oldest comes last.
 weakref.finalize(is_at_it, time.sleep, 3)
 loader = open_loader(1)
@@ -65,14 +65,14 @@ threading.Thread(target=loop, args=(open_loader(1),)).start()
 def test_a_daemon_thread_is_told_while_others_go_on() -> None:
     """The main thread has ended, but the program has not: a second thread gets its batch."""
     found = run("""
-from robostream.loader import team
-real, told = team.Crew, threading.Event()
+from robostream.loader import running_pool as team
+real, told = team.WorkerPool, threading.Event()
 def fails(*arguments):
-    team.Crew = real
+    team.WorkerPool = real
     raise OSError("no room")
 def feed():
     threading.main_thread().join()
-    team.Crew = fails
+    team.WorkerPool = fails
     try:
         next(iter(loader))
     except OSError as error:

@@ -30,11 +30,11 @@ DATA = "data/chunk-000/file-000.parquet"
 READ = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
-from robostream.assemble import Address, Choice, open_dataset
+from robostream.assemble import DatasetLocation, SampleOptions, open_dataset
 from robostream.assemble.rows import RowReader
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    dataset = open_dataset(Address("x", sys.argv[1]), Choice())
+    dataset = open_dataset(DatasetLocation("x", sys.argv[1]), SampleOptions())
     RowReader(dataset, dataset.open_door(), dataset.spec.columns).read(0)
     found = "", ""
 except Exception as error:

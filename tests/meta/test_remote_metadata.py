@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from robostream.bench.meta_folder import write_meta_folder
 
 from robostream import config
+from robostream.bench.imagined import write_meta_folder
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import CacheSettings
 from robostream.testing import Proxy, start_proxy

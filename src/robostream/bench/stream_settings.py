@@ -13,7 +13,7 @@ from pathlib import Path
 from robostream import config
 from robostream.bench.results import Figures
 from robostream.errors import SelectionError
-from robostream.storage import as_location, redact, explicit_root
+from robostream.storage import as_location, explicit_root, redact
 
 MODES = ("single", "sarm")
 DECODE_DEVICES = ("cpu", "cuda")

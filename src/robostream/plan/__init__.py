@@ -47,6 +47,7 @@ from robostream.plan.sharding import (
     Cut,
     StepReceipt,
     advance,
+    step_positions,
     step_receipts,
     steps_left,
     walk,
@@ -56,7 +57,6 @@ from robostream.plan.sharding import chunk_positions as chunk_positions
 from robostream.plan.sharding import dropped_frames as dropped_frames
 from robostream.plan.sharding import frames_at as frames_at
 from robostream.plan.sharding import rank_lanes as rank_lanes
-from robostream.plan.sharding import step_positions as step_positions
 from robostream.plan.state import (
     STATE_VERSION,
     PlanState,
@@ -85,6 +85,7 @@ __all__ = [
     "digest",
     "format_receipt",
     "parse_state",
+    "step_positions",
     "step_receipts",
     "steps_left",
     "walk",
