@@ -35,7 +35,7 @@ from robostream.assemble.rows import RowReader
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     dataset = open_dataset(DatasetLocation("x", sys.argv[1]), SampleOptions())
-    RowReader(dataset, dataset.open_door(), dataset.spec.columns).read(0)
+    RowReader(dataset, dataset.file_opener(), dataset.spec.columns).read(0)
     found = "", ""
 except Exception as error:
     found = type(error).__name__, str(error)

@@ -123,5 +123,5 @@ def test_a_local_dataset_needs_no_warming(dataset: Path, tmp_path: Path) -> None
         out, err = process.communicate()
 
     assert process.returncode == 0, err
-    assert "on this disk already" in out
+    assert "already on this disk" in out
     assert not (tmp_path / "cache").exists()

@@ -159,7 +159,7 @@ def test_nothing_is_written_outside_of_the_copy(tmp_path: Path) -> None:
         shutil.move(path, tmp_path / "here" / f"0-{int(path.stem[-3:])}.mp4")
     (tmp_path / "there").mkdir()
 
-    with pytest.raises(MetadataError, match=r"'\.\./\.\./0-0\.mp4' is no name of a file below"):
+    with pytest.raises(MetadataError, match=r"'\.\./\.\./0-0\.mp4' is not a file below"):
         recode(root, tmp_path / "there" / "copy")
     assert list((tmp_path / "there").iterdir()) == []
 
