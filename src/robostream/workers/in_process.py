@@ -15,7 +15,7 @@ from robostream.workers.worker_loop import WorkerLoop
 
 
 class InProcessPool:
-    """Does in this process what a `Crew` lets worker processes do. Threads take turns."""
+    """Builds batches in this process, as a `WorkerPool` does in workers. Threads take turns."""
 
     def __init__(self, station: WorkerLoop) -> None:
         self._station = station
