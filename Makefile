@@ -1,4 +1,4 @@
-# make setup | demo | test | check | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
+# make setup | demo | test | test-all | check | format | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 PEERS := .venv-peers
 PEERS_PYTHON ?= python3.12
 
-.PHONY: setup demo test check format bench bench-peers clean
+.PHONY: setup demo test test-all check format bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -17,8 +17,13 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup
 demo: setup
 	$(BIN)/robostream demo
 
+# What to run while editing: every stage and every promise, in a few minutes.
 test: setup
-	scripts/test $(BIN)
+	scripts/test $(BIN) -m "not long" --hypothesis-profile=short
+
+# The same, then the rest: tests marked long, and property tests with all their examples.
+test-all: test
+	scripts/test $(BIN) -m "long or hypothesis"
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -25,9 +25,11 @@ multiprocessing.set_forkserver_preload(["robostream.loader", "tests.loader.strea
 # cores, and a run in this process would round otherwise than one in a process that is started.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# Properties are checked without a deadline: a busy machine breaks no rule.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+# Properties are checked without a deadline: a busy machine breaks no rule. `make test` checks each
+# with fewer examples (--hypothesis-profile=short), `make test-all` with all of them.
+settings.register_profile("full", deadline=None)
+settings.register_profile("short", deadline=None, max_examples=20)
+settings.load_profile("full")
 
 # What is kept between runs of the library is kept apart from the user's own, and thrown away.
 _CACHE = tempfile.TemporaryDirectory(prefix="robostream-tests-")
@@ -41,8 +43,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests, so that none is left to be waited for when the others are done."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """Begin with the long tests, so that none is left to be waited for when the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture

@@ -13,6 +13,8 @@ import pytest
 
 from tests.decode.conftest import SampleVideo, local_engine
 
+pytestmark = pytest.mark.long
+
 REPO = Path(__file__).parents[2]
 VideoMaker = Callable[[str], SampleVideo]
 

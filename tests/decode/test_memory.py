@@ -10,6 +10,8 @@ import pytest
 
 from tests.decode.videos import encode
 
+pytestmark = pytest.mark.long
+
 REPO = Path(__file__).parents[2]
 # Decoders and their pictures, scratch memory, indices: what an engine takes beside its budget.
 BESIDE_BYTES = 48 << 20

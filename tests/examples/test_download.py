@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.examples.runs import DATASET, flags, run_ranks
 from tests.servers.hub import Hub
+
+pytestmark = pytest.mark.long
 
 
 def test_two_processes_of_a_node_download_once(hub: Hub, tmp_path: Path) -> None:

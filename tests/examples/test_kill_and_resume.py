@@ -30,6 +30,8 @@ from tests.examples.runs import (
     wait_for_step,
 )
 
+pytestmark = pytest.mark.long
+
 
 def learned(output_dir: Path) -> dict[str, torch.Tensor]:
     """The parameters in a run's last checkpoint."""
@@ -47,7 +49,6 @@ def assert_same_run(one: Path, two: Path) -> None:
     assert all(torch.equal(value, others[name]) for name, value in parameters.items())
 
 
-@pytest.mark.slow
 def test_killed_three_times_a_run_learns_the_same_bit_for_bit(tmp_path: Path) -> None:
     """Killed by kill -9 at any moment: loss curve, receipts and parameters are one long run's."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
@@ -64,7 +65,6 @@ def test_killed_three_times_a_run_learns_the_same_bit_for_bit(tmp_path: Path) ->
     assert receipts(killed) == planned_receipts(killed, epochs=6, step_size=8)
 
 
-@pytest.mark.slow
 def test_a_run_moves_from_two_processes_to_one_to_four(tmp_path: Path) -> None:
     """One rank is told to stop, so all do; with a constant global batch the receipts are equal."""
     program = start(flags(tmp_path, batch_size=4, steps=1000), launcher=torchrun(2))

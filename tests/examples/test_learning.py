@@ -11,8 +11,9 @@ import pytest
 from examples.act import learn
 from examples.scaling import measure_gpu
 
+pytestmark = pytest.mark.long
 
-@pytest.mark.slow
+
 def test_act_learns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """On episodes it has not seen it is far better than the mean action, and than staying still.
 

@@ -17,6 +17,8 @@ import pytest
 from tests.examples.runs import DATASET, REPO, environment
 from tests.servers.required import lacking
 
+pytestmark = pytest.mark.long
+
 PYTHON = os.environ.get("LEROBOT_PYTHON")
 PROGRAM = REPO / "examples" / "lerobot_train.py"
 SIZES = {"chunk_size": 4, "n_action_steps": 4, "dim_model": 16, "dim_feedforward": 16, "n_heads": 2}
@@ -35,7 +37,6 @@ def train(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("streaming", [True, False])
 def test_lerobots_command_trains_and_goes_on(tmp_path: Path, streaming: bool) -> None:
     """A few steps of its ACT; a stream goes on after the last frame it was given."""

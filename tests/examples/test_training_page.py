@@ -15,6 +15,8 @@ import pytest
 from tests.examples.runs import REPO, SIZES, curve, environment, receipts
 from tests.servers.ports import free_port
 
+pytestmark = pytest.mark.long
+
 PAGE = REPO / "docs" / "training.md"
 MEET = {"torchrun": "master-port", "accelerate": "main_process_port"}
 SMALLER = {"--episodes": "3", "--frames": "20", "--size": "32x32"}
@@ -53,7 +55,6 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """One run goes from one process to two, under torchrun and accelerate; its receipts agree."""
     for name in ("examples", "slurm"):

@@ -288,7 +288,7 @@ def _pack_nonsense() -> int:
     return pack("no recipe")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("workers", "times"), [(0, 10_000), (2, 10_000)])
 def test_ten_thousand_iterators_leak_nothing(workers: int, times: int) -> None:
     """Iterators begun and dropped, with and without a batch, leave nothing behind anywhere."""
@@ -314,7 +314,7 @@ def test_ten_thousand_iterators_leak_nothing(workers: int, times: int) -> None:
     assert max(grown) < 10 * 2**20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 2])
 def test_many_epochs_leak_nothing(workers: int) -> None:
     """Thirty epochs of pictures keep memory, threads and files where they were, everywhere."""

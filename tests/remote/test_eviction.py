@@ -15,6 +15,8 @@ from robostream.storage.block_layout import BlockLayout
 from robostream.testing import serve_files, start_proxy
 from tests.remote.conftest import BATCH_SIZE
 
+pytestmark = pytest.mark.long
+
 # Small ones, so that the small episodes of this dataset have several as large ones do.
 BLOCK = 4096
 

@@ -48,6 +48,7 @@ def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_pa
     assert report.stats["retries"] >= len(TRANSIENT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("skip", [1, 8])  # right after the first look, or in the epoch
 @pytest.mark.parametrize("place", ["bucket", "s3", "http"])  # a repo's commit never changes
 def test_a_file_that_changes_is_an_error(
@@ -66,6 +67,7 @@ def test_a_file_that_changes_is_an_error(
     assert "chang" in report.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, retries: int) -> None:
     """After as many retries as the variable says, with the address and the attempts."""
@@ -81,6 +83,7 @@ def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, ret
     assert "503" in report.message
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("uses", [None, 1])
 def test_signed_addresses_are_resolved_once_and_again_when_they_expire(
     hub: Hub, dataset: Path, local: Report, tmp_path: Path, uses: int | None

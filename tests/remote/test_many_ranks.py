@@ -11,6 +11,8 @@ from robostream.meta import LeRobotDatasetMetadata
 from robostream.testing import Exchange, Script, serve_files, start_proxy
 from tests.remote.many_ranks import run_ranks
 
+pytestmark = pytest.mark.long
+
 NODES, RANKS = 8, 8
 REQUESTS_PER_S = 100
 
@@ -23,7 +25,6 @@ def refused(journal: list[Exchange]) -> int:
     return sum(exchange.fault == "limit" for exchange in journal)
 
 
-@pytest.mark.slow
 def test_64_ranks_share_a_limit_of_requests(dataset: Path, tmp_path: Path) -> None:
     """All finish, no byte is asked for twice by a machine, and refusals become fewer.
 

@@ -15,6 +15,8 @@ from tests.remote.places import PLACES
 from tests.servers.hub import Hub
 from tests.servers.s3 import S3Endpoint
 
+pytestmark = pytest.mark.long
+
 VIDEO = "videos/observation.images.front/chunk-000/file-000.mp4"
 # Where the access to each place comes from, in words of the message.
 CURES = {"hub": "HF_TOKEN", "bucket": "HF_TOKEN", "s3": "AWS_", "http": "storage_options"}

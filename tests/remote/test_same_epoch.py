@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from robostream.testing import Script, mixed_faults, start_proxy
+from tests.parameters import long_except
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.places import PLACES
 from tests.remote.program import Report
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", long_except(PLACES, "hub", "s3"))
 def test_every_place_delivers_the_same_epoch(
     served: Serve, local: Report, tmp_path: Path, place: str
 ) -> None:
@@ -25,7 +26,7 @@ def test_every_place_delivers_the_same_epoch(
     assert report.epochs[0] == local.epochs[0]
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", long_except(PLACES, "http"))
 def test_a_tenth_of_all_requests_may_fail(
     served: Serve, local: Report, tmp_path: Path, place: str
 ) -> None:
@@ -43,7 +44,7 @@ def test_a_tenth_of_all_requests_may_fail(
     assert report.stats["retries"] > 0
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", long_except(PLACES, "bucket"))
 def test_a_second_epoch_asks_for_nothing(
     served: Serve, local: Report, tmp_path: Path, place: str
 ) -> None:

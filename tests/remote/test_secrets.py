@@ -21,6 +21,8 @@ from tests.servers.ftp import serve_ftp
 from tests.servers.hub import Hub
 from tests.servers.s3 import S3Endpoint
 
+pytestmark = pytest.mark.long
+
 TOKEN = "hf_planted7Q2zXsecret"
 # Endings of a run: all is well, or requests for videos are answered thus from the third on; or a
 # video changes after some of it was read, which takes a stream that keeps nothing.

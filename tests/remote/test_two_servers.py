@@ -18,6 +18,8 @@ from tests.remote.digest import EpochDigest, digest_epoch
 from tests.servers.nginx import serve_nginx
 from tests.servers.s3 import S3Endpoint, serve_s3
 
+pytestmark = pytest.mark.long
+
 
 @contextlib.contextmanager
 def two_s3_servers(pair: Pair, work: Path, s3: S3Endpoint) -> Iterator[list[dict[str, Any]]]:

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from robostream.testing import (
     Exchange,
     Fault,
@@ -23,6 +25,8 @@ from robostream.testing import (
 from tests.loader.programs import TAKES_CTRL_C
 from tests.remote.conftest import Serve, stream_epochs
 from tests.remote.program import Report
+
+pytestmark = pytest.mark.long
 
 
 def start(home: Path, url: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -17,6 +17,8 @@ from tests.loader.programs import wait_until
 from tests.slurm.cluster import Cluster
 from tests.slurm.stand_ins import BENCHMARK, REPO, SUMMARY, make_repository
 
+pytestmark = pytest.mark.long
+
 SCRIPTS = sorted((REPO / "slurm").glob("*.sh"))
 DATA = {"REPO_ID": "me/data", "BUCKET": "s3://a bucket", "WARM_BUCKET": "s3://warm"}
 
@@ -51,7 +53,6 @@ def options(result: dict[str, Any]) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-@pytest.mark.slow
 def test_the_matrix_runs_one_job_after_the_other(slurm: Cluster, tmp_path: Path) -> None:
     """3 sources x 2 modes x 2 decoders, each with its own settings, none beside another."""
     jobs = run_matrix(slurm, tmp_path / "here", MEM="1G", CPU_WORKERS="6", OUT_DIR="my results")

@@ -5,7 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.slurm.cluster import Cluster
+
+pytestmark = pytest.mark.long
 
 SCRIPT = """#!/bin/sh
 trap 'echo script' USR1

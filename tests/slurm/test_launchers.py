@@ -14,6 +14,8 @@ import pytest
 
 from tests.slurm.cluster import Cluster
 
+pytestmark = pytest.mark.long
+
 REPO = Path(__file__).parents[2]
 FRAMES = 62
 FOUND_IN = {
@@ -53,7 +55,6 @@ def launch(slurm: Cluster, launcher: str, folder: Path, *arguments: str) -> list
     return [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*.json"))]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("launcher", FOUND_IN)
 def test_ranks_on_two_nodes_share_an_epoch(slurm: Cluster, tmp_path: Path, launcher: str) -> None:
     """Two ranks on each node, with worker processes, deliver every frame once and stay in step."""

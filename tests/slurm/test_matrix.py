@@ -14,6 +14,8 @@ import pytest
 from tests.fixture_datasets import FIXTURES
 from tests.slurm.cluster import Cluster
 
+pytestmark = pytest.mark.long
+
 REPO = Path(__file__).parents[2]
 DATA = FIXTURES / "av1_multifile"
 # There is no GPU here: this runs a program with "cuda" read as "cpu". One measurement is killed, as
@@ -27,7 +29,6 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-@pytest.mark.slow
 def test_eleven_measurements_and_a_failure_are_reported(slurm: Cluster, tmp_path: Path) -> None:
     """12 jobs, of which one is killed: the summary has all others, and names that one."""
     (tmp_path / "without_gpu.py").write_text(WITHOUT_GPU)

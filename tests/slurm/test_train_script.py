@@ -6,8 +6,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.slurm.cluster import Cluster
 from tests.slurm.stand_ins import TRAINING, make_repository
+
+pytestmark = pytest.mark.long
 
 
 def submit(slurm: Cluster, folder: Path, ends: str, *arguments: str, **env: str) -> int:

@@ -13,10 +13,11 @@ from tests.examples.runs import REPO, environment, flags, lines, planned_receipt
 from tests.loader.programs import wait_until
 from tests.slurm.cluster import Cluster
 
+pytestmark = pytest.mark.long
+
 EPOCHS, STEPS_PER_EPOCH = 20, 8
 
 
-@pytest.mark.slow
 def test_a_preempted_run_goes_on_and_reads_every_frame_once(slurm: Cluster, tmp_path: Path) -> None:
     """USR1 to all processes, also those that read data: they save, are requeued, and finish."""
     out = tmp_path / "out"

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 REPO = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_a_cache_survives_readers_that_are_killed(tmp_path: Path) -> None:
     """Of 4 processes on one folder 2 are killed: the others read exactly, the limit holds."""
     command = [sys.executable, "-m", "tests.storage.killed_readers", str(tmp_path), "5"]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 REPO = Path(__file__).parents[2]
 
 
@@ -18,7 +20,6 @@ def run(*arguments: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.slow
 def test_saved_episodes_survive_kill_9_at_random_moments(tmp_path: Path) -> None:
     """A recording killed 24 times and resumed holds every episode whose save_episode returned."""
     kills = run("random", str(tmp_path), "24")
@@ -26,7 +27,6 @@ def test_saved_episodes_survive_kill_9_at_random_moments(tmp_path: Path) -> None
     assert len(kills) == 24
 
 
-@pytest.mark.slow
 def test_saved_episodes_survive_a_kill_before_every_change_of_a_name(tmp_path: Path) -> None:
     """Killed before any one rename, folder or deletion of two sessions: nothing saved is lost."""
     steps = run("steps", str(tmp_path))
@@ -35,7 +35,6 @@ def test_saved_episodes_survive_a_kill_before_every_change_of_a_name(tmp_path: P
     assert steps[-1].endswith("3 reported, 3 found")
 
 
-@pytest.mark.slow
 def test_excluding_an_episode_survives_a_kill_before_every_change_of_a_name(
     tmp_path: Path,
 ) -> None:
