@@ -130,6 +130,7 @@ def browser() -> None:
 
 
 @pytest.mark.usefixtures("browser")
+@pytest.mark.long
 @pytest.mark.parametrize("width", [1200, 390])
 def test_a_browser_draws_the_page(results: Path, width: int) -> None:
     """On a desk and on a telephone: every plot has its marks, text is readable, nothing overflows.
