@@ -18,7 +18,7 @@ from robostream.assemble import (
     Resize,
     SampleOptions,
     choose_cache,
-    localise,
+    download_from_hub,
     open_dataset,
 )
 from robostream.byte_sizes import parse_bytes
@@ -117,7 +117,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         self.writer: DatasetWriter | None = None
         self._subset = episodes is not None or episode_filter is not None
         self.reader: MapReader | None = MapReader(
-            localise(opened, videos=videos, token=token, force=force_cache_sync),
+            download_from_hub(opened, videos=videos, token=token, force=force_cache_sync),
             row_cache_bytes=parse_bytes(row_cache_bytes),
             frame_cache_bytes=parse_bytes(frame_cache_bytes),
             video_backend=video_backend,

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from robostream.assemble.pictures import read_picture, write_picture
+from robostream.assemble.pictures import decode_image, write_image
 from robostream.errors import DataFileError
 
 HEIGHT, WIDTH = 3, 5
@@ -41,9 +41,9 @@ def picture(mode: str) -> Image.Image:
 
 def decode_picture(encoded: bytes | None, *, channels: int | None = None) -> npt.NDArray[Any]:
     """Return a picture as samples hold it."""
-    pixels = read_picture(encoded, where="here", channels=channels)
+    pixels = decode_image(encoded, where="here", channels=channels)
     values = np.empty(pixels.shape, np.float32)
-    write_picture(pixels, values)
+    write_image(pixels, values)
     return values
 
 

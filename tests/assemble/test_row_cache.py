@@ -20,7 +20,7 @@ from robostream.assemble import (
     RowCache,
     SampleOptions,
     choose_cache,
-    hold_rows,
+    new_row_lru,
     open_dataset,
 )
 from robostream.meta import OpenParquet, tasks_to_arrow
@@ -58,7 +58,7 @@ def opened(root: Path) -> OpenedDataset:
 
 def shelf_of(dataset: OpenedDataset, keys: list[str], budget_bytes: int) -> RowCache:
     door = dataset.file_opener()
-    return RowCache(dataset, door, keys, hold_rows(budget_bytes), checks_times=False)
+    return RowCache(dataset, door, keys, new_row_lru(budget_bytes), checks_times=False)
 
 
 def same_rows(found: EpisodeRows, wanted: EpisodeRows) -> bool:
@@ -138,7 +138,7 @@ def test_rows_that_count_from_elsewhere_are_said_once(
     place = table.column_names.index("index")
     pq.write_table(table.set_column(place, "index", pa.array(index)), root / DATA)
     dataset = opened(root)
-    shelf = RowCache(dataset, dataset.file_opener(), [], hold_rows(ROOMY), checks_times=True)
+    shelf = RowCache(dataset, dataset.file_opener(), [], new_row_lru(ROOMY), checks_times=True)
     for episode in EPISODES:
         shelf.get(episode)
 
@@ -172,7 +172,7 @@ def test_tasks_of_another_dataset_are_said_once(
     episodes = pq.read_table(root / EPISODES_FILE)
     pq.write_table(episodes.rename_columns({"tasks": listed}), root / EPISODES_FILE)
     dataset = opened(root)
-    shelf = RowCache(dataset, dataset.file_opener(), [], hold_rows(ROOMY), checks_times=True)
+    shelf = RowCache(dataset, dataset.file_opener(), [], new_row_lru(ROOMY), checks_times=True)
     for episode in EPISODES:
         shelf.get(episode)
 
@@ -185,7 +185,7 @@ def test_tasks_of_another_dataset_are_said_once(
 def test_shelves_share_a_budget() -> None:
     """What one needs little of is there for the other, and all together keep within it."""
     dataset = opened(FIXTURES / "images")
-    held = hold_rows(ROOMY)
+    held = new_row_lru(ROOMY)
     door = dataset.file_opener()
     shelves = [
         RowCache(dataset, door, keys, held, checks_times=False) for keys in ([CAMERA], ["action"])

@@ -148,7 +148,7 @@ def test_damaged_rows_are_decoded_again(
     if damage in ("cut", "empty"):
         os.truncate(path, len(content) - 4096 if damage == "cut" else 0)
     elif damage == "foreign":
-        reader_of(root, "observation.images.top").read(1, maps_pictures=True)
+        reader_of(root, "observation.images.top").read(1, maps_images=True)
         (other,) = set(kept(cache)) - {path}
         shutil.copy(other, path)
     else:
@@ -168,9 +168,9 @@ def test_rows_and_pictures_that_lie_in_several_blocks(
     monkeypatch.setattr(shared_rows, "_BLOCK_BYTES", 20_000)
     reader = reader_of(root, "observation.images.top")
     wanted = [reader.read(episode) for episode in range(3)]
-    reader.read(0, maps_pictures=True)
+    reader.read(0, maps_images=True)
     for rows in wanted:
-        found = reader.read(rows.episode, maps_pictures=True)
+        found = reader.read(rows.episode, maps_images=True)
         for key, values in rows.numbers.items():
             np.testing.assert_array_equal(found.numbers[key], values, key)
         pictures = found.objects["observation.images.top"]

@@ -37,16 +37,16 @@ def test_only_long_gops_keep_what_a_lead_in_decodes(tmp_path: Path, gop: int) ->
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=False)
     on_gpu = needed_bytes(plan, layout, lanes, decodes_whole_gops=True)
     (camera,) = layout.cameras
-    all_bytes = plan.num_frames * camera.kept_bytes
+    all_bytes = plan.num_frames * camera.cached_bytes
 
     assert gop // 2 < camera.gop_frames <= gop  # encoders begin one earlier where much changes
     assert camera.has_long_gops == (gop == 40)
-    half = lanes * plan.window / 2 * camera.kept_bytes
+    half = lanes * plan.window / 2 * camera.cached_bytes
     assert 0 < needed.lanes < needed.lanes + half < all_bytes
     assert (needed.lead_in >= half) == (gop == 40)
     assert sum(needed) <= all_bytes
     assert on_gpu.lead_in == 0
-    assert on_gpu.lanes == needed.lanes + lanes * camera.gop_frames * camera.kept_bytes
+    assert on_gpu.lanes == needed.lanes + lanes * camera.gop_frames * camera.cached_bytes
 
 
 def test_too_little_memory_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -65,7 +65,7 @@ def test_memory_shrinks_with_the_pictures() -> None:
     own, small = open_stream()._fit_out(1), open_stream(resize=(24, 16))._fit_out(1)
     ratio = 48 * 64 / (24 * 16)
     for before, after in zip(own.layout.cameras, small.layout.cameras, strict=True):
-        assert before.kept_bytes / after.kept_bytes == ratio
+        assert before.cached_bytes / after.cached_bytes == ratio
         assert before.decoded_bytes == after.decoded_bytes
 
     assert own.shared is not None

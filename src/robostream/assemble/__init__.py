@@ -19,8 +19,8 @@ sample.py      one sample written to its place
 download.py    the files of chosen episodes; downloading those of a Hub dataset
 """
 
-from robostream.assemble.download import localise, selected_files
-from robostream.assemble.episode import find_pictures, picture_numbers, picture_span
+from robostream.assemble.download import download_from_hub, selected_files
+from robostream.assemble.episode import find_byte_span, find_frames, match_frames
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import (
     DatasetLocation,
@@ -29,17 +29,17 @@ from robostream.assemble.opened import (
     choose_cache,
     open_dataset,
 )
-from robostream.assemble.pictures import read_picture
-from robostream.assemble.row_cache import RowCache, hold_rows
+from robostream.assemble.pictures import decode_image
+from robostream.assemble.row_cache import RowCache, new_row_lru
 from robostream.assemble.rows import EpisodeRows, RowReader
 from robostream.assemble.sample import (
     Arrays,
-    draw_stored,
+    decode_images,
+    decode_images_into,
+    describe_size_mismatch,
     fill_row,
-    finish_depth,
-    read_stored,
-    sample_texts,
-    size_mismatch,
+    read_texts,
+    write_depth,
 )
 from robostream.assemble.selection import (
     AbsoluteToRelative,
@@ -48,11 +48,11 @@ from robostream.assemble.selection import (
     select_episodes,
 )
 from robostream.assemble.sizes import (
-    find_cameras,
+    find_first_frames,
+    find_video_shape,
     find_yuv_cameras,
-    first_pictures,
-    note_shape,
-    video_shape,
+    probe_cameras,
+    warn_of_shape,
 )
 from robostream.assemble.spec import (
     ImageTransforms,
@@ -85,26 +85,26 @@ __all__ = [
     "check_times",
     "check_transforms",
     "choose_cache",
-    "draw_stored",
+    "decode_images_into",
     "fill_row",
-    "find_cameras",
+    "probe_cameras",
     "find_yuv_cameras",
-    "find_pictures",
-    "first_pictures",
-    "finish_depth",
-    "localise",
+    "find_frames",
+    "find_first_frames",
+    "write_depth",
+    "download_from_hub",
     "make_spec",
-    "hold_rows",
-    "note_shape",
+    "new_row_lru",
+    "warn_of_shape",
     "open_dataset",
-    "picture_numbers",
-    "picture_span",
-    "read_picture",
-    "read_stored",
-    "sample_texts",
+    "match_frames",
+    "find_byte_span",
+    "decode_image",
+    "decode_images",
+    "read_texts",
     "select_episodes",
     "selected_files",
-    "size_mismatch",
-    "video_shape",
+    "describe_size_mismatch",
+    "find_video_shape",
     "window_targets",
 ]

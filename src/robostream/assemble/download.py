@@ -10,7 +10,7 @@ from robostream.meta import pin_and_download
 from robostream.storage import as_location, parse_repo_url
 
 
-def localise(
+def download_from_hub(
     dataset: OpenedDataset, *, videos: bool, token: str | None, force: bool
 ) -> OpenedDataset:
     """Return the dataset with its files where they can be read with random access.

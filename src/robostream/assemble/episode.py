@@ -17,17 +17,17 @@ from robostream.meta import SLACK_FRAMES, LeRobotDatasetMetadata, check_span, fi
 _SAME_FRAMES = 0.1
 
 
-def find_pictures(
+def find_frames(
     dataset: OpenedDataset, files: VideoFiles, episode: int, key: str
 ) -> tuple[VideoFile, npt.NDArray[np.int64]]:
     """Return a camera's video file of an episode, and the number in it of every picture."""
     meta = dataset.meta
     file = files.get(meta.get_video_file_path(episode, key).as_posix())
     tolerance_s = dataset.spec.tolerance_s
-    return file, picture_numbers(meta, file.index, episode, key, tolerance_s=tolerance_s)
+    return file, match_frames(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
-def picture_span(
+def find_byte_span(
     file: VideoFile, numbers: npt.NDArray[np.int64], first: int, stop: int, offsets: Offsets
 ) -> tuple[int, int]:
     """Return the bytes of an episode's frames [first, stop), and of their windows."""
@@ -37,7 +37,7 @@ def picture_span(
     return packet_span(file.index, numbers[begin : end + 1])
 
 
-def picture_numbers(
+def match_frames(
     meta: LeRobotDatasetMetadata, index: FrameIndex, episode: int, key: str, *, tolerance_s: float
 ) -> npt.NDArray[np.int64]:
     """Return the number in its video file of every picture of an episode, or raise.

@@ -40,7 +40,7 @@ class CameraLayout:
         recorded_unit: The unit of a depth picture in Parquet; None for all else.
         resize: What its pictures are scaled to when they are decoded; None for their own size.
         decoded_bytes: Bytes of one picture, as decoders leave it.
-        kept_bytes: Bytes of one picture, as it is kept.
+        cached_bytes: Bytes of one picture, as it is kept.
         gop_frames: Frames of the longest GOP in its first video; 1 where there is none.
         has_long_gops: Whether GOPs there are decoded in several goes.
         is_yuv: Whether its pictures lie in a batch as parcels, to be drawn where it arrives.
@@ -55,12 +55,12 @@ class CameraLayout:
     recorded_unit: str | None
     resize: Size | None
     decoded_bytes: int
-    kept_bytes: int
+    cached_bytes: int
     gop_frames: int
     has_long_gops: bool
     is_yuv: bool = False
 
-    def of_size(self, picture: tuple[int, ...]) -> CameraLayout:
+    def with_size(self, picture: tuple[int, ...]) -> CameraLayout:
         """Return the camera with pictures of another (channels, height, width)."""
         window = self.shape[: len(self.shape) - len(picture)]
         return replace(self, shape=(*window, *picture), stack=(self.stack[0], *picture))
@@ -71,12 +71,12 @@ class CameraLayout:
         return np.dtype(self.dtype) == np.uint8
 
     @property
-    def parcel_size(self) -> Size | None:
+    def yuv_size(self) -> Size | None:
         """The size of its pictures if they are parcels."""
         return (self.stack[2], self.stack[3]) if self.is_yuv else None
 
     @property
-    def travels(self) -> ArrayLayout:
+    def batch_array(self) -> ArrayLayout:
         """How its pictures of one sample lie in a batch that is being built."""
         if not self.is_yuv:
             return self.shape, self.dtype
@@ -84,7 +84,7 @@ class CameraLayout:
         return (*self.shape[:-3], yuv_bytes(width, height)), np.uint8
 
 
-class FoundCamera(NamedTuple):
+class ProbedCamera(NamedTuple):
     """What the files of a camera say of it.
 
     Attributes:
@@ -112,7 +112,7 @@ class SampleLayout:
         self,
         dataset: OpenedDataset,
         *,
-        found: Mapping[str, FoundCamera] | None = None,
+        found: Mapping[str, ProbedCamera] | None = None,
         transformed: Mapping[str, ArrayLayout] | None = None,
         parcels: Collection[str] = (),
     ) -> None:
@@ -127,7 +127,7 @@ class SampleLayout:
     def cameras(self) -> list[CameraLayout]:
         """The cameras of a sample."""
         features, spec = self.meta.info.features, self.spec
-        declared = {key: FoundCamera(image_shape(features[key])) for key in spec.cameras}
+        declared = {key: ProbedCamera(image_shape(features[key])) for key in spec.cameras}
         found = declared | self._found
         cameras = [_camera_layout(key, features[key], spec, found[key]) for key in spec.cameras]
         return [replace(camera, is_yuv=camera.key in self._parcels) for camera in cameras]
@@ -177,13 +177,13 @@ class SampleLayout:
             dtype = {"b": np.bool_, "f": np.float32}.get(kind, np.int64)
             layout[key] = ((*window, *inner), dtype)
         for camera in self.cameras:
-            layout[camera.key] = self._transformed.get(camera.key, camera.travels)
+            layout[camera.key] = self._transformed.get(camera.key, camera.batch_array)
         pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
         return layout | pads
 
 
 def _camera_layout(
-    key: str, entry: Mapping[str, Any], spec: SampleSpec, found: FoundCamera
+    key: str, entry: Mapping[str, Any], spec: SampleSpec, found: ProbedCamera
 ) -> CameraLayout:
     """Return the layout of a camera, before any transform.
 
@@ -206,7 +206,7 @@ def _camera_layout(
         recorded_unit=info.get("depth_unit") if depth else None,
         resize=resize,
         decoded_bytes=decoded_bytes(entry, found.shape),
-        kept_bytes=decoded_bytes(entry, picture),
+        cached_bytes=decoded_bytes(entry, picture),
         gop_frames=found.gop_frames,
         has_long_gops=found.has_long_gops,
     )

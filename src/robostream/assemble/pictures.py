@@ -37,7 +37,7 @@ _UNREADABLE = (
 )
 
 
-def read_picture(
+def decode_image(
     encoded: bytes | None, *, where: str, channels: int | None = None, size: Size | None = None
 ) -> Pixels:
     """Return (channels, height, width) as stored: uint8 is brightness, all else is measured.
@@ -67,7 +67,7 @@ def read_picture(
     return pixels if size is None else scale_values(pixels, size)
 
 
-def write_picture(pixels: Pixels, out: npt.NDArray[np.float32]) -> None:
+def write_image(pixels: Pixels, out: npt.NDArray[np.float32]) -> None:
     """Write a picture as samples hold it: colour from 0 to 1, depth in its recorded unit.
 
     The values are those LeRobot's reader gives; see docs/format.md for each kind of picture.

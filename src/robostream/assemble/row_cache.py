@@ -23,13 +23,13 @@ from robostream.storage import FileOpener, LruCache
 logger = logging.getLogger(__name__)
 
 # By columns and episode.
-HeldRows: TypeAlias = LruCache[tuple[tuple[str, ...], int], EpisodeRows]
+RowLru: TypeAlias = LruCache[tuple[tuple[str, ...], int], EpisodeRows]
 
 # Episodes per shelf; each may keep a file open.
 _MAPPED_EPISODES = 64
 
 
-def hold_rows(budget_bytes: int) -> HeldRows:
+def new_row_lru(budget_bytes: int) -> RowLru:
     """Return what holds the rows of one process; one episode always, however large."""
     return LruCache(budget_bytes, weigh=lambda rows: rows.nbytes)
 
@@ -52,7 +52,7 @@ class RowCache:
         dataset: OpenedDataset,
         door: FileOpener,
         keys: Sequence[str],
-        held: HeldRows,
+        held: RowLru,
         *,
         checks_times: bool,
     ) -> None:
@@ -71,7 +71,7 @@ class RowCache:
         return held.get((self._keys, episode)) or self._mapped.get(episode) or self._read(episode)
 
     def _read(self, episode: int) -> EpisodeRows:
-        rows = self._reader.read(episode, maps_pictures=self._held.has_evicted)
+        rows = self._reader.read(episode, maps_images=self._held.has_evicted)
         if self._compares:
             said = _say_other_tasks(self._meta, rows) or _say_other_index(self._meta, rows)
             self._compares = not said

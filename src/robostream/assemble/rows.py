@@ -113,11 +113,11 @@ class RowReader:
         # A file whose row groups are not episodes is read group by group; neighbours share one.
         self._shared_group: tuple[tuple[str, int, int], pa.Table] | None = None
 
-    def read(self, episode: int, *, maps_pictures: bool = False) -> EpisodeRows:
+    def read(self, episode: int, *, maps_images: bool = False) -> EpisodeRows:
         """Return the rows of an episode, checked against meta/; if asked to, without a copy."""
         relative = self._meta.get_data_file_path(episode).as_posix()
         where = self._location.describe(relative)
-        table, mapped = self._table(episode, relative, where, maps_pictures)
+        table, mapped = self._table(episode, relative, where, maps_images)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array | pa.ChunkedArray] = {}
         place = f"{where}: episode {episode}"
@@ -156,7 +156,7 @@ class RowReader:
         self._shared_group = None
 
     def _table(
-        self, episode: int, relative: str, where: str, maps_pictures: bool
+        self, episode: int, relative: str, where: str, maps_images: bool
     ) -> tuple[pa.Table, MappedRows | None]:
         """Return an episode's rows, and what they are a slice of if that is to stay mapped."""
         file = self._open(relative, where)
@@ -164,7 +164,7 @@ class RowReader:
         length = int(self._meta.episodes["length"][episode])
         if self._has_pictures:
             # A file that is far away would have to come whole.
-            is_shared = maps_pictures and not self._location.is_remote
+            is_shared = maps_images and not self._location.is_remote
         else:
             is_shared = self._are_shared(file, episode, range(begin, stop))
         if is_shared:

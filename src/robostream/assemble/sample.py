@@ -15,7 +15,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.assemble.columns import language_value
 from robostream.assemble.layout import CameraLayout, SampleLayout
-from robostream.assemble.pictures import Pixels, read_picture, write_picture
+from robostream.assemble.pictures import Pixels, decode_image, write_image
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.windows import Offsets, window_targets
 from robostream.errors import DataFileError, MetadataError
@@ -40,7 +40,7 @@ def fill_row(
         arrays[key][place] = column[targets.get(key, frame)]
 
 
-def sample_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str, Any]:
+def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str, Any]:
     """Return the texts of one sample, its task among them."""
     meta = layout.meta
     found: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def sample_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[st
     return found
 
 
-def draw_stored(
+def decode_images_into(
     layout: SampleLayout,
     camera: CameraLayout,
     rows: EpisodeRows,
@@ -68,14 +68,14 @@ def draw_stored(
         _write_stored(layout, camera, pixels, out[slot])
 
 
-def read_stored(
+def decode_images(
     layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frames: list[int]
 ) -> npt.NDArray[np.float32]:
     """Return the pictures a camera has in Parquet, of whatever size, if all have the same."""
     first = _stored_pixels(layout, camera, rows, frames[0])
     out = np.empty((len(frames), *first.shape), np.float32)
     _write_stored(layout, camera, first, out[0])
-    draw_stored(layout, camera, rows, frames[1:], out[1:])
+    decode_images_into(layout, camera, rows, frames[1:], out[1:])
     return out
 
 
@@ -84,13 +84,13 @@ def _stored_pixels(
 ) -> Pixels:
     where = f"{layout.dataset.files.url}: {camera.key}, episode {rows.episode}, frame {frame}"
     encoded = rows.object_at(camera.key, frame)
-    return read_picture(encoded, where=where, channels=camera.stack[1], size=camera.resize)
+    return decode_image(encoded, where=where, channels=camera.stack[1], size=camera.resize)
 
 
 def _write_stored(
     layout: SampleLayout, camera: CameraLayout, pixels: Pixels, out: npt.NDArray[Any]
 ) -> None:
-    write_picture(pixels, out)
+    write_image(pixels, out)
     recorded = camera.recorded_unit
     if recorded not in (None, layout.spec.depth_output_unit):
         (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
@@ -108,11 +108,11 @@ def _check_size(
         file = layout.dataset.files.describe(layout.meta.get_data_file_path(episode).as_posix())
         raise DataFileError(
             f"{file}: {camera.key}, episode {episode}, frame {frame}: "
-            + size_mismatch((pixels.shape[2], pixels.shape[1]), (wanted[2], wanted[1]))
+            + describe_size_mismatch((pixels.shape[2], pixels.shape[1]), (wanted[2], wanted[1]))
         )
 
 
-def size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
+def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
     """Return what is to be said of a picture that cannot lie beside others; (width, height)."""
     return (
         "the picture is {}x{} (width x height), those it is to be put together with are {}x{}. "
@@ -121,7 +121,7 @@ def size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
     ).format(*found, *others)
 
 
-def finish_depth(
+def write_depth(
     layout: SampleLayout, camera: CameraLayout, codes: npt.NDArray[Any], out: npt.NDArray[Any]
 ) -> None:
     """Turn the codes of a depth video into distances."""

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from robostream.assemble.episode import find_pictures
-from robostream.assemble.layout import FoundCamera, SampleLayout
+from robostream.assemble.episode import find_frames
+from robostream.assemble.layout import ProbedCamera, SampleLayout
 from robostream.assemble.opened import OpenedDataset
-from robostream.assemble.pictures import read_picture
+from robostream.assemble.pictures import decode_image
 from robostream.assemble.rows import RowReader
 from robostream.decode import (
     PLANAR_8BIT,
@@ -34,7 +34,7 @@ _TRIES = 3
 _said: set[tuple[str, str]] = set()
 
 
-def find_cameras(dataset: OpenedDataset) -> dict[str, FoundCamera]:
+def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
     """Return what the files say of each camera.
 
     They are those of the first selected episode that can be read. A camera for which none of the
@@ -44,18 +44,18 @@ def find_cameras(dataset: OpenedDataset) -> dict[str, FoundCamera]:
     door = dataset.file_opener()
     files = _open_files(dataset, door)
     first = _first_episodes(dataset)
-    found: dict[str, FoundCamera] = {}
+    found: dict[str, ProbedCamera] = {}
     for key in spec.cameras:
         for episode in first:
             with _left_to_readers(f"the size of {key}", episode):
                 if key in spec.videos:
                     found[key] = _find_video(dataset, files, episode, key)
                 else:
-                    found[key] = FoundCamera(_stored_shape(dataset, door, episode, key))
+                    found[key] = ProbedCamera(_stored_shape(dataset, door, episode, key))
                 break
     for key, camera in found.items():
         if key not in spec.resize:
-            note_shape(dataset.meta, key, camera.shape)
+            warn_of_shape(dataset.meta, key, camera.shape)
     return found
 
 
@@ -78,17 +78,17 @@ def find_yuv_cameras(layout: SampleLayout) -> list[str]:
     return found
 
 
-def first_pictures(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, int]]:
+def find_first_frames(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, int]]:
     """Yield (camera, file, frame number) of the first picture of each camera with parcels."""
     dataset = layout.dataset
     files = _open_files(dataset, dataset.file_opener())
     for camera in layout.cameras:
         if camera.is_yuv:
-            file, numbers = find_pictures(dataset, files, _first_episodes(dataset)[0], camera.key)
+            file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], camera.key)
             yield camera.key, file, int(numbers[0])
 
 
-def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
+def find_video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     """Return (channels, height, width) of a frame of a video file.
 
     Where the file's table agrees with info.json that is it; otherwise the frame itself is asked.
@@ -103,7 +103,7 @@ def video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     return 1 if is_depth(entry) else 3, height, width
 
 
-def note_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
+def warn_of_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     """Say that a camera's pictures are not of the declared size; once for each camera."""
     _, height, width = image_shape(meta.info.features[key])
     camera = str(meta.root), key
@@ -141,7 +141,7 @@ def _video_kind(dataset: OpenedDataset, files: VideoFiles, episode: int, key: st
     """Return how the first picture of an episode is kept; None if it cannot be read."""
     layout = None
     with _left_to_readers(f"the format of {key}", episode):
-        file, numbers = find_pictures(dataset, files, episode, key)
+        file, numbers = find_frames(dataset, files, episode, key)
         layout = _decoded_layout(file, int(numbers[0]))
     return None if layout is None else layout.kind
 
@@ -160,10 +160,10 @@ def _left_to_readers(what: str, episode: int) -> Iterator[None]:
         logger.info("%s is not found in episode %d: %s", what, episode, error)
 
 
-def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> FoundCamera:
-    file, numbers = find_pictures(dataset, files, episode, key)
-    shape = video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
-    return FoundCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
+def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> ProbedCamera:
+    file, numbers = find_frames(dataset, files, episode, key)
+    shape = find_video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
+    return ProbedCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
 
 
 def _stored_shape(dataset: OpenedDataset, door: FileOpener, episode: int, key: str) -> Shape:
@@ -174,5 +174,5 @@ def _stored_shape(dataset: OpenedDataset, door: FileOpener, episode: int, key: s
         reader.close()
     channels, _, _ = image_shape(dataset.meta.info.features[key])
     where = f"{dataset.files.url}: {key}, episode {episode}, frame 0"
-    _, height, width = read_picture(encoded, where=where, channels=channels).shape
+    _, height, width = decode_image(encoded, where=where, channels=channels).shape
     return channels, height, width

@@ -29,7 +29,7 @@ class SampleSpec:
 
     columns: tuple[str, ...]
     videos: tuple[str, ...]
-    pictures: tuple[str, ...]
+    images: tuple[str, ...]
     windows: Mapping[str, Offsets]
     tolerance_s: float
     return_uint8: bool
@@ -40,7 +40,7 @@ class SampleSpec:
     @property
     def cameras(self) -> tuple[str, ...]:
         """All cameras a sample holds."""
-        return self.videos + self.pictures
+        return self.videos + self.images
 
     @property
     def images_per_sample(self) -> int:
@@ -79,7 +79,7 @@ def make_spec(
     return SampleSpec(
         columns=columns,
         videos=tuple(key for key in meta.video_keys if key in wanted),
-        pictures=tuple(key for key in meta.image_keys if key in wanted),
+        images=tuple(key for key in meta.image_keys if key in wanted),
         windows=windows,
         tolerance_s=tolerance_s,
         return_uint8=arguments.truth(return_uint8, "return_uint8"),

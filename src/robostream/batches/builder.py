@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import Arrays, draw_stored, fill_row, finish_depth, sample_texts
+from robostream.assemble import Arrays, decode_images_into, fill_row, read_texts, write_depth
 from robostream.batches.augment import transform_pictures, write_transformed
 from robostream.batches.clip import Clip, Clock, is_long
 from robostream.batches.context import WorkerContext
@@ -302,7 +302,7 @@ class BatchBuilder:
         else:
             codes = np.empty(camera.stack, np.uint16)
             worker.projector.draw(reel, want.pictures, codes)
-            finish_depth(worker.layout, camera, codes, out)
+            write_depth(worker.layout, camera, codes, out)
         if camera.is_transformed:
             self._transform(reel.camera, want.sample, out, arrays)
 
@@ -329,14 +329,14 @@ class BatchBuilder:
         if sample.rows:
             rows = worker.rows(sample.episode)
             fill_row(layout, arrays, sample.place, rows, sample.frame)
-            for key, text in sample_texts(layout, rows, sample.frame).items():
+            for key, text in read_texts(layout, rows, sample.frame).items():
                 texts.setdefault(key, {})[sample.place] = text
         for camera in sample.stored:
             rows = worker.stored_pictures(camera, sample.episode)
             at = sample.frame + worker.offsets[camera]
             frames = np.clip(at, 0, rows.length - 1).tolist()
             out = self._place_of(camera, sample.place, arrays)
-            draw_stored(layout, layout.cameras[camera], rows, frames, out)
+            decode_images_into(layout, layout.cameras[camera], rows, frames, out)
             worker.count_stored(len(frames))
             if layout.cameras[camera].is_transformed:
                 self._transform(camera, sample, out, arrays)

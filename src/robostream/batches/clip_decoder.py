@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from robostream.assemble import size_mismatch
+from robostream.assemble import describe_size_mismatch
 from robostream.batches.clip import Clip, is_long
 from robostream.batches.frame_cache import FrameCache, PrivateFrameCache
 from robostream.decode import (
@@ -185,7 +185,7 @@ class ClipDecoder:
         if layout.shape[1:] != (height, width):
             raise VideoFileError(
                 f"{reel.file.source.name}: episode {reel.episode}: "
-                + size_mismatch((layout.width, layout.height), (width, height))
+                + describe_size_mismatch((layout.width, layout.height), (width, height))
             )
         return parcel is None
 

@@ -13,8 +13,8 @@ from robostream.assemble import (
     EpisodeRows,
     RowCache,
     SampleLayout,
-    find_pictures,
-    hold_rows,
+    find_frames,
+    new_row_lru,
 )
 from robostream.batches.clip import Clip, Clock
 from robostream.batches.clip_decoder import ClipDecoder, Tools, tools_on_cpu, tools_on_gpu
@@ -91,12 +91,12 @@ class WorkerContext:
         self.is_video = [camera.key in spec.videos for camera in layout.cameras]
         self.bringer = self._open_bringer()
         # Pictures in Parquet are read apart: another process may own the rest of their rows.
-        plain = [key for key in spec.columns if key not in spec.pictures]
-        held = hold_rows(budgets.row_bytes)
+        plain = [key for key in spec.columns if key not in spec.images]
+        held = new_row_lru(budgets.row_bytes)
         self._rows = RowCache(dataset, self._door, plain, held, checks_times=True)
         self._pictures = {
             key: RowCache(dataset, self._door, [key], held, checks_times=False)
-            for key in spec.pictures
+            for key in spec.images
         }
 
     def _open_projectors(self, budgets: WorkerBudgets) -> ClipDecoders:
@@ -108,7 +108,7 @@ class WorkerContext:
                 self._meter,
                 max_decodings=budgets.max_decodings,
                 sizes=[camera.resize for camera in cameras],
-                parcels=[camera.parcel_size for camera in cameras],
+                parcels=[camera.yuv_size for camera in cameras],
             )
 
         on_cpu = projector(tools_on_cpu(self.shelf))
@@ -147,7 +147,7 @@ class WorkerContext:
     ) -> Clip:
         """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
         key = self.layout.cameras[camera].key
-        file, numbers = find_pictures(self.layout.dataset, self._files, episode, key)
+        file, numbers = find_frames(self.layout.dataset, self._files, episode, key)
         reel = Clip(
             clock,
             camera,

@@ -12,8 +12,8 @@ from robostream.assemble import (
     Offsets,
     OpenedDataset,
     RowReader,
-    find_pictures,
-    picture_span,
+    find_byte_span,
+    find_frames,
 )
 from robostream.batches.frame_cache import FrameCache
 from robostream.decode import VideoFiles
@@ -108,6 +108,6 @@ class PartFetcher:
     def _pictures(self, coming: UpcomingPart, camera: int) -> _Span:
         """Return the bytes of a camera's pictures."""
         key, part = self._cameras[camera], (coming.first, coming.stop)
-        file, numbers = find_pictures(self._dataset, self._files, coming.episode, key)
-        span = picture_span(file, numbers, *part, self._offsets[camera])
+        file, numbers = find_frames(self._dataset, self._files, coming.episode, key)
+        span = find_byte_span(file, numbers, *part, self._offsets[camera])
         return _Span(file.name, *span, camera=camera)

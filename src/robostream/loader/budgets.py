@@ -42,7 +42,7 @@ def shared_shape(
         starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
         sizes=tuple((camera.stack[3], camera.stack[2]) for camera in cameras),
         slot_bytes=tuple(
-            -(-camera.kept_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
+            -(-camera.cached_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
         ),
         has_checksums=on_disk,
     )
@@ -89,7 +89,7 @@ def needed_bytes(
     windows = layout.spec.windows
     cameras = (
         CameraFrames(
-            frame_bytes=camera.kept_bytes,
+            frame_bytes=camera.cached_bytes,
             gop_frames=camera.gop_frames,
             window_frames=int(np.ptp(windows[camera.key])) if camera.key in windows else 0,
             has_long_gops=camera.has_long_gops,

@@ -30,9 +30,9 @@ def draw_all(tensors: Tensors, cameras: Sequence[CameraLayout]) -> Tensors:
     drawn: Tensors = {}
     alike: dict[tuple[Size, torch.dtype], list[str]] = {}
     for camera in cameras:
-        if camera.parcel_size is not None:
+        if camera.yuv_size is not None:
             dtype = torch.uint8 if camera.is_uint8 else torch.float32
-            alike.setdefault((camera.parcel_size, dtype), []).append(camera.key)
+            alike.setdefault((camera.yuv_size, dtype), []).append(camera.key)
     for (size, dtype), keys in alike.items():
         parcels = [tensors[key].flatten(0, -2) for key in keys]
         together = torch.cat(parcels) if len(parcels) > 1 else parcels[0]

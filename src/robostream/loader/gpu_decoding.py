@@ -9,7 +9,7 @@ import av
 import torch
 
 from robostream import config
-from robostream.assemble import SampleLayout, first_pictures
+from robostream.assemble import SampleLayout, find_first_frames
 from robostream.decode import FileRun, open_nvdec, plan_runs
 from robostream.errors import SelectionError, VideoFileError
 from robostream.loader.machine import num_gpus, too_few_gpus
@@ -113,7 +113,7 @@ def _obstacle(layout: SampleLayout) -> str | None:
 
 def _try_all(gpu: str, layout: SampleLayout) -> str | None:
     """Return why a GPU does not decode a camera's first video; None if it decodes them all."""
-    for key, file, number in first_pictures(layout):
+    for key, file, number in find_first_frames(layout):
         index = file.index
         reason = _try(gpu, FileRun(file.source, index, plan_runs(index, [number])[0]))
         if reason is not None:

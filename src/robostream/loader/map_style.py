@@ -26,15 +26,15 @@ from robostream.assemble import (
     SampleLayout,
     SampleSpec,
     check_transforms,
+    decode_images,
     fill_row,
-    find_pictures,
-    finish_depth,
-    hold_rows,
-    note_shape,
-    read_stored,
-    sample_texts,
-    video_shape,
+    find_frames,
+    find_video_shape,
+    new_row_lru,
+    read_texts,
+    warn_of_shape,
     window_targets,
+    write_depth,
 )
 from robostream.decode import Backend, FrameEngine, TorchcodecBackend
 from robostream.errors import (
@@ -118,21 +118,21 @@ class MapReader:
                 assert self.spec.image_transforms is not None
                 transform, pictures = self.spec.image_transforms, item[camera.key]
                 item[camera.key] = call_user("image_transforms", transform, pictures)
-        return item | sample_texts(layout, rows, frame)
+        return item | read_texts(layout, rows, frame)
 
     def _read_camera(self, camera: CameraLayout, rows: EpisodeRows, frame: int) -> npt.NDArray[Any]:
         """Return a camera's pictures of a sample, in the size they have."""
         offsets = self.spec.windows.get(camera.key, _NOW)
         frames, _ = window_targets(offsets, frame, rows.length)
         if camera.key not in self.spec.videos:
-            stored = read_stored(self._layout, camera, rows, frames.tolist())
+            stored = decode_images(self._layout, camera, rows, frames.tolist())
             _, channels, height, width = stored.shape
             if camera.resize is None:
-                note_shape(self._dataset.meta, camera.key, (channels, height, width))
-            return stored.reshape(camera.of_size((channels, height, width)).shape)
+                warn_of_shape(self._dataset.meta, camera.key, (channels, height, width))
+            return stored.reshape(camera.with_size((channels, height, width)).shape)
         span = self._span(rows.episode, camera.key)
         if span.shape is not None:
-            camera = camera.of_size(span.shape)
+            camera = camera.with_size(span.shape)
         stack = np.empty(camera.stack, camera.dtype)
         resize = camera.resize is not None
         numbers, within = span.numbers[frames], (int(span.numbers[0]), int(span.numbers[-1]) + 1)
@@ -141,7 +141,7 @@ class MapReader:
         else:
             codes = np.empty(camera.stack, np.uint16)
             self.engine.read(span.file, numbers, codes, within=within, resize=resize)
-            finish_depth(self._layout, camera, codes, stack)
+            write_depth(self._layout, camera, codes, stack)
         return stack.reshape(camera.shape)
 
     def row(self, number: int) -> dict[str, Any]:
@@ -193,11 +193,11 @@ class MapReader:
         spans, meta = self._opened().spans, self._dataset.meta
         span = spans.get((episode, key))
         if span is None:
-            file, numbers = find_pictures(self._dataset, self.engine.files, episode, key)
+            file, numbers = find_frames(self._dataset, self.engine.files, episode, key)
             shape = None
             if key not in self.spec.resize:
-                shape = video_shape(file, int(numbers[0]), meta.features[key])
-                note_shape(meta, key, shape)
+                shape = find_video_shape(file, int(numbers[0]), meta.features[key])
+                warn_of_shape(meta, key, shape)
             span = spans.put((episode, key), _Span(file.name, numbers, shape))
         return span
 
@@ -218,7 +218,7 @@ class MapReader:
                     dataset,
                     door,
                     self.spec.columns,
-                    hold_rows(self._row_cache_bytes),
+                    new_row_lru(self._row_cache_bytes),
                     checks_times=True,
                 ),
             )

@@ -20,7 +20,7 @@ from robostream.assemble import (
     ImageTransforms,
     OpenedDataset,
     SampleLayout,
-    find_cameras,
+    probe_cameras,
 )
 from robostream.batches import SharedFrameLayout, WorkerBudgets, kept_generators, transform_pictures
 from robostream.byte_sizes import format_bytes, parse_bytes
@@ -208,7 +208,7 @@ def choose_layout(dataset: OpenedDataset) -> SampleLayout:
     Pictures have the size that the first selected episode's have; what the user's transform makes
     of them is tried on black ones.
     """
-    layout = SampleLayout(dataset, found=find_cameras(dataset))
+    layout = SampleLayout(dataset, found=probe_cameras(dataset))
     transform = dataset.spec.image_transforms
     if transform is None:
         return layout

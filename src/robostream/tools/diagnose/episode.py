@@ -13,8 +13,8 @@ from robostream.assemble import (
     OpenedDataset,
     RowReader,
     SampleOptions,
+    decode_image,
     open_dataset,
-    read_picture,
 )
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
@@ -240,7 +240,7 @@ def _check_images(dataset: OpenedDataset, key: str, episode: int) -> CameraCheck
     for frame, content in enumerate(encoded):
         where = f"{file.path}: {key}, episode {episode}, frame {frame}"
         try:
-            values = read_picture(content, where=where, channels=channels)
+            values = decode_image(content, where=where, channels=channels)
         except DataFileError as error:
             return replace(check, problems=(Problem("damaged", str(error), _CURE),))
         if not frame:

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import OpenedDataset, RowReader, picture_numbers, video_shape
+from robostream.assemble import OpenedDataset, RowReader, find_video_shape, match_frames
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
@@ -194,7 +194,7 @@ def _matched(inputs: VideoInputs, index: FrameIndex, wanted: npt.NDArray[np.floa
         where = f"{inputs.key}, episode {inputs.episode}"
         return index.match(wanted, tolerance_s=TOLERANCE_S, where=where)
     inputs.reader.read(inputs.episode)
-    return picture_numbers(inputs.meta, index, inputs.episode, inputs.key, tolerance_s=TOLERANCE_S)
+    return match_frames(inputs.meta, index, inputs.episode, inputs.key, tolerance_s=TOLERANCE_S)
 
 
 def _decode(
@@ -202,7 +202,7 @@ def _decode(
 ) -> tuple[FrameStats, DecodeRate] | Problem:
     entry = inputs.meta.features[inputs.key]
     try:
-        shape = video_shape(inputs.engine.files.get(inputs.file), int(numbers[0]), entry)
+        shape = find_video_shape(inputs.engine.files.get(inputs.file), int(numbers[0]), entry)
         slot = np.zeros(shape, np.uint16 if is_depth(entry) else np.uint8)
         inputs.engine.read(inputs.file, numbers[:1], slot[None])
         stats = summarise_frame(slot, depth_name="depth code" if is_depth(entry) else None)
