@@ -25,6 +25,7 @@ FLOW = [
     "plan",
     "decode",
     "assemble",
+    "device",
     "batches",
     "workers",
     "loader",

@@ -4,9 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from robostream.device import BatchSlots, format_batch
 from robostream.errors import WorkerError
-from robostream.loader.batch_slots import BatchSlots
-from robostream.workers import format_batch
 
 
 def test_batches_that_no_memory_can_hold_are_told() -> None:

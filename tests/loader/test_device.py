@@ -15,11 +15,10 @@ import pytest
 import torch
 
 from robostream import LeRobotDataset, config
+from robostream.device import BatchSlots, format_batch, upload
+from robostream.device.upload import CudaUpload, PinnedSlots
 from robostream.errors import SelectionError, VideoFileError
-from robostream.loader import batch_bytes, pinned_slots
-from robostream.loader.batch_slots import BatchSlots
-from robostream.loader.upload import CudaUpload
-from robostream.workers import format_batch
+from robostream.loader import batch_bytes
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.forked import in_child
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
@@ -304,11 +303,11 @@ def test_slots_are_page_locked_once_and_let_go(
 ) -> None:
     """Each when it is first copied from; a refusal is only said, and forgotten by CUDA."""
     cudart, forgotten = Cudart(), list[int]()
-    monkeypatch.setattr(pinned_slots, "_cudart", lambda: cudart)
-    monkeypatch.setattr(pinned_slots, "_forget_error", lambda: forgotten.append(1))
+    monkeypatch.setattr(upload, "_cudart", lambda: cudart)
+    monkeypatch.setattr(upload, "_forget_error", lambda: forgotten.append(1))
     slots = BatchSlots(format_batch({"a": ((3,), np.uint8), "b": ((), np.int64)}, 4), 3, max_held=2)
     settled: list[int] = []
-    pages = pinned_slots.PinnedSlots(slots, lambda: settled.append(1))
+    pages = PinnedSlots(slots, lambda: settled.append(1))
     begin, nbytes = slots.memory.ctypes.data, slots.format.slot_bytes
     for slot in (1, 0, 1):
         pages.pin(slot)

@@ -17,12 +17,11 @@ import torch
 
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import CodecConfig
-from robostream.decode.codec import nvdec_backend
 from robostream.decode.codec.pyav_backend import open_on_cpu
-from robostream.decode.picture.on_device import DeviceRenderer, picture_on_device
+from robostream.device import count_workers, free_gpu_memory, gpu_memory, nvdec
+from robostream.device.nvdec import DeviceRenderer, picture_on_device
 from robostream.errors import SelectionError
 from robostream.loader import dataloader, share_of_cores, worker_setup
-from robostream.loader.gpu_decoding import count_workers, free_gpu_memory, gpu_memory
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_device import TOP, on_host, recode
@@ -71,8 +70,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     def open_context(config: CodecConfig, device: str) -> av.VideoCodecContext:
         return open_on_cpu(config)
 
-    monkeypatch.setattr(nvdec_backend, "open_on_gpu", open_context)
-    monkeypatch.setattr(nvdec_backend, "picture_on_device", read)
+    monkeypatch.setattr(nvdec, "open_on_gpu", open_context)
+    monkeypatch.setattr(nvdec, "picture_on_device", read)
     monkeypatch.setattr(dataloader, "choose_gpu", lambda asked, device, layout: "cpu")
     monkeypatch.setattr(worker_setup, "free_gpu_memory", lambda gpu: 1 << 30)
 

@@ -206,7 +206,7 @@ def test_a_program_may_end_during_an_upload(last: str, device: str) -> None:
         f"device = {device!r}"
         + """
 import torch
-from robostream.loader import upload
+from robostream.device import upload
 numbers, draw_all = torch.ones(1 << 24), upload.draw_all
 def slowly(tensors, cameras):
     for _ in range(20):
@@ -230,7 +230,7 @@ def test_a_program_may_end_while_pages_are_let_go_of(device: str) -> None:
         + """
 import threading
 import torch
-from robostream.loader import upload
+from robostream.device import upload
 numbers, has_begun = torch.ones(1 << 24), threading.Event()
 def slowly(self):
     has_begun.set()
@@ -252,7 +252,7 @@ def test_a_loader_can_be_used_when_the_program_ends(when: str, device: str | Non
         f"when, device = {when!r}, {device!r}"
         + """
 import atexit
-from robostream.loader import upload
+from robostream.device import upload
 loader = open_loader(1, device=device)
 next(iter(loader))
 def last():

@@ -16,8 +16,6 @@ from robostream.batches.frame_cache import FrameCache, PrivateFrameCache
 from robostream.decode import (
     Backend,
     DecodedFrame,
-    DeviceRenderer,
-    DeviceScaler,
     FileRun,
     FrameLayout,
     FrameScaler,
@@ -26,12 +24,11 @@ from robostream.decode import (
     PyavBackend,
     Renderer,
     Size,
-    device_memory,
     label_of,
     load_ffmpeg,
-    open_nvdec,
     plan_runs,
 )
+from robostream.device import DeviceRenderer, DeviceScaler, device_memory, open_nvdec
 from robostream.errors import VideoFileError
 
 # A decoder that is kept is given packets for at least so many frames, up to the end of a GOP.

@@ -16,7 +16,8 @@ import torch
 
 from robostream.bench.measure import Batch, consume, limit_time, loading_figures
 from robostream.bench.results import Figures
-from robostream.decode import Backend, FileRun, build_index, open_nvdec, plan_runs
+from robostream.decode import Backend, FileRun, build_index, plan_runs
+from robostream.device import open_nvdec
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.storage import LocalSource
 

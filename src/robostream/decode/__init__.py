@@ -15,9 +15,8 @@ statistics.py     the same as counters of one process, which can be added up ove
 
 from robostream.decode.codec.backend import Backend, FileRun
 from robostream.decode.codec.built_in import has_codec
-from robostream.decode.codec.nvdec_backend import open_nvdec
 from robostream.decode.codec.packets import new_packet, packet_span
-from robostream.decode.codec.pyav_backend import PyavBackend
+from robostream.decode.codec.pyav_backend import PyavBackend, new_context
 from robostream.decode.codec.runs import plan_runs
 from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
 from robostream.decode.engine import FrameEngine
@@ -26,20 +25,15 @@ from robostream.decode.index.indexing import build_index
 from robostream.decode.metering import Meter, MeteredSource
 from robostream.decode.picture.buffer_pool import BufferPool, SlotMemory
 from robostream.decode.picture.conversion import one_thread
-from robostream.decode.picture.decoded import CPU, DecodedFrame
+from robostream.decode.picture.decoded import CPU, DecodedFrame, Plane
 from robostream.decode.picture.from_pyav import FrameReader
 from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
 from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.on_device import (
-    DeviceRenderer,
-    DeviceScaler,
-    beside_decoders,
-    device_memory,
-)
 from robostream.decode.picture.parcel import (
     NUM_LABELS,
     drawing_of,
     label_of,
+    label_place,
     open_yuv,
     yuv_bytes,
 )
@@ -59,8 +53,6 @@ __all__ = [
     "CodecConfig",
     "DecodeStatistics",
     "DecodedFrame",
-    "DeviceRenderer",
-    "DeviceScaler",
     "FrameEngine",
     "FrameIndex",
     "FrameReader",
@@ -69,6 +61,7 @@ __all__ = [
     "FrameLayout",
     "FrameScaler",
     "FileRun",
+    "Plane",
     "PyavBackend",
     "Renderer",
     "Size",
@@ -77,17 +70,16 @@ __all__ = [
     "VideoFile",
     "VideoFiles",
     "VideoSource",
-    "beside_decoders",
     "build_index",
-    "device_memory",
     "drawing_of",
     "kept_layout",
     "has_codec",
     "label_of",
+    "label_place",
     "load_ffmpeg",
+    "new_context",
     "new_packet",
     "one_thread",
-    "open_nvdec",
     "open_yuv",
     "packet_span",
     "yuv_bytes",

@@ -2,7 +2,7 @@
 """Torch: samplers, datasets, loaders, ranks and state.
 
 ranks.py          which process of the training run this is
-machine.py        which cores, GPUs, how much memory and how many files this process may use
+machine.py        which cores, how much memory and how many files this process may use
 options.py        checks and defaults of what a user asks for
 by_value.py       sending to worker processes what only a script or notebook defines
 streaming.py      StreamingLeRobotDataset: an ordered, resumable, distributed stream
@@ -13,16 +13,11 @@ agreement.py      which epoch the workers of a plain torch DataLoader are on
 plain.py          how far a plain torch DataLoader has come
 
 dataloader.py     StreamingDataLoader: whole batches, and where the run stands
-gpu_decoding.py   whether a GPU decodes: what was asked for, and what it can do
 running_pool.py       the running workers, their memory, and how batches become tensors
 position.py           where a consumer stands, and where its next iterator begins
 worker_setup.py       what the worker processes are given: layout, budgets, memory
 budgets.py        how much memory decoded pictures get
 frame_file.py     decoded pictures in a file on a fast disk, for all ranks of a machine
-batch_slots.py    the slots batches are built and delivered in
-draw_parcels.py   4:2:0 pictures of a batch into RGB, on any device
-pinned_slots.py   page-locked slots, from which copies run by themselves
-upload.py         from the bytes of a slot to tensors, here or on a GPU
 batches.py        an iterator over the batches of one epoch
 memory_figures.py what memory a loader takes, for benchmarks
 stats.py              what was delivered, how fast, and how long was waited for it

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.workers import create_memory
+from robostream.device import create_memory
 
 # How many iterators the table has room for; a new one replaces the oldest.
 _ROWS = 64

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, Protocol, SupportsIndex
 
 from robostream.batches import Texts
+from robostream.device import BatchSlots, Finish, Tensors
 from robostream.errors import WorkerError
 from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.batch_slots import BatchSlots
-from robostream.loader.draw_parcels import Tensors
 from robostream.loader.options import refuse_copy
 from robostream.loader.stats import LoaderStats
-from robostream.loader.upload import Finish
 from robostream.plan import Cursor, Schedule, advance
 from robostream.workers import Failed
 

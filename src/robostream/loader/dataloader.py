@@ -18,16 +18,22 @@ from torch.utils.data import DataLoader, get_worker_info
 from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_yuv_cameras
 from robostream.byte_sizes import format_bytes
+from robostream.device import (
+    choose_device,
+    choose_gpu,
+    count_workers,
+    create_memory,
+    gpu_memory,
+    map_memory,
+)
 from robostream.errors import SelectionError
 from robostream.loader.batches import BatchIterator
-from robostream.loader.gpu_decoding import choose_gpu, count_workers, gpu_memory
 from robostream.loader.machine import local_ranks, share_of_cores, whole_memory
 from robostream.loader.options import choose_depth, refuse_samples, warn_of_ignored
 from robostream.loader.position import Position
 from robostream.loader.running_pool import Order, RunningPool, start_pool
 from robostream.loader.stats import Counters, LoaderStats
 from robostream.loader.streaming import StreamingLeRobotDataset
-from robostream.loader.upload import choose_device
 from robostream.loader.worker_setup import open_kept_frames
 from robostream.plan import (
     Cursor,
@@ -40,7 +46,7 @@ from robostream.plan import (
     dropped_frames,
     steps_left,
 )
-from robostream.workers import create_memory, map_memory, park_at_shutdown, signals_held
+from robostream.workers import park_at_shutdown, signals_held
 
 logger = logging.getLogger(__name__)
 

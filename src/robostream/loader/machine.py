@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process may use of its machine: cores, memory, open files, GPUs."""
+"""What this process may use of its machine: cores, memory, open files."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-
-import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
 # The variables in which launchers say how many processes of the training run are on this machine.
@@ -62,19 +60,6 @@ def open_files_share() -> int:
     """Return how many files a reader should hold open: a quarter of what the process may."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if soft == resource.RLIM_INFINITY else max(8, soft // 4)
-
-
-def num_gpus() -> int:
-    """Return how many GPUs torch can use."""
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
-
-
-def too_few_gpus(otherwise: str) -> str:
-    """Return why a GPU cannot be used, and what to do; `otherwise` is what to do without."""
-    return (
-        f"torch {torch.__version__} sees {num_gpus()} CUDA devices. Install a torch built for "
-        f"CUDA, check the driver with nvidia-smi, or {otherwise}."
-    )
 
 
 def _affinity(process: int) -> set[int]:

@@ -14,22 +14,26 @@ import torch
 
 from robostream import config
 from robostream.assemble import SampleLayout
-from robostream.loader.batch_slots import BatchSlots
+from robostream.device import (
+    COPIES_IN_FLIGHT,
+    BatchSlots,
+    DeviceBatches,
+    Finish,
+    choose_finish,
+    format_batch,
+    map_memory,
+    open_device_batches,
+    pack,
+)
 from robostream.loader.budgets import FrameBudget
 from robostream.loader.by_value import cannot_be_sent
-from robostream.loader.upload import COPIES_IN_FLIGHT, Finish, choose_finish
 from robostream.loader.worker_setup import WorkerSetup
 from robostream.workers import (
-    DeviceBatches,
     InProcessPool,
     WorkerConfig,
     WorkerIdentity,
     WorkerLoop,
     WorkerPool,
-    format_batch,
-    map_memory,
-    open_device_batches,
-    pack,
 )
 
 

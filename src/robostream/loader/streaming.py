@@ -25,10 +25,10 @@ from robostream.assemble import (
     open_dataset,
 )
 from robostream.batches import WorkerContext
+from robostream.device import check_decode_device, refuse_gpu
 from robostream.loader.bad_episodes import BadEpisodes
 from robostream.loader.by_value import for_pickle
 from robostream.loader.direct import DirectIteration
-from robostream.loader.gpu_decoding import check_decode_device, refuse_gpu
 from robostream.loader.options import (
     accept_legacy,
     choose_lanes,

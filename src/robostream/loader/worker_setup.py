@@ -24,13 +24,12 @@ from robostream.assemble import (
 )
 from robostream.batches import SharedFrameLayout, WorkerBudgets, kept_generators, transform_pictures
 from robostream.byte_sizes import format_bytes, parse_bytes
+from robostream.device import create_memory, free_gpu_memory
 from robostream.errors import SelectionError, StorageError
 from robostream.loader.budgets import FrameBudget, choose_frame_budget, needed_bytes, shared_shape
 from robostream.loader.frame_file import check_folder, open_frame_file
-from robostream.loader.gpu_decoding import free_gpu_memory
 from robostream.loader.machine import local_ranks, open_files_share, usable_memory
 from robostream.plan import Cut, EpochPlan, rank_lanes
-from robostream.workers import create_memory
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import cloudpickle
 
-from robostream.workers.shared_memory import create_memory, map_memory
+from robostream.device import create_memory, map_memory
 
 # Larger messages are sent as shared memory. A socket could take much more than this at once.
 _INLINE_BYTES = 16 * 1024

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from robostream.assemble import SampleLayout
 from robostream.batches import SharedFrameLayout, Texts, WorkerBudgets
+from robostream.device import BatchFormat, DeviceConfig
 from robostream.plan import Cut
-from robostream.workers.batch_memory import BatchFormat
-from robostream.workers.device_memory import DeviceConfig
 
 
 @dataclass(frozen=True, slots=True)

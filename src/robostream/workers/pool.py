@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from robostream.batches import Texts
+from robostream.device import pack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule
 from robostream.workers.channel import Channel, ChannelClosed, encode
@@ -36,7 +37,6 @@ from robostream.workers.messages import (
     Failed,
     WorkerIdentity,
 )
-from robostream.workers.shared_memory import pack
 from robostream.workers.start import end_workers, signals_held, start_worker
 from robostream.workers.turns import Turns
 

@@ -24,13 +24,11 @@ from robostream.batches import (
     WorkerContext,
     kept_generators,
 )
+from robostream.device import LESS_MEMORY, ByteArray, DeviceBatches
 from robostream.errors import WorkerError
 from robostream.plan import EpochPlan, Schedule, ScheduledStep, WorkerShard, rank_lanes
-from robostream.workers.batch_memory import ByteArray
 from robostream.workers.channel import encode
-from robostream.workers.device_memory import DeviceBatches
 from robostream.workers.messages import Assign, Begin, Built, Failed, WorkerConfig, WorkerIdentity
-from robostream.workers.shared_memory import LESS_MEMORY
 
 # A worker decodes for several batches at once, until its parts of them have so many pictures.
 _PICTURES_AT_A_TIME = 32

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from robostream.decode import COUNTERS
+from robostream.device import map_memory, open_shared, unpack
 from robostream.workers.channel import Channel, ChannelClosed, encode
-from robostream.workers.device_memory import open_shared
 from robostream.workers.messages import (
     Assign,
     Begin,
@@ -26,7 +26,6 @@ from robostream.workers.messages import (
     WorkerConfig,
     WorkerIdentity,
 )
-from robostream.workers.shared_memory import map_memory, unpack
 from robostream.workers.worker_loop import WorkerLoop, portable
 
 # How often a waiting worker looks whether its consumer still runs. Usually the channel is closed

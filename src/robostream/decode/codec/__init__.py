@@ -6,6 +6,5 @@ runs.py                which packets a set of frames needs
 packets.py             the bytes of packets, and which units of the codec they hold
 backend.py             the interface of a decoder
 pyav_backend.py        bare codec contexts of PyAV, the default
-nvdec_backend.py       the decoders of an NVIDIA GPU
 torchcodec_backend.py  torchcodec, if it is installed
 """

@@ -10,6 +10,5 @@ native.py      colour conversion and copies by calling FFmpeg directly, which is
 proof.py       checks that FFmpeg called directly gives the same pictures as PyAV
 render.py      Renderer: frames into batches, frames into kept bytes, kept bytes into batches
 scale.py       pictures at another size
-on_device.py   pictures in the memory of a GPU
 parcel.py      4:2:0 pictures that travel as they are, and how to draw them elsewhere
 """

@@ -29,7 +29,7 @@ _ONE = 1 << 13
 
 
 class Drawing(NamedTuple):
-    """How the values of one colour coding become RGB; see `draw_parcels` of the loader."""
+    """How the values of one colour coding become RGB; see `draw_parcels` in device/draw.py."""
 
     black: int
     y: int

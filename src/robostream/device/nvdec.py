@@ -1,47 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures in the memory of a GPU: taken from its decoder, scaled, kept and put into parcels.
+"""Decoding on an NVIDIA GPU (NVDEC), through PyAV; frames are scaled, kept and packed there.
 
-torch is imported when the first of them is made: most processes that decode need none.
+torch is imported with the first decoder: most processes that decode need none.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from contextlib import AbstractContextManager
 from typing import Any
 
 import av
 import numpy as np
 import numpy.typing as npt
+from av.codec.hwaccel import HWAccel
 
-from robostream.decode.picture.buffer_pool import SlotMemory
-from robostream.decode.picture.decoded import DecodedFrame, Plane
-from robostream.decode.picture.layout import FrameLayout, kept_layout
-from robostream.decode.picture.parcel import label_place
-from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import FrameScaler, Size
+from robostream.decode import (
+    CodecConfig,
+    DecodedFrame,
+    FrameLayout,
+    FrameScaler,
+    Plane,
+    PyavBackend,
+    Renderer,
+    Size,
+    SlotMemory,
+    kept_layout,
+    label_place,
+    new_context,
+)
+from robostream.device.gpu_memory import beside_decoders, device_memory, import_torch
 from robostream.errors import VideoFileError
 
 
-def device_memory(nbytes: int, device: str) -> Any:
-    """Return memory of a device, such as "cuda:0": a tensor of bytes."""
-    torch = _torch()
-    # Whatever mode the caller is in, it is written to in others.
-    with torch.inference_mode(False), beside_decoders(device):
-        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+def open_nvdec(device: str) -> PyavBackend:
+    """Return what decodes on a GPU, such as "cuda:0"."""
+    # A decoder has memory for few pictures, so each is taken out before the next is decoded.
+    return PyavBackend(
+        functools.partial(open_on_gpu, device=device), picture_on_device, frames_at_a_time=1
+    )
 
 
-def beside_decoders(device: Any) -> AbstractContextManager[object]:
-    """Return a block in which work on a device waits for that of its decoders, and they for it.
-
-    They use its default stream, whatever stream is current.
-    """
-    torch = _torch()
-    if torch.device(device).type != "cuda":
-        return contextlib.nullcontext()
-    stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.default_stream(device))
-    return stream
+def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
+    """Return a decoder on a GPU that leaves its pictures there; raises what PyAV does."""
+    # NVDEC works with FFmpeg's own decoder of a codec, which has the codec's name.
+    name = av.Codec(config.decoder, "r").canonical_name
+    accelerator = HWAccel(
+        "cuda",
+        device=device.removeprefix("cuda:"),
+        allow_software_fallback=False,
+        # A context of FFmpeg's own would have other flags than torch's.
+        options={"primary_ctx": "0", "current_ctx": "1"},
+        is_hw_owned=True,
+    )
+    # FFmpeg takes the CUDA context that this thread used last: with this, torch's on this GPU.
+    with beside_decoders(device):
+        device_memory(1, device).zero_()
+        return new_context(config, name, accelerator)
 
 
 def picture_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
@@ -49,7 +63,7 @@ def picture_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
 
     The copy is queued behind the decoder's work: see `beside_decoders`.
     """
-    torch = _torch()
+    torch = import_torch()
     if len(frame.planes) != 2 or not frame.width % 2 == frame.height % 2 == 0:
         raise _other_format(frame, file)
     y, uv = (torch.from_dlpack(plane.__dlpack__()) for plane in frame.planes)
@@ -96,7 +110,7 @@ class DeviceScaler(FrameScaler):
         old = picture.layout
         if size is None or size == (old.height, old.width):
             return picture
-        torch = _torch()
+        torch = import_torch()
         new = kept_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
         source = picture.planes[0].memory
         content = torch.empty(new.nbytes, dtype=torch.uint8, device=source.device)
@@ -116,7 +130,7 @@ class DeviceScaler(FrameScaler):
 
     def _of(self, old: int, new: int, device: Any) -> Any:
         if (old, new) not in self._weights:
-            weights = _torch().from_numpy(filter_weights(old, new))
+            weights = import_torch().from_numpy(filter_weights(old, new))
             self._weights[old, new] = weights.to(device)
         return self._weights[old, new]
 
@@ -149,10 +163,3 @@ def _other_format(frame: av.VideoFrame, file: str) -> VideoFileError:
         f"{file}: the GPU decodes this video to {frame.width}x{frame.height} pictures that are not "
         "8-bit 4:2:0 of even size; decode it on the CPU with video_decode_device='cpu'"
     )
-
-
-@functools.cache
-def _torch() -> Any:
-    import torch
-
-    return torch

@@ -2,13 +2,16 @@
 """From the bytes of a slot to the tensors of a batch, on this side or on a device.
 
 With a device, a thread uploads one batch ahead. 4:2:0 pictures travel as parcels and are drawn
-there, unless the device decoded them and they lie there already. Of CUDA, what needs a GPU is in
-`CudaUpload` and in pinned_slots.py.
+there, unless the device decoded them and they lie there already. Only
+`CudaUpload` and `PinnedSlots` need a GPU.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import logging
+import os
 import queue
 import threading
 import time
@@ -23,12 +26,11 @@ import numpy.typing as npt
 import torch
 
 from robostream.assemble import CameraLayout
-from robostream.errors import SelectionError
-from robostream.loader.batch_slots import BatchSlots
-from robostream.loader.draw_parcels import Tensors, draw_all
-from robostream.loader.machine import num_gpus, too_few_gpus
-from robostream.loader.pinned_slots import PinnedSlots
-from robostream.workers import BatchFormat, ByteArray, DeviceBatches
+from robostream.device.draw import Tensors, draw_all
+from robostream.device.gpu_memory import DeviceBatches
+from robostream.device.shared_memory import BatchFormat, BatchSlots, ByteArray
+
+logger = logging.getLogger(__name__)
 
 # Makes the tensors of a batch from the bytes of a slot; with its number and the batch's size.
 Draw = Callable[[ByteArray, int, int], Tensors]
@@ -59,21 +61,6 @@ class Upload(Protocol):
 
     def hand_over(self, batch: Tensors, done: Any) -> Tensors:
         """Return the batch; in the thread that has asked for it."""
-
-
-def choose_device(device: str | torch.device | None) -> torch.device | None:
-    """Return the device batches are delivered on, or raise SelectionError; None for as built."""
-    if device is None:
-        return None
-    try:
-        chosen = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise SelectionError(f"device must be 'cuda', 'cuda:0' or 'cpu', got {device!r}") from error
-    if chosen.type not in ("cuda", "cpu"):
-        raise SelectionError(f"device must be 'cuda', 'cuda:0' or 'cpu', got {device!r}")
-    if chosen.type == "cuda" and (chosen.index or 0) >= num_gpus():
-        raise SelectionError(f"device={device!r}: " + too_few_gpus("leave `device` out"))
-    return chosen
 
 
 def choose_finish(
@@ -298,3 +285,55 @@ class CudaUpload:
             elif not done.query():  # type: ignore[no-untyped-call]
                 return
             self._in_flight.popleft()
+
+
+class PinnedSlots:
+    """Page-locks slots when they are first copied from.
+
+    Args:
+        slots: The slots.
+        settle: Waits until nothing is copied from them any more.
+    """
+
+    def __init__(self, slots: BatchSlots, settle: Callable[[], object]) -> None:
+        self._begin = slots.memory.ctypes.data
+        self._slot_bytes = slots.format.slot_bytes
+        self._tried: set[int] = set()
+        self._addresses: list[int] = []
+        weakref.finalize(self, _unpin, os.getpid(), self._addresses, slots.memory, settle)
+
+    def pin(self, slot: int) -> None:
+        """Page-lock a slot, unless that was tried before."""
+        if slot in self._tried:
+            return
+        self._tried.add(slot)
+        address = self._begin + slot * self._slot_bytes
+        error = int(_cudart().cudaHostRegister(address, self._slot_bytes, 0))
+        if error:
+            logger.warning("CUDA error %d: a slot is not page-locked; copies are slower", error)
+            _forget_error()
+        else:
+            self._addresses.append(address)
+
+
+def _unpin(
+    process: int, addresses: list[int], memory: ByteArray, settle: Callable[[], object]
+) -> None:
+    """Let go of pages; `memory` is held so that they are still there."""
+    del memory
+    if not addresses or process != os.getpid():
+        return  # a fork has not locked them, and cannot use CUDA
+    with contextlib.suppress(RuntimeError):  # after a CUDA error nothing is copied any more
+        settle()
+    for address in addresses:
+        _cudart().cudaHostUnregister(address)
+
+
+def _forget_error() -> None:
+    """Use up the error that CUDA remembers: torch would blame its next kernel for it."""
+    with contextlib.suppress(RuntimeError):
+        torch.ones(1, device="cuda")
+
+
+def _cudart() -> Any:
+    return torch.cuda.cudart()  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ workers that were killed. torch is imported when it is needed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Collection, Mapping
@@ -15,12 +16,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from robostream.assemble import ArrayLayout
-from robostream.decode import beside_decoders, device_memory
+from robostream.device.shared_memory import BatchFormat, format_batch
 from robostream.errors import WorkerError
-from robostream.workers.batch_memory import BatchFormat, format_batch
 
 _HANDLE_BYTES = 64
 _LAZY_PEER_ACCESS = 1
+
+
+@functools.cache
+def import_torch() -> Any:
+    """Return torch, imported when it is first needed."""
+    import torch
+
+    return torch
+
+
+def device_memory(nbytes: int, device: str) -> Any:
+    """Return memory of a device, such as "cuda:0": a tensor of bytes."""
+    torch = import_torch()
+    # Whatever mode the caller is in, it is written to in others.
+    with torch.inference_mode(False), beside_decoders(device):
+        return torch.empty(nbytes, dtype=torch.uint8, device=device)
+
+
+def beside_decoders(device: Any) -> AbstractContextManager[object]:
+    """Return a block in which work on a device waits for that of its decoders, and they for it.
+
+    They use its default stream, whatever stream is current.
+    """
+    torch = import_torch()
+    if torch.device(device).type != "cuda":
+        return contextlib.nullcontext()
+    stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.default_stream(device))
+    return stream
 
 
 class _Handle(ctypes.Structure):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether videos are decoded on a GPU: what was asked for, and what this machine can do."""
+"""Which GPU batches are delivered on and videos decoded on: asked for, and possible here."""
 
 from __future__ import annotations
 
@@ -10,13 +10,41 @@ import torch
 
 from robostream import config
 from robostream.assemble import SampleLayout, find_first_frames
-from robostream.decode import FileRun, open_nvdec, plan_runs
+from robostream.decode import FileRun, plan_runs
+from robostream.device.nvdec import open_nvdec
 from robostream.errors import SelectionError, VideoFileError
-from robostream.loader.machine import num_gpus, too_few_gpus
 
 logger = logging.getLogger(__name__)
 
 CPU, AUTO = "cpu", "auto"
+
+
+def num_gpus() -> int:
+    """Return how many GPUs torch can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def too_few_gpus(otherwise: str) -> str:
+    """Return why a GPU cannot be used, and what to do; `otherwise` is what to do without."""
+    return (
+        f"torch {torch.__version__} sees {num_gpus()} CUDA devices. Install a torch built for "
+        f"CUDA, check the driver with nvidia-smi, or {otherwise}."
+    )
+
+
+def choose_device(device: str | torch.device | None) -> torch.device | None:
+    """Return the device batches are delivered on, or raise SelectionError; None for as built."""
+    if device is None:
+        return None
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise SelectionError(f"device must be 'cuda', 'cuda:0' or 'cpu', got {device!r}") from error
+    if chosen.type not in ("cuda", "cpu"):
+        raise SelectionError(f"device must be 'cuda', 'cuda:0' or 'cpu', got {device!r}")
+    if chosen.type == "cuda" and (chosen.index or 0) >= num_gpus():
+        raise SelectionError(f"device={device!r}: " + too_few_gpus("leave `device` out"))
+    return chosen
 
 
 def check_decode_device(asked: str) -> None:

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches in memory that processes share, and on a GPU: decoded, uploaded, drawn.
+
+Workers import this folder without torch: the names of gpu.py, draw.py and upload.py are loaded when
+they are first used.
+
+shared_memory.py  memory several processes map, and the slots batches are built and delivered in
+gpu_memory.py     memory of a GPU that several processes map
+nvdec.py          the decoders of an NVIDIA GPU, and the frames they leave there
+gpu.py            which GPU delivers and decodes: what was asked for, and what it can do
+draw.py           4:2:0 pictures of a batch into RGB, on any device
+upload.py         from the bytes of a slot to tensors, here or on a GPU
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from robostream.device.gpu_memory import (
+    DeviceBatches,
+    DeviceConfig,
+    device_memory,
+    open_device_batches,
+    open_shared,
+)
+from robostream.device.nvdec import DeviceRenderer, DeviceScaler, open_nvdec
+from robostream.device.shared_memory import (
+    LESS_MEMORY,
+    BatchFormat,
+    BatchSlots,
+    ByteArray,
+    create_memory,
+    format_batch,
+    map_memory,
+    pack,
+    unpack,
+)
+
+if TYPE_CHECKING:
+    from robostream.device.draw import Tensors
+    from robostream.device.gpu import (
+        check_decode_device,
+        choose_device,
+        choose_gpu,
+        count_workers,
+        free_gpu_memory,
+        gpu_memory,
+        refuse_gpu,
+    )
+    from robostream.device.upload import COPIES_IN_FLIGHT, Finish, choose_finish
+
+__all__ = [
+    "COPIES_IN_FLIGHT",
+    "LESS_MEMORY",
+    "BatchFormat",
+    "BatchSlots",
+    "ByteArray",
+    "DeviceBatches",
+    "DeviceConfig",
+    "DeviceRenderer",
+    "DeviceScaler",
+    "Finish",
+    "Tensors",
+    "check_decode_device",
+    "choose_device",
+    "choose_finish",
+    "choose_gpu",
+    "count_workers",
+    "create_memory",
+    "device_memory",
+    "format_batch",
+    "free_gpu_memory",
+    "gpu_memory",
+    "map_memory",
+    "open_device_batches",
+    "open_nvdec",
+    "open_shared",
+    "pack",
+    "refuse_gpu",
+    "unpack",
+]
+_HOMES = {"COPIES_IN_FLIGHT": "upload", "Finish": "upload", "Tensors": "draw"}
+_HOMES["choose_finish"] = "upload"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'robostream.device' has no attribute {name!r}")
+    module = importlib.import_module(f"robostream.device.{_HOMES.get(name, 'gpu')}")
+    return getattr(module, name)

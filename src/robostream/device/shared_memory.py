@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that several processes map: objects whose arrays lie in it, and slots for batches.
+
+The memory has no name: a process gets it as a file descriptor from another. The system frees it
+when the last process that has it ends, in whatever way. It is not in /dev/shm, which is small in
+containers.
+
+Slots have one size; each holds every array of one batch. The tensors of a delivered batch are views
+of the slot it was built in. The slot is used again once the last of these tensors is gone. While a
+consumer holds `max_held` batches, it gets further ones as copies, so that workers never wait for a
+slot that the consumer holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import mmap
+import os
+import pickle
+import struct
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble import ArrayLayout, Arrays
+from robostream.byte_sizes import format_bytes
+from robostream.errors import WorkerError
+
+logger = logging.getLogger(__name__)
+
+_LENGTH = struct.Struct("<Q")
+_ALIGN = 64
+LESS_MEMORY = (
+    "Lower frame_cache_bytes, batch_size, prefetch_factor or num_workers, or raise the limits of "
+    "the process (ulimit -v, ulimit -f)."
+)
+# Arrays begin at whole pages: vector instructions and copies are fast there.
+_ALIGN_BYTES = 4096
+# Arrays below this size lie side by side, so that all of them can be copied at once. Bytes do not:
+# they are pictures, which are often dropped before the rest.
+_SMALL_BYTES = 1 << 20
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+def create_memory(nbytes: int) -> int:
+    """Return a descriptor of `nbytes` of zeros; a page takes memory once it is written to."""
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("robostream", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    try:
+        os.ftruncate(fd, max(nbytes, 1))
+    except (OSError, OverflowError) as error:
+        os.close(fd)
+        raise _refused(nbytes, error) from error
+    return fd
+
+
+def map_memory(fd: int) -> npt.NDArray[np.uint8]:
+    """Return the memory behind a descriptor, which may be closed afterwards."""
+    return np.frombuffer(_map(fd, mmap.PROT_READ | mmap.PROT_WRITE), np.uint8)
+
+
+def pack(content: object) -> int:
+    """Return a descriptor of memory that holds a copy of an object.
+
+    All processes that unpack it share the memory of its arrays. Functions and classes that a script
+    or a notebook defines are copied whole; of those in modules, only the name is.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    head = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
+    parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
+    sizes = struct.pack(f"<{len(parts)}Q", *(part.nbytes for part in parts))
+    fd = create_memory(_LENGTH.size + len(sizes) + sum(_padded(part.nbytes) for part in parts))
+    memory = map_memory(fd)
+    at = _write(memory, 0, _LENGTH.pack(len(parts)))
+    at = _write(memory, at, sizes)
+    for part in parts:
+        _write(memory, at, part)
+        at += _padded(part.nbytes)
+    return fd
+
+
+def unpack(fd: int) -> Any:
+    """Return the object; its arrays lie in the shared memory and must not be written to."""
+    memory = memoryview(_map(fd, mmap.PROT_READ))
+    (count,) = _LENGTH.unpack_from(memory, 0)
+    sizes = struct.unpack_from(f"<{count}Q", memory, _LENGTH.size)
+    at = _LENGTH.size + 8 * count
+    parts = []
+    for size in sizes:
+        parts.append(memory[at : at + size])
+        at += _padded(size)
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _map(fd: int, access: int) -> mmap.mmap:
+    nbytes = os.fstat(fd).st_size
+    try:
+        return mmap.mmap(fd, nbytes, prot=access)
+    except (OSError, OverflowError, ValueError) as error:
+        raise _refused(nbytes, error) from error
+
+
+def _refused(nbytes: int, error: Exception) -> WorkerError:
+    needed, why = format_bytes(nbytes), getattr(error, "strerror", None) or error
+    return WorkerError(f"the loader needs {needed} of memory in one piece: {why}. {LESS_MEMORY}")
+
+
+def _write(memory: npt.NDArray[np.uint8], at: int, content: bytes | memoryview) -> int:
+    part = np.frombuffer(content, np.uint8)
+    memory[at : at + len(part)] = part
+    return at + len(part)
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGN) * _ALIGN
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFormat:
+    """Where the arrays of a batch lie in a slot.
+
+    Attributes:
+        batch_size: Samples a slot has room for.
+        arrays: Offset, shape of one sample and dtype, by key.
+        small_bytes: Bytes at the beginning of a slot in which all small arrays lie.
+        slot_bytes: Bytes of a slot.
+    """
+
+    batch_size: int
+    arrays: dict[str, tuple[int, tuple[int, ...], str]]
+    small_bytes: int
+    slot_bytes: int
+
+    def view(self, memory: Any, slot: int, size: int) -> dict[str, Any]:
+        """Return the arrays of a batch of `size` samples in a slot of the memory.
+
+        The memory is an array of bytes, or a tensor if all arrays are bytes.
+        """
+        begin = slot * self.slot_bytes
+        return self.view_slot(memory[begin : begin + self.slot_bytes], size)
+
+    def view_slot(self, content: Any, size: int) -> dict[str, Any]:
+        """Return the arrays of a batch of `size` samples in the bytes of one slot."""
+        found: dict[str, Any] = {}
+        for key, (at, shape, name) in self.arrays.items():
+            dtype = np.dtype(name)
+            nbytes = size * math.prod(shape) * dtype.itemsize
+            part = content[at : at + nbytes]
+            # A tensor knows no types of numpy; those of a GPU are all bytes.
+            values = part if dtype == np.uint8 else part.view(dtype)
+            found[key] = values.reshape(size, *shape)
+        return found
+
+
+def format_batch(arrays: Mapping[str, ArrayLayout], batch_size: int) -> BatchFormat:
+    """Return how batches of `batch_size` samples with these arrays lie in slots. Pure."""
+    nbytes = {
+        key: batch_size * math.prod(shape) * np.dtype(kind).itemsize
+        for key, (shape, kind) in arrays.items()
+    }
+    is_small = {
+        key: nbytes[key] < _SMALL_BYTES and np.dtype(kind) != np.uint8
+        for key, (_, kind) in arrays.items()
+    }
+    offsets: dict[str, int] = {}
+    at = small_bytes = 0
+    for key in sorted(arrays, key=lambda key: not is_small[key]):
+        offsets[key] = at
+        at += -(-nbytes[key] // _ALIGN_BYTES) * _ALIGN_BYTES
+        if is_small[key]:
+            small_bytes = at
+    places = {
+        key: (offsets[key], tuple(shape), np.dtype(kind).str)
+        for key, (shape, kind) in arrays.items()
+    }
+    return BatchFormat(batch_size, places, small_bytes, max(at, _ALIGN_BYTES))
+
+
+class BatchSlots:
+    """Slots in memory that workers share. For one thread; any thread may drop a batch.
+
+    Args:
+        batches: How batches lie in slots.
+        num_slots: How many slots there are; a slot takes memory once it is written to.
+        max_held: How many slots the consumer may hold at a time.
+    """
+
+    def __init__(self, batches: BatchFormat, num_slots: int, max_held: int) -> None:
+        self.format = batches
+        self.fd = create_memory(batches.slot_bytes * num_slots)
+        weakref.finalize(self, os.close, self.fd)
+        self.memory = map_memory(self.fd)
+        self._address = self.memory.ctypes.data
+        # The slot freed last is taken first: its pages are in memory already.
+        self._free = deque(reversed(range(num_slots)))
+        self._max_held = max_held
+        # `_take_back` asks which leases still exist. A callback would run wherever a batch is
+        # dropped, and an interrupt in it would lose the slot.
+        self._held: dict[int, weakref.ref[_Lease]] = {}
+        self._said = False
+
+    @property
+    def num_free(self) -> int:
+        """How many slots can be taken."""
+        self._take_back()
+        return len(self._free)
+
+    def take(self) -> int | None:
+        """Return a free slot, or None if all are in use."""
+        self._take_back()
+        try:
+            return self._free.pop()
+        except IndexError:
+            return None
+
+    def give_all(self, slots: list[int]) -> None:
+        """Take back slots that were not delivered."""
+        self._free.extend(slots)
+
+    def lend(self, slot: int) -> ByteArray:
+        """Return the bytes of a slot; the slot comes back when all views of them are gone."""
+        nbytes = self.format.slot_bytes
+        lease = _Lease(self.memory, self._address + slot * nbytes, nbytes)
+        self._held[slot] = weakref.ref(lease)
+        return np.asarray(lease)
+
+    def deliver(self, slot: int, size: int) -> Arrays:
+        """Return the batch in a slot, or copies if the consumer holds as many as it may."""
+        self._take_back()
+        if len(self._held) < self._max_held:
+            return self.format.view_slot(self.lend(slot), size)
+        self._say_once()
+        # Array by array: who goes on holding one must not hold all.
+        arrays = self.format.view(self.memory, slot, size)
+        copies = {key: array.copy() for key, array in arrays.items()}
+        self._free.append(slot)
+        return copies
+
+    def _take_back(self) -> None:
+        """Free the slots of batches that the consumer no longer holds."""
+        for slot, lease in tuple(self._held.items()):
+            if lease() is None and self._held.pop(slot, None) is not None:
+                self._free.append(slot)
+
+    def _say_once(self) -> None:
+        if not self._said:
+            self._said = True
+            logger.warning(
+                "the training loop holds %d batches at a time; while it does, further batches are "
+                "copied into memory of their own, which is slower",
+                self._max_held,
+            )
+
+
+class _Lease:
+    """A slot's memory, in the form numpy makes arrays from; exists as long as one of them does."""
+
+    def __init__(self, memory: ByteArray, address: int, nbytes: int) -> None:
+        self._memory = memory
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
