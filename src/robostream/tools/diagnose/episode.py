@@ -3,39 +3,34 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from robostream.assemble import (
     DatasetLocation,
-    EpisodeRows,
     OpenedDataset,
     RowReader,
     SampleOptions,
-    decode_image,
     open_dataset,
 )
 from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine
 from robostream.errors import (
     CompatibilityError,
-    DataFileError,
     DatasetError,
     MissingExtraError,
     MissingRevisionError,
     SelectionError,
     StorageError,
 )
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import as_location, list_files, list_refs
-from robostream.tools.diagnose.file import FileCheck, Problem, check_file, explain_unreadable
+from robostream.tools.diagnose.camera import CameraCheck, check_images, read_rows
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file
 from robostream.tools.diagnose.machine import Gpu, Software, check_gpu, check_software
-from robostream.tools.diagnose.records import CameraCheck, DecodeRate, note_size, summarise_frame
 from robostream.tools.diagnose.video import VideoInputs, check_video
 
 _OPEN_FILES = 16
-_CURE = "Copy or download the file again, or record the episode again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +167,7 @@ def _check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
     file = meta.get_data_file_path(episode).as_posix()
     table = check_file(dataset.files, file, want="parquet")
     if table.problem is None:
-        rows = _read_rows(dataset, episode, [], cure="")
+        rows = read_rows(dataset, episode, [], cure="")
         table = replace(table, problem=rows if isinstance(rows, Problem) else None)
     return DatasetCheck(
         meta_url=str(meta.root),
@@ -188,21 +183,6 @@ def _check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
     )
 
 
-def _read_rows(
-    dataset: OpenedDataset, episode: int, keys: list[str], *, cure: str
-) -> EpisodeRows | Problem:
-    """Return an episode's rows with the images of `keys`, or why they cannot be read."""
-    reader = RowReader(dataset, dataset.file_opener(), keys)
-    try:
-        return reader.read(episode)
-    except DataFileError as error:
-        return Problem("damaged", str(error), cure)
-    except StorageError as error:
-        return explain_unreadable(error)
-    finally:
-        reader.close()
-
-
 def _check_cameras(
     opened: OpenedDataset, dataset: DatasetCheck, cameras: Sequence[str], gpu: Gpu
 ) -> Iterator[CameraCheck]:
@@ -215,44 +195,11 @@ def _check_cameras(
     with engine:
         for key in cameras:
             if key in opened.meta.image_keys:
-                yield _check_images(opened, key, dataset.episode)
+                yield check_images(opened, key, dataset.episode)
             else:
                 yield check_video(VideoInputs(opened, key, dataset.episode, engine, reader, gpu))
     if reader is not None:
         reader.close()
-
-
-def _check_images(dataset: OpenedDataset, key: str, episode: int) -> CameraCheck:
-    """Return the findings about a camera stored as images in Parquet."""
-    entry = dataset.meta.features[key]
-    path = dataset.meta.get_data_file_path(episode).as_posix()
-    file = check_file(dataset.files, path, want="parquet")
-    check = CameraCheck(key, "image", file)
-    if file.problem is not None:
-        return replace(check, problems=(file.problem,))
-    began = time.perf_counter()
-    rows = _read_rows(dataset, episode, [key], cure=_CURE)
-    if isinstance(rows, Problem):
-        return replace(check, problems=(rows,))
-    encoded = [rows.object_at(key, frame) or b"" for frame in range(rows.length)]
-    read = time.perf_counter()
-    channels, _, _ = image_shape(entry)
-    for frame, content in enumerate(encoded):
-        where = f"{file.path}: {key}, episode {episode}, frame {frame}"
-        try:
-            values = decode_image(content, where=where, channels=channels)
-        except DataFileError as error:
-            return replace(check, problems=(Problem("damaged", str(error), _CURE),))
-        if not frame:
-            stats = summarise_frame(values, depth_name="depth" if is_depth(entry) else None)
-            check = replace(check, picture=stats, notes=note_size(stats, entry))
-    rate = DecodeRate(
-        images=len(encoded),
-        images_per_s=len(encoded) / max(time.perf_counter() - read, 1e-9),
-        read_s=read - began,
-        read_bytes=sum(map(len, encoded)),
-    )
-    return replace(check, rate=rate)
 
 
 def _list_problems(

@@ -19,16 +19,7 @@ from av.codec.hwaccel import hwdevices_available
 from robostream.decode import has_codec
 from robostream.tools.child_processes import WITHOUT_CURRENT_FOLDER
 
-PACKAGES = (
-    "robostream",
-    "av",
-    "torch",
-    "huggingface_hub",
-    "hf_xet",
-    "fsspec",
-    "pyarrow",
-    "numpy",
-)
+PACKAGES = ["robostream", "av", "torch", "huggingface_hub", "hf_xet", "fsspec", "pyarrow", "numpy"]
 # The codecs of LeRobot datasets, and the CPU decoder of each.
 DECODERS = {"AV1": "libdav1d", "H.264": "h264", "HEVC": "hevc", "VP9": "vp9"}
 _NOT_INSTALLED = "not installed"
@@ -43,11 +34,7 @@ AV1_CARDS = (
 )
 # Images/s that a loader with eight workers got from an H200's NVDEC, H.264 (docs/gpu.md): the most
 # pixels of a frame, the most frames of a GOP, images/s.
-_NVDEC = (
-    (256 * 256, 1 << 30, 8_400),
-    (1 << 30, 16, 2_900),
-    (1 << 30, 1 << 30, 2_300),
-)
+_NVDEC = ((256 * 256, 1 << 30, 8_400), (1 << 30, 16, 2_900), (1 << 30, 1 << 30, 2_300))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +67,7 @@ def check_software() -> Software:
         ffmpeg_libraries={
             name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()
         },
-        decoders={
-            codec: name if has_codec(name, "r") else None for codec, name in DECODERS.items()
-        },
+        decoders={c: name if has_codec(name, "r") else None for c, name in DECODERS.items()},
         torchcodec=_torchcodec(),
     )
 
@@ -97,18 +82,13 @@ def _version(package: str) -> str:
 def _torchcodec() -> str:
     """Return the version of torchcodec, or why it cannot be used.
 
-    Another process imports it, because its FFmpeg is not PyAV's, and because a build for another
-    torch may crash the process.
+    A child process imports it: its FFmpeg is not PyAV's, and a build for another torch may crash.
     """
     if importlib.util.find_spec("torchcodec") is None:
         return _NOT_INSTALLED
     found = _version("torchcodec")
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_CURRENT_FOLDER + "import torchcodec.decoders"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", WITHOUT_CURRENT_FOLDER + "import torchcodec.decoders"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return found
     return f"{found}, cannot be imported: {explain_import(done.stderr)}"
@@ -127,10 +107,10 @@ class Gpu:
     """What a machine has for decoding on a GPU.
 
     Attributes:
-        ffmpeg_has_cuda: Whether the FFmpeg inside PyAV was built for NVIDIA's decoders.
-        driver: The version of NVIDIA's driver, "of unknown version", or None without one.
+        ffmpeg_has_cuda: Whether the FFmpeg inside PyAV supports NVIDIA's decoders.
+        driver: The version of NVIDIA's driver, "of unknown version", or None without a driver.
         has_video_library: Whether the driver's video library (libnvcuvid) can be loaded.
-        cards: The names of the GPUs torch sees.
+        cards: The names of the GPUs that torch sees.
     """
 
     ffmpeg_has_cuda: bool
@@ -151,14 +131,6 @@ class Gpu:
                 "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
             )
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuDecoding:
-    """Whether the GPU decodes one video, and why."""
-
-    works: bool
-    reason: str
 
 
 def check_gpu() -> Gpu:
@@ -195,12 +167,7 @@ def advise_device(
 ) -> str:
     """Return advice on where to decode a video that the GPU supports. Pure.
 
-    Args:
-        images_per_s: Images of this video that one core decodes per second.
-        cores: Cores available for decoding.
-        width: Of a frame, in pixels.
-        height: Of a frame, in pixels.
-        gop_frames: From one key frame to the next.
+    `images_per_s` is what one core decodes, `gop_frames` the distance between key frames.
     """
     on_gpu = next(
         rate

@@ -9,17 +9,11 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from robostream.byte_sizes import format_bytes
+from robostream.tools.diagnose.camera import CameraCheck, DecodeRate, FrameStats
 from robostream.tools.diagnose.episode import DatasetCheck, Diagnosis
 from robostream.tools.diagnose.file import FileCheck
 from robostream.tools.diagnose.machine import AV1_CARDS, Software
-from robostream.tools.diagnose.records import (
-    CameraCheck,
-    DecodeRate,
-    EpisodeSpan,
-    FrameStats,
-    Gops,
-    VideoStream,
-)
+from robostream.tools.diagnose.stream import EpisodeSpan, Gops, VideoStream
 
 _WIDTH = 100
 _LABEL = 16

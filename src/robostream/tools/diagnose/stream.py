@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The video stream of a file: codec, rate and key frames from its index, and one decoded frame."""
+"""The video stream of a file: codec, rate, key frames, and one frame decoded on CPU or GPU."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import av
 import numpy as np
@@ -13,11 +14,74 @@ from robostream.decode import CodecConfig, FrameIndex, new_packet
 from robostream.errors import StorageError, VideoFileError
 from robostream.storage import ByteSource
 from robostream.tools.diagnose.file import FileCheck
-from robostream.tools.diagnose.machine import Gpu, GpuDecoding
-from robostream.tools.diagnose.records import Gops, VideoStream
+from robostream.tools.diagnose.machine import Gpu
 
 # In an stsd box, the tag of the first entry is 16 bytes after the start of the box's name.
 _TAG = re.compile(rb"vide.*?stsd.{12}(.{4})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Gops:
+    """How far apart the key frames of a video file are.
+
+    Attributes:
+        count: Number of frames at which decoding can start.
+        has_b_frames: Whether frames are stored in another order than shown.
+        num_with_leading: GOPs with frames shown before their key frame, as open GOPs have them.
+    """
+
+    count: int
+    min_frames: int
+    median_frames: float
+    max_frames: int
+    has_b_frames: bool
+    num_with_leading: int
+
+
+@dataclass(frozen=True, slots=True)
+class VideoStream:
+    """A video file's stream; `pix_fmt` is None if no frame could be decoded."""
+
+    codec: str
+    decoder: str
+    pix_fmt: str | None
+    width: int
+    height: int
+    num_frames: int
+    duration_s: float
+    bits_per_s: float
+    gops: Gops
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDecoding:
+    """Whether the GPU decodes one video, and why."""
+
+    works: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSpan:
+    """Where an episode lies in a video file, and how well its times match the table's.
+
+    Attributes:
+        start_s: When it starts in the file, according to the table.
+        stop_s: When it stops, according to the table.
+        largest_error_s: The largest deviation of a frame's time from an even frame rate.
+        tolerance_s: The largest deviation allowed from the table's times.
+        matches: Whether all frames are within `tolerance_s`.
+        starts_at_key: Whether its first frame is a key frame.
+    """
+
+    first_frame: int
+    last_frame: int
+    start_s: float
+    stop_s: float
+    largest_error_s: float
+    tolerance_s: float
+    matches: bool
+    starts_at_key: bool
 
 
 def describe_stream(index: FrameIndex, pix_fmt: str | None) -> VideoStream:

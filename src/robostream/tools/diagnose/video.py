@@ -16,17 +16,17 @@ from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
 from robostream.storage import ByteSource, SourceFile, open_source
-from robostream.tools.diagnose.file import FileCheck, Problem, check_file, explain_unreadable
-from robostream.tools.diagnose.machine import Gpu, advise_device
-from robostream.tools.diagnose.records import (
+from robostream.tools.diagnose.camera import (
     CameraCheck,
     DecodeRate,
-    EpisodeSpan,
     FrameStats,
     note_size,
     summarise_frame,
 )
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, explain_unreadable
+from robostream.tools.diagnose.machine import Gpu, advise_device
 from robostream.tools.diagnose.stream import (
+    EpisodeSpan,
     codec_tag,
     decode_one,
     describe_stream,
@@ -36,7 +36,7 @@ from robostream.tools.diagnose.stream import (
 
 Int64s = npt.NDArray[np.int64]
 
-# The tags of the usual codecs; FFmpeg is asked about others.
+# Codecs that every FFmpeg knows; for other tags, the file is opened with FFmpeg to find out.
 _USUAL_TAGS = frozenset(("avc1", "avc3", "hvc1", "hev1", "av01", "vp09"))
 _LONG_GOP_FRAMES = 30
 
@@ -125,6 +125,7 @@ def _no_decoder(path: str, codec: str) -> Problem:
 
 
 def _index(inputs: VideoInputs) -> FrameIndex | Problem:
+    """Return the index of the file, or why it cannot be indexed or decoded."""
     try:
         index = inputs.engine.index(inputs.file)
     except VideoFileError as error:
@@ -201,11 +202,12 @@ def _decode(
     inputs: VideoInputs, index: FrameIndex, numbers: Int64s
 ) -> tuple[FrameStats, DecodeRate] | Problem:
     entry = inputs.meta.features[inputs.key]
+    dtype, depth_name = (np.uint16, "depth code") if is_depth(entry) else (np.uint8, None)
     try:
         shape = find_video_shape(inputs.engine.files.get(inputs.file), int(numbers[0]), entry)
-        slot = np.zeros(shape, np.uint16 if is_depth(entry) else np.uint8)
+        slot = np.zeros(shape, dtype)
         inputs.engine.read(inputs.file, numbers[:1], slot[None])
-        stats = summarise_frame(slot, depth_name="depth code" if is_depth(entry) else None)
+        stats = summarise_frame(slot, depth_name=depth_name)
         return stats, _rate(inputs, index, numbers, slot)
     except VideoFileError as error:
         return _damaged(error)
@@ -214,7 +216,7 @@ def _decode(
 def _rate(
     inputs: VideoInputs, index: FrameIndex, numbers: Int64s, slot: npt.NDArray[np.uint8]
 ) -> DecodeRate:
-    # All rows of `out` share the memory of one frame, so that long episodes take no more.
+    # All rows of `out` share the memory of one frame, so a long episode needs no more.
     out = np.lib.stride_tricks.as_strided(slot, (len(numbers), *slot.shape), (0, *slot.strides))
     before = inputs.engine.statistics.summary()
     inputs.engine.read(inputs.file, numbers, out)

@@ -41,7 +41,8 @@ _POLL_S = 0.2
 # Longer than any encoder takes for one frame, or to flush at the end.
 _STALL_S = 5 * config.ENCODER_STALL_S
 
-# In an encoding process: how many frames all processes have encoded, and whether to stop.
+# In an encoding process: how many frames all processes have encoded (one number in shared memory),
+# and whether to stop.
 _frames: Any = None
 _stop: Any = None
 
@@ -209,7 +210,7 @@ def encode_videos(
     """
     # Encoders and their threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    frames, stop = context.Value("q", 0), context.Event()
+    frames, stop = context.Array("q", 1), context.Event()
     pool = ProcessPoolExecutor(
         processes, mp_context=context, initializer=_start, initargs=(frames, stop)
     )
@@ -222,7 +223,7 @@ def encode_videos(
                 done, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
                 for future in done:
                     future.result()
-                on_progress(frames.value)
+                on_progress(frames[0])
         except BrokenProcessPool as error:
             raise WriteError(
                 "an encoding process died: its encoder stalled, or the system killed it for lack "
@@ -262,4 +263,4 @@ def _count_frame() -> None:
 
 def _add_frames(number: int) -> None:
     with _frames.get_lock():
-        _frames.value += number
+        _frames[0] += number

@@ -92,7 +92,12 @@ def recode_dataset(
     record = {"root": str(source), "dataset": meta.fingerprint, **spec.to_dict()}
     try:
         with staging_folder(target, record) as staging:
-            todo = _video_jobs(videos, source, staging, meta.fps, spec, max(1, cores // jobs))
+            rate, options = frame_rate(meta.fps), spec.encoder(max(1, cores // jobs))
+            # The longest videos come first, so that no process ends alone with a long one.
+            todo = [
+                VideoJob(source / video.file, staging / video.file, video.num_frames, rate, options)
+                for video in sorted(videos, key=lambda video: -video.num_frames)
+            ]
             kept = sum(job.target.exists() for job in todo)
             psnr_db = _encode(todo, jobs)
             same = Counter(_copy(source, staging, name, link=link) for name in others)
@@ -103,14 +108,13 @@ def recode_dataset(
         raise WriteError(
             f"cannot make a copy in {target}: {error}. Free space, or choose another folder."
         ) from error
-    cameras = dict.fromkeys(video.camera for video in videos)
     return RecodeReport(
         path=target,
         spec=spec,
         video_files=len(videos),
         frames=sum(video.num_frames for video in videos),
         kept_files=kept,
-        camera_bytes={key: _camera_bytes(videos, target, key) for key in cameras},
+        camera_bytes=_camera_bytes(videos, target),
         same_files=dict(same),
         psnr_db=psnr_db,
     )
@@ -204,32 +208,15 @@ def _other_files(root: Path, videos: list[_SourceVideo]) -> Iterator[str]:
         yield from (name for name in visible if name not in replaced)
 
 
-def _video_jobs(
-    videos: list[_SourceVideo],
-    source: Path,
-    staging: Path,
-    fps: float,
-    spec: RecodeSpec,
-    threads: int,
-) -> list[VideoJob]:
-    """Return the jobs, longest videos first, so that no process ends with a long one alone."""
-    rate, options = frame_rate(fps), spec.encoder(threads)
-    return [
-        VideoJob(source / video.file, staging / video.file, video.num_frames, rate, options)
-        for video in sorted(videos, key=lambda video: -video.num_frames)
-    ]
-
-
-def _encode(todo: list[VideoJob], processes: int) -> float:
-    total = sum(job.num_frames for job in todo)
+def _encode(jobs: list[VideoJob], processes: int) -> float:
+    """Encode all videos, with a progress bar; return the lowest PSNR."""
+    total = sum(job.num_frames for job in jobs)
     with tqdm(total=total, unit=" frames", desc="recode", disable=None) as bar:
-        return min(
-            encode_videos(
-                todo,
-                processes=min(processes, len(todo)),
-                on_progress=lambda frames: bar.update(frames - bar.n),
-            )
-        )
+
+        def show(frames: int) -> None:
+            bar.update(frames - bar.n)
+
+        return min(encode_videos(jobs, processes=min(processes, len(jobs)), on_progress=show))
 
 
 def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:
@@ -239,8 +226,7 @@ def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:
     if name.startswith(("data/", "videos/")):
         return copy_cheaply(source / name, target, link=link)
     # These are small and may be edited in place; a hard link would change the original too.
-    copy_durably(source / name, target)
-    return "copied"
+    return copy_durably(source / name, target)
 
 
 def _write_info(
@@ -262,8 +248,11 @@ def _write_info(
     )
 
 
-def _camera_bytes(videos: list[_SourceVideo], copy: Path, camera: str) -> tuple[int, int]:
-    """Return the size of a camera's videos before and after."""
-    own = [video for video in videos if video.camera == camera]
-    after = sum((copy / video.file).stat().st_size for video in own)
-    return sum(video.size_bytes for video in own), after
+def _camera_bytes(videos: list[_SourceVideo], copy: Path) -> dict[str, tuple[int, int]]:
+    """Return the size of each camera's videos before and after."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for video in videos:
+        before, after = sizes.get(video.camera, (0, 0))
+        new = (copy / video.file).stat().st_size
+        sizes[video.camera] = before + video.size_bytes, after + new
+    return sizes

@@ -90,25 +90,23 @@ def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:
         with suppress(OSError):  # another disk, or one without links
             os.link(source, target)
             return "linked"
-    copy_durably(source, target)
+    return copy_durably(source, target)
+
+
+def copy_durably(source: Path, target: Path) -> str:
+    """Copy a file's bytes, wait until they are on disk, and return "copied"."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    sync_to_disk(target)
     return "copied"
 
 
-def copy_durably(source: Path, target: Path) -> None:
-    """Copy a file's bytes and wait until they are on disk."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(source, "rb") as given, open(target, "wb") as made:
-        shutil.copyfileobj(given, made, 1 << 20)
-        made.flush()
-        os.fsync(made.fileno())
-
-
 def _clone(source: Path, target: Path) -> bool:
-    with open(source, "rb") as given, open(target, "wb") as made:
-        try:
-            fcntl.ioctl(made, _FICLONE, given.fileno())
-        except OSError:
-            os.unlink(target)
-            return False
-        os.fsync(made.fileno())
-        return True
+    try:
+        with open(source, "rb") as original, open(target, "wb") as copy:
+            fcntl.ioctl(copy, _FICLONE, original.fileno())
+    except OSError:
+        target.unlink(missing_ok=True)
+        return False
+    sync_to_disk(target)
+    return True

@@ -1,77 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the findings about one camera of an episode."""
+"""The findings about one camera of an episode, and the check of a camera stored as images."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from robostream.meta import image_shape
-from robostream.tools.diagnose.file import FileCheck, Problem
-from robostream.tools.diagnose.machine import GpuDecoding
+from robostream.assemble import EpisodeRows, OpenedDataset, RowReader, decode_image
+from robostream.errors import DataFileError, StorageError
+from robostream.meta import image_shape, is_depth
+from robostream.tools.diagnose.file import FileCheck, Problem, check_file, explain_unreadable
+from robostream.tools.diagnose.stream import EpisodeSpan, GpuDecoding, VideoStream
 
 # A frame counts as black if no value is above this share of the range.
 _BLACK_SHARE = 0.02
 _COLOURS = ("red", "green", "blue")
-
-
-@dataclass(frozen=True, slots=True)
-class Gops:
-    """How far apart the key frames of a video file are.
-
-    Attributes:
-        count: Number of frames at which decoding can start.
-        has_b_frames: Whether frames are stored in another order than shown.
-        num_with_leading: GOPs with frames shown before their key frame, as open GOPs have them.
-    """
-
-    count: int
-    min_frames: int
-    median_frames: float
-    max_frames: int
-    has_b_frames: bool
-    num_with_leading: int
-
-
-@dataclass(frozen=True, slots=True)
-class VideoStream:
-    """A video file's stream; `pix_fmt` is None if no frame could be decoded."""
-
-    codec: str
-    decoder: str
-    pix_fmt: str | None
-    width: int
-    height: int
-    num_frames: int
-    duration_s: float
-    bits_per_s: float
-    gops: Gops
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeSpan:
-    """Where an episode lies in a video file, and how well its times match the table's.
-
-    Attributes:
-        start_s: When it starts in the file, according to the table.
-        stop_s: When it stops, according to the table.
-        largest_error_s: The largest deviation of a frame's time from an even frame rate.
-        tolerance_s: The largest deviation allowed from the table's times.
-        matches: Whether all frames are within `tolerance_s`.
-        starts_at_key: Whether its first frame is a key frame.
-    """
-
-    first_frame: int
-    last_frame: int
-    start_s: float
-    stop_s: float
-    largest_error_s: float
-    tolerance_s: float
-    matches: bool
-    starts_at_key: bool
+_CURE = "Copy or download the file again, or record the episode again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +98,51 @@ def summarise_frame(values: npt.NDArray[Any], *, depth_name: str | None) -> Fram
     white = np.iinfo(values.dtype).max if values.dtype.kind in "ui" else 1
     is_black = not depth_name and bool(values.max() <= _BLACK_SHARE * white)
     return FrameStats(values.shape[2], values.shape[1], channels, is_black)
+
+
+def read_rows(
+    dataset: OpenedDataset, episode: int, keys: list[str], *, cure: str
+) -> EpisodeRows | Problem:
+    """Return an episode's rows with the images of `keys`, or why they cannot be read."""
+    reader = RowReader(dataset, dataset.file_opener(), keys)
+    try:
+        return reader.read(episode)
+    except DataFileError as error:
+        return Problem("damaged", str(error), cure)
+    except StorageError as error:
+        return explain_unreadable(error)
+    finally:
+        reader.close()
+
+
+def check_images(dataset: OpenedDataset, key: str, episode: int) -> CameraCheck:
+    """Return the findings about a camera stored as images in Parquet."""
+    entry = dataset.meta.features[key]
+    path = dataset.meta.get_data_file_path(episode).as_posix()
+    file = check_file(dataset.files, path, want="parquet")
+    check = CameraCheck(key, "image", file)
+    if file.problem is not None:
+        return replace(check, problems=(file.problem,))
+    began = time.perf_counter()
+    rows = read_rows(dataset, episode, [key], cure=_CURE)
+    if isinstance(rows, Problem):
+        return replace(check, problems=(rows,))
+    encoded = [rows.object_at(key, frame) or b"" for frame in range(rows.length)]
+    read = time.perf_counter()
+    channels, _, _ = image_shape(entry)
+    for frame, content in enumerate(encoded):
+        where = f"{file.path}: {key}, episode {episode}, frame {frame}"
+        try:
+            values = decode_image(content, where=where, channels=channels)
+        except DataFileError as error:
+            return replace(check, problems=(Problem("damaged", str(error), _CURE),))
+        if not frame:
+            stats = summarise_frame(values, depth_name="depth" if is_depth(entry) else None)
+            check = replace(check, picture=stats, notes=note_size(stats, entry))
+    rate = DecodeRate(
+        images=len(encoded),
+        images_per_s=len(encoded) / max(time.perf_counter() - read, 1e-9),
+        read_s=read - began,
+        read_bytes=sum(map(len, encoded)),
+    )
+    return replace(check, rate=rate)
