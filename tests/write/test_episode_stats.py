@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from robostream.write.episode_stats import (
-    COLOUR_SUMMARY,
-    DEPTH_SUMMARY,
+    COLOUR,
+    DEPTH,
     NAMES,
     QUANTILES,
     aggregate_stats,
@@ -179,8 +179,8 @@ def test_summaries_survive_the_scratch_file() -> None:
     colour = summarise_colour(np.zeros((4, 4, 3), np.uint8))
     depth = summarise_depth(np.zeros((4, 4), np.float32))
 
-    assert len(colour.tobytes()) == COLOUR_SUMMARY.itemsize
-    assert len(depth.tobytes()) == DEPTH_SUMMARY.itemsize
+    assert len(colour.tobytes()) == COLOUR.dtype.itemsize
+    assert len(depth.tobytes()) == DEPTH.dtype.itemsize
 
 
 def test_camera_statistics_are_those_lerobot_recorded() -> None:

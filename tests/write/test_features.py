@@ -8,7 +8,7 @@ import pytest
 
 from robostream.errors import MetadataError
 from robostream.meta import DEFAULT_FEATURES, is_depth
-from robostream.write.features import features_to_record
+from robostream.write.frames import features_to_record
 
 CAMERA: dict[str, Any] = {"dtype": "image", "shape": (4, 6, 3), "names": None}
 

@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 
 from robostream.errors import FrameError
-from robostream.write.features import features_to_record
-from robostream.write.frames import CheckedFrame, check_frame
+from robostream.write.frames import CheckedFrame, check_frame, features_to_record
 
 NAMES = ["height", "width", "channels"]
 FEATURES = features_to_record(

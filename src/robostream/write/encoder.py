@@ -1,31 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes one MP4, frame by frame."""
+"""Encodes one camera's images of an episode: an MP4 or single images, and their statistics."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
-import numpy.typing as npt
+import numpy as np
 from av.video.reformatter import VideoReformatter
+from PIL import Image
 
 from robostream import config
 from robostream.decode import one_thread
 from robostream.errors import WriteError
-from robostream.meta import DepthCoding, encode_depth
+from robostream.meta import DatasetInfo, DepthCoding, encode_depth, image_shape, is_depth
 from robostream.write.encoder_options import (
+    DepthEncoderConfig,
+    RecordingOptions,
     VideoEncoderConfig,
     ffmpeg_options,
     normal_thread_priority,
 )
+from robostream.write.episode_stats import COLOUR, DEPTH, FeatureStats, sampled_frames
+from robostream.write.frames import Pixels
+from robostream.write.staging import video_path
 
 # The most frames by which a codec may store a frame ahead of one that is shown earlier.
 _MAX_REORDER_FRAMES = 16
+_PNG_LEVEL = 6  # LeRobot's level for cameras stored as images
 _CURE = (
     "Call clear_episode_buffer() and record this episode again; if this repeats, choose another "
     "codec."
@@ -59,6 +67,15 @@ class EncodedVideo:
     parameters: str
 
 
+@dataclass(frozen=True, slots=True)
+class CameraResult:
+    """One camera's part of an episode: statistics, and a video or named, encoded images."""
+
+    stats: FeatureStats
+    video: EncodedVideo | None
+    images: list[tuple[str, bytes]]
+
+
 class VideoEncoder:
     """An MP4 that grows frame by frame; frame k is shown at exactly k / fps."""
 
@@ -79,7 +96,7 @@ class VideoEncoder:
         self._stream.pix_fmt = spec.options.pix_fmt
         self._stream.codec_context.time_base = 1 / spec.rate
 
-    def add(self, image: npt.NDArray[Any]) -> None:
+    def add(self, image: Pixels) -> None:
         """Encode the next image: uint8 HWC, or HW depth as uint16 (mm) or float32 (m)."""
         frame = self._to_frame(image)
         frame.pts = self._num_frames
@@ -117,7 +134,7 @@ class VideoEncoder:
             if self._num_frames:
                 self._stream.encode(None)  # SVT-AV1 prints a warning if it is not flushed
 
-    def _to_frame(self, image: npt.NDArray[Any]) -> av.VideoFrame:
+    def _to_frame(self, image: Pixels) -> av.VideoFrame:
         pix_fmt = self._spec.options.pix_fmt
         if self._spec.depth is not None:
             return av.VideoFrame.from_ndarray(encode_depth(image, self._spec.depth), format=pix_fmt)
@@ -138,6 +155,91 @@ class VideoEncoder:
             self._container.mux(packet)
 
 
+class CameraEncoder:
+    """Encodes and summarises one camera's images of one episode.
+
+    Encoded images stay in memory until the episode is saved. Videos go to files in `folder`, and so
+    do the summaries: those of an hour-long episode would fill the memory.
+    """
+
+    def __init__(
+        self, key: str, folder: Path, info: DatasetInfo, options: RecordingOptions
+    ) -> None:
+        entry = info.features[key]
+        self._summary = DEPTH if is_depth(entry) else COLOUR
+        self._video: VideoEncoder | None = None
+        if entry["dtype"] == "video":
+            _, height, width = image_shape(entry)
+            depth = options.depth_encoder
+            chosen = (depth.video, depth.coding) if is_depth(entry) else (options.encoder, None)
+            spec = VideoSpec(width, height, frame_rate(info.fps), *chosen)
+            self._video = VideoEncoder(video_path(folder, key), spec)
+        self._scratch = folder / f"{key}.scratch"
+        self._summaries = self._scratch.open("wb")
+        self._images: list[tuple[str, bytes]] = []
+        self._num_frames = 0
+
+    def add(self, image: Pixels) -> None:
+        """Summarise and encode the next image."""
+        self._summaries.write(self._summary.summarise(image).tobytes())
+        if self._video is not None:
+            self._video.add(image)
+        else:
+            self._images.append(_encode_image(image, self._num_frames))
+        self._num_frames += 1
+
+    def finish(self) -> CameraResult:
+        """Finish the video and return the camera's part of the episode."""
+        video = self._video.finish() if self._video is not None else None
+        return CameraResult(self._stats(), video, self._images)
+
+    def abandon(self) -> None:
+        """Close all files without a result."""
+        with contextlib.suppress(OSError):  # flushing fails on a full disk
+            self._summaries.close()
+        if self._video is not None:
+            self._video.abandon()
+
+    def _stats(self) -> FeatureStats:
+        self._summaries.close()
+        dtype = self._summary.dtype
+        every = np.memmap(self._scratch, dtype.base, "r", shape=(self._num_frames, *dtype.shape))
+        sampled = np.array(every[sampled_frames(self._num_frames)])
+        del every
+        self._scratch.unlink()
+        return self._summary.stats(sampled)
+
+
 def frame_rate(fps: float) -> Fraction:
     """Return the frame rate as the fraction that times videos. Pure."""
     return Fraction(fps).limit_denominator(1001)
+
+
+def video_info(
+    path: Path, *, fps: float, encoder: VideoEncoderConfig | DepthEncoderConfig
+) -> dict[str, Any]:
+    """Return the `info` block in info.json of a camera whose first video is at `path`."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        pix_fmt = stream.codec_context.pix_fmt or ""
+        return {
+            "video.height": stream.height,
+            "video.width": stream.width,
+            "video.codec": stream.codec_context.codec.canonical_name,
+            "video.pix_fmt": pix_fmt,
+            "video.fps": int(fps),  # FFmpeg's estimate is wrong for one or two frames
+            "video.channels": len(av.VideoFormat(pix_fmt).components),
+            "has_audio": False,
+            **encoder.to_info(),
+            "is_depth_map": isinstance(encoder, DepthEncoderConfig),
+        }
+
+
+def _encode_image(image: Pixels, frame_index: int) -> tuple[str, bytes]:
+    """Return the name and bytes of an encoded image: PNG for colour, raw TIFF for depth."""
+    content = io.BytesIO()
+    if image.ndim == 2:
+        Image.fromarray(image).save(content, "TIFF", compression="raw")
+        return f"frame-{frame_index:06d}.tiff", content.getvalue()
+    Image.fromarray(image).save(content, "PNG", compress_level=_PNG_LEVEL)
+    return f"frame-{frame_index:06d}.png", content.getvalue()

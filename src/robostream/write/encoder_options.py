@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoding options that users set, translated and checked for FFmpeg's encoders."""
+"""The encoding options that users set, checked and translated for FFmpeg's encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import av
 
 from robostream import arguments, config
 from robostream.decode import has_codec
-from robostream.meta import DepthCoding
+from robostream.meta import DatasetInfo, DepthCoding, image_shape
 
 # In the order in which "auto" tries them.
 HARDWARE_CODECS = (
@@ -120,6 +120,34 @@ class DepthEncoderConfig:
     def to_info(self) -> dict[str, Any]:
         """Return the fields of the `info` block that record these options."""
         return self.video.to_info() | self.coding.to_info()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingOptions:
+    """The encoders of colour and depth, and how many images may wait for each encoder."""
+
+    encoder: VideoEncoderConfig
+    depth_encoder: DepthEncoderConfig
+    queue_frames: int
+
+    def __post_init__(self) -> None:
+        arguments.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
+        colour, depth = VideoEncoderConfig, DepthEncoderConfig
+        arguments.of_kind(self.encoder, "encoder (rgb_encoder)", colour, "a VideoEncoderConfig")
+        arguments.of_kind(self.depth_encoder, "depth_encoder", depth, "a DepthEncoderConfig")
+
+    def check_cameras(self, info: DatasetInfo) -> None:
+        """Raise ValueError, naming the camera, if its encoder cannot encode its images."""
+        first_of_kind: dict[tuple[bool, int, int], str] = {}
+        for key in info.video_keys:
+            _, height, width = image_shape(info.features[key])
+            first_of_kind.setdefault((key in info.depth_keys, height, width), key)
+        for (is_distance, height, width), key in first_of_kind.items():
+            options = self.depth_encoder.video if is_distance else self.encoder
+            try:
+                check_encoder(options, width=width, height=height)
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from error
 
 
 def ffmpeg_options(options: VideoEncoderConfig) -> dict[str, str]:

@@ -1,46 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The episode being recorded: its rows stay in memory, its images go to the encoders."""
+"""The episode being recorded: its rows stay in memory, one thread per camera encodes its images."""
 
 from __future__ import annotations
 
+import queue
+import threading
+import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from robostream import arguments
-from robostream.errors import FrameError, WriteError
+from robostream import config
+from robostream.errors import EncoderStalledError, FrameError, WriteError
 from robostream.meta import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
     DatasetInfo,
     depth_unit,
-    image_shape,
-    is_depth,
     keys_of_dtype,
 )
-from robostream.write.camera_encoding import CameraResult, CameraSink, CameraThread
-from robostream.write.encoder import VideoSpec, frame_rate
-from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
-from robostream.write.frames import CheckedFrame, check_frame
-from robostream.write.staging import remove_folder, video_path
+from robostream.write.encoder import CameraEncoder, CameraResult
+from robostream.write.encoder_options import RecordingOptions
+from robostream.write.frames import CheckedFrame, Pixels, check_frame
+from robostream.write.staging import remove_folder
 
-
-@dataclass(frozen=True, slots=True)
-class RecordingOptions:
-    """The encoders of colour and depth, and how many images may wait for each encoder."""
-
-    encoder: VideoEncoderConfig
-    depth_encoder: DepthEncoderConfig
-    queue_frames: int
-
-    def __post_init__(self) -> None:
-        arguments.whole_number(self.queue_frames, "queue_frames (encoder_queue_maxsize)", least=0)
-        colour, depth = VideoEncoderConfig, DepthEncoderConfig
-        arguments.of_kind(self.encoder, "encoder (rgb_encoder)", colour, "a VideoEncoderConfig")
-        arguments.of_kind(self.depth_encoder, "depth_encoder", depth, "a DepthEncoderConfig")
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +48,108 @@ class RecordedEpisode:
     columns: dict[str, Any]
     cameras: dict[str, CameraResult]
     depth_units: dict[str, str]
+
+
+class CameraThread:
+    """Runs one camera's encoder in a thread of its own, until `finish` or `cancel` is called."""
+
+    def __init__(self, name: str, encoder: CameraEncoder, *, queue_frames: int) -> None:
+        self.num_frames = 0
+        self._encoder = encoder
+        self._queue: queue.Queue[Pixels | None] = queue.Queue(queue_frames)
+        self._name = name
+        self._is_cancelled = False
+        self._busy_since: float | None = None
+        self._result: Future[CameraResult | None] = Future()
+        # A daemon thread lets a program end that forgot finalize().
+        self._thread = threading.Thread(target=self._run, name=f"encode {name}", daemon=True)
+        self._thread.start()
+
+    def put(self, image: Pixels) -> None:
+        """Queue the next image; blocks while the queue is full."""
+        self._enqueue(image)
+        self.raise_failure()
+        self.num_frames += 1
+
+    def raise_failure(self) -> None:
+        """Raise the error that stopped the thread, if any."""
+        if self._result.done():
+            self._result.result()
+
+    def finish(self) -> CameraResult:
+        """Wait until all images are encoded and return the result; may be called again."""
+        self._enqueue(None)
+        self._wait()
+        result = self._result.result()
+        self._thread.join()
+        assert result is not None  # only a cancelled thread returns None
+        return result
+
+    def cancel(self) -> None:
+        """Stop without a result; drops images that are still queued."""
+        self._is_cancelled = True
+        try:
+            self._enqueue(None)
+            self._wait()
+        except EncoderStalledError:
+            return  # the thread hangs inside the encoder, and Python cannot stop a thread
+        self._thread.join(config.ENCODER_STALL_S)  # a failed thread may hang in the encoder too
+
+    def abandon(self) -> None:
+        """Let the thread end within about a second, without a result; does not block."""
+        self._is_cancelled = True
+
+    def _enqueue(self, item: Pixels | None) -> None:
+        # With a timeout, because a failed thread never empties its queue.
+        while not self._result.done():
+            try:
+                self._queue.put(item, timeout=_POLL_S)
+                return
+            except queue.Full:
+                self._raise_if_stalled()
+
+    def _wait(self) -> None:
+        while not wait([self._result], timeout=_POLL_S).done:
+            self._raise_if_stalled()
+
+    def _raise_if_stalled(self) -> None:
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > config.ENCODER_STALL_S:
+            raise EncoderStalledError(
+                f"{self._name}: the encoder has stalled: it has been busy with one image, or with "
+                f"finishing the video, for more than {config.ENCODER_STALL_S:.0f} s (SVT-AV1 does "
+                "this on rare occasions). Saved episodes are intact. Call clear_episode_buffer() "
+                "and record this episode again."
+            )
+
+    def _run(self) -> None:
+        try:
+            self._result.set_result(self._encode())
+        except BaseException as error:  # raised again in the caller's thread
+            self._result.set_exception(error)
+            self._encoder.abandon()
+
+    def _encode(self) -> CameraResult | None:
+        while (image := self._next_image()) is not None:
+            if not self._is_cancelled:
+                self._busy_since = time.monotonic()
+                self._encoder.add(image)
+                self._busy_since = None
+        # Some codecs hold back dozens of images until the end, so finishing may take five times as
+        # long as one image before the encoder counts as stalled.
+        self._busy_since = time.monotonic() + 4 * config.ENCODER_STALL_S
+        if self._is_cancelled:
+            self._encoder.abandon()
+            return None
+        return self._encoder.finish()
+
+    def _next_image(self) -> Pixels | None:
+        while True:
+            try:
+                return self._queue.get(timeout=1.0)
+            except queue.Empty:
+                if self._is_cancelled:  # by abandon(), or by a cancel() that met a full queue
+                    return None
 
 
 class EpisodeBuffer:
@@ -147,27 +237,13 @@ class EpisodeBuffer:
         self._folder.mkdir(parents=True)
         try:
             for key in keys_of_dtype(self._info.features, CAMERA_DTYPES):
-                self._cameras[key] = self._start_camera(key)
+                encoder = CameraEncoder(key, self._folder, self._info, self._options)
+                queue_frames = self._options.queue_frames
+                self._cameras[key] = CameraThread(key, encoder, queue_frames=queue_frames)
         except BaseException:
             self.discard()
             raise
         self._is_started = True
-
-    def _start_camera(self, key: str) -> CameraThread:
-        entry = self._info.features[key]
-        video = None
-        if entry["dtype"] == "video":
-            video = (video_path(self._folder, key), self._video_spec(entry))
-        sink = CameraSink(self._folder / f"{key}.scratch", is_depth=is_depth(entry), video=video)
-        return CameraThread(key, sink, queue_frames=self._options.queue_frames)
-
-    def _video_spec(self, entry: Mapping[str, Any]) -> VideoSpec:
-        _, height, width = image_shape(entry)
-        rate = frame_rate(self._info.fps)
-        if is_depth(entry):
-            depth = self._options.depth_encoder
-            return VideoSpec(width, height, rate, depth.video, depth.coding)
-        return VideoSpec(width, height, rate, self._options.encoder)
 
 
 def encode_episode(
@@ -183,10 +259,9 @@ def encode_episode(
             where = f"frame {number} of an episode in {folder}"
             units = buffer.depth_units
             buffer.add(check_frame(frame, info.features, depth_units=units, where=where))
-        episode = buffer.finish() if buffer.num_frames else None
+        if buffer.num_frames:
+            return buffer.finish()
     except BaseException:
         buffer.discard()
         raise
-    if episode is None:
-        raise FrameError(f"{folder}: want an episode of one frame or more, found none")
-    return episode
+    raise FrameError(f"{folder}: want an episode of one frame or more, found none")

@@ -9,8 +9,8 @@ and 4096 quantiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +31,16 @@ _MIN_SAMPLES = 100
 _STRIDED_FROM = 300
 _STRIDED_TO = 150
 
-COLOUR_SUMMARY = np.dtype((np.uint32, (_COLOURS, _LEVELS)))
-DEPTH_SUMMARY = np.dtype(
-    [(name, np.float64) for name in ("min", "max", "mean", "square")]
-    + [("points", np.float32, (_POINTS,))]
-)
-
 Array = npt.NDArray[Any]
 FeatureStats = dict[str, Array]
+
+
+class Summary(NamedTuple):
+    """How a kind of camera is summarised: a value per image, and statistics of those values."""
+
+    dtype: np.dtype[Any]
+    summarise: Callable[[Array], Array]
+    stats: Callable[[Array], FeatureStats]
 
 
 def column_stats(values: Array) -> FeatureStats:
@@ -57,8 +59,13 @@ def column_stats(values: Array) -> FeatureStats:
         "mean": numbers.mean(axis=0),
         "std": numbers.std(axis=0),
         "count": np.array([frames]),
-        **{name: ordered[_quantile_rank(q, len(ordered))] for name, q in QUANTILES.items()},
+        **{name: ordered[rank] for name, rank in _quantile_ranks(len(ordered)).items()},
     }
+
+
+def as_lists(stats: FeatureStats) -> dict[str, Any]:
+    """Return a feature's statistics as nested lists, for JSON."""
+    return {name: value.tolist() for name, value in stats.items()}
 
 
 def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:
@@ -89,7 +96,7 @@ def summarise_depth(image: npt.NDArray[np.uint16] | npt.NDArray[np.float32]) -> 
     ranks = (np.arange(_POINTS) * 2 + 1) * len(values) // (2 * _POINTS)
     exact = values.astype(np.float64)
     summary = (values[0], values[-1], exact.mean(), np.mean(exact**2), values[ranks])
-    return np.array(summary, DEPTH_SUMMARY)
+    return np.array(summary, DEPTH.dtype)
 
 
 def colour_stats(summaries: npt.NDArray[np.uint32]) -> FeatureStats:
@@ -100,7 +107,6 @@ def colour_stats(summaries: npt.NDArray[np.uint32]) -> FeatureStats:
     cumulative = counts.cumsum(axis=1)
     mean = counts @ levels / total
     variance = counts @ levels**2 / total - mean**2
-    ranks = {name: _quantile_rank(q, total) for name, q in QUANTILES.items()}
     return {
         "min": _per_channel([levels[np.flatnonzero(channel)[0]] for channel in counts]),
         "max": _per_channel([levels[np.flatnonzero(channel)[-1]] for channel in counts]),
@@ -109,7 +115,7 @@ def colour_stats(summaries: npt.NDArray[np.uint32]) -> FeatureStats:
         "count": np.array([len(summaries)]),
         **{
             name: _per_channel([levels[np.searchsorted(c, rank, side="right")] for c in cumulative])
-            for name, rank in ranks.items()
+            for name, rank in _quantile_ranks(total).items()
         },
     }
 
@@ -127,13 +133,24 @@ def depth_stats(summaries: Array) -> FeatureStats:
         "mean": _per_channel(mean),
         "std": _per_channel(np.sqrt(max(summaries["square"].mean() - mean**2, 0))),
         "count": np.array([len(summaries)]),
-        **{n: _per_channel(points[_quantile_rank(q, len(points))]) for n, q in QUANTILES.items()},
+        **{n: _per_channel(points[rank]) for n, rank in _quantile_ranks(len(points)).items()},
     }
 
 
-def _quantile_rank(quantile: float, count: int) -> int:
-    """Return the rank of the smallest value with at least that share of values up to it."""
-    return max(0, math.ceil(quantile * count) - 1)
+COLOUR = Summary(np.dtype((np.uint32, (_COLOURS, _LEVELS))), summarise_colour, colour_stats)
+DEPTH = Summary(
+    np.dtype(
+        [(name, np.float64) for name in ("min", "max", "mean", "square")]
+        + [("points", np.float32, (_POINTS,))]
+    ),
+    summarise_depth,
+    depth_stats,
+)
+
+
+def _quantile_ranks(count: int) -> dict[str, int]:
+    """Return the rank, in `count` sorted values, of the first value that reaches each quantile."""
+    return {name: max(0, math.ceil(share * count) - 1) for name, share in QUANTILES.items()}
 
 
 def _per_channel(values: npt.ArrayLike) -> Array:

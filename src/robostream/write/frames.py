@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a frame given to add_frame() and converts its values to the form that is stored."""
+"""Checks the features of a new dataset, and the frames given to add_frame().
+
+`check_frame` also converts a frame's values to the form that is stored.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,14 +17,16 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from robostream.errors import FrameError
+from robostream.errors import FrameError, MetadataError
 from robostream.meta import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
+    LANGUAGE_KEYS,
     Features,
     depth_unit,
     image_shape,
     is_depth,
+    validate_features,
 )
 from robostream.write.rows import language_fields
 
@@ -41,6 +47,22 @@ class CheckedFrame:
 
     task: str
     values: dict[str, Any]
+
+
+def features_to_record(features: Mapping[str, Any], *, use_videos: bool) -> Features:
+    """Return the features of a new dataset, the default ones last, or raise MetadataError."""
+    checked = validate_features(features, "create") | copy.deepcopy(DEFAULT_FEATURES)
+    faults = [
+        f"{name}: {fault}"
+        for name, entry in checked.items()
+        if (fault := _feature_fault(name, entry))
+    ]
+    videos = [name for name, entry in checked.items() if entry["dtype"] == "video"]
+    if videos and not use_videos:
+        faults.append(f"{', '.join(videos)}: videos, though use_videos is False; want dtype image")
+    if faults:
+        raise MetadataError(f"these features cannot be recorded:{_listed(faults)}")
+    return {name: _mark_depth(entry) for name, entry in checked.items()}
 
 
 def check_frame(
@@ -65,8 +87,7 @@ def check_frame(
         except ValueFault as error:
             faults.append(f"{name}: {error}")
     if faults:
-        listed = "".join(f"\n  - {fault}" for fault in faults)
-        raise FrameError(f"{where} cannot be recorded:{listed}\nThe frame was not added.")
+        raise FrameError(f"{where} cannot be recorded:{_listed(faults)}\nThe frame was not added.")
     return CheckedFrame(task=frame[TASK], values=values)
 
 
@@ -84,6 +105,31 @@ def text_fault(value: Any) -> str | None:
             'the right encoding, or with errors="replace"'
         )
     return None
+
+
+def _listed(faults: Sequence[str]) -> str:
+    return "".join(f"\n  - {fault}" for fault in faults)
+
+
+def _feature_fault(name: str, entry: Mapping[str, Any]) -> str | None:
+    dtype, shape = entry["dtype"], entry["shape"]
+    if dtype in CAMERA_DTYPES:
+        channels, _, _ = image_shape(entry)
+        if channels == 1 or (channels == 3 and not is_depth(entry)):
+            return None
+        return f"a camera has 3 channels, a depth camera 1; found {channels} in {shape}"
+    if dtype == "language" and name not in LANGUAGE_KEYS:
+        return f"language columns are called {' and '.join(LANGUAGE_KEYS)}"
+    if dtype in ("string", "language"):
+        return None if shape == (1,) else f"{dtype} wants shape (1,), found {shape}"
+    return None if shape else "want at least one axis; a single number has shape (1,)"
+
+
+def _mark_depth(entry: dict[str, Any]) -> dict[str, Any]:
+    # A camera with one channel records depth, which readers detect only by this mark.
+    if entry["dtype"] in CAMERA_DTYPES and image_shape(entry)[0] == 1 and not is_depth(entry):
+        return {**entry, "info": {**(entry.get("info") or {}), "is_depth_map": True}}
+    return entry
 
 
 def _key_faults(frame: Mapping[str, Any], wanted: Features) -> list[str]:

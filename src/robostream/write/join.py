@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,8 @@ from robostream.meta import DatasetInfo
 from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
 from robostream.write.rows import join_rows, split_rows
-from robostream.write.staging import (
-    FilePlace,
-    StagedEpisode,
-    StagingFolder,
-    move_durably,
-    rows_path,
-    video_path,
-)
+from robostream.write.saved_episodes import FilePlace, StagedEpisode
+from robostream.write.staging import StagingFolder, move_durably, rows_path, video_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +36,13 @@ class JoinJob:
             return info.data_file(*numbers)
         return info.video_file(self.camera, *numbers)
 
+    def parts(self, staging: StagingFolder) -> list[Path]:
+        """Return the path of each saved episode's own rows or video."""
+        folders = [staging.episode(episode.saved_as) for episode in self.episodes]
+        if self.camera is None:
+            return [rows_path(folder) for folder in folders]
+        return [video_path(folder, self.camera) for folder in folders]
+
 
 @dataclass(frozen=True, slots=True)
 class VideoPart:
@@ -57,27 +58,33 @@ def plan_joins(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
     """Return one job per file, in the order the files begin. Pure."""
     grouped: dict[tuple[str | None, FilePlace], list[StagedEpisode]] = {}
     for episode in episodes:
-        for target in _places(episode).items():
+        for target in episode.places.items():
             grouped.setdefault(target, []).append(episode)
     return [JoinJob(*target, tuple(members)) for target, members in grouped.items()]
 
 
-def closed_joins(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
-    """Return the jobs of the files that the last episode completed by going to others. Pure."""
-    if len(episodes) < 2:
-        return []
-    *earlier, last = episodes
-    return [
-        JoinJob(camera, place, _last_run(earlier, camera, place))
-        for camera, place in _places(earlier[-1]).items()
-        if place != _places(last)[camera]
-    ]
+class OpenJoins:
+    """The files that episodes saved by this writer go to, until later episodes go to others."""
+
+    def __init__(self) -> None:
+        self._episodes: dict[str | None, list[StagedEpisode]] = {}
+
+    def add(self, episode: StagedEpisode) -> list[JoinJob]:
+        """Add the next episode and return the jobs of the files that it completes."""
+        complete = []
+        for camera, place in episode.places.items():
+            members = self._episodes.setdefault(camera, [])
+            if members and members[0].places[camera] != place:
+                complete.append(JoinJob(camera, members[0].places[camera], tuple(members)))
+                members.clear()
+            members.append(episode)
+        return complete
 
 
 def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     """Make the job's file, unless it exists, then delete its parts."""
     target = staging.ready / job.relative_path(info)
-    sources = [part_path(staging, episode, job.camera) for episode in job.episodes]
+    sources = job.parts(staging)
     if not target.exists():
         temp = staging.temp_path(target)
         if job.camera is None:
@@ -92,7 +99,7 @@ def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
 def undo_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     """Split a joined file into the parts it was made of, then delete it."""
     joined = staging.ready / job.relative_path(info)
-    targets = [part_path(staging, episode, job.camera) for episode in job.episodes]
+    targets = job.parts(staging)
     temps = [staging.temp_path(target) for target in targets]
     if job.camera is None:
         split_rows(joined, temps)
@@ -102,12 +109,6 @@ def undo_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
         move_durably(temp, target)
     joined.unlink()
     sync_to_disk(joined.parent)
-
-
-def part_path(staging: StagingFolder, episode: StagedEpisode, camera: str | None) -> Path:
-    """Return a saved episode's own video of a camera, or its rows if `camera` is None."""
-    folder = staging.episode(episode.saved_as)
-    return rows_path(folder) if camera is None else video_path(folder, camera)
 
 
 def join_videos(parts: Sequence[VideoPart], target: Path, *, rate: Fraction) -> None:
@@ -190,17 +191,6 @@ def _check_length(target: Path, parts: Sequence[VideoPart], rate: Fraction) -> N
                 f"found {stream.frames} over {float(length_s)} s. Each saved episode is still in "
                 "its own folder: resume the dataset to join them again."
             )
-
-
-def _places(episode: StagedEpisode) -> dict[str | None, FilePlace]:
-    return {None: episode.data, **{key: video.place for key, video in episode.videos.items()}}
-
-
-def _last_run(
-    episodes: Sequence[StagedEpisode], camera: str | None, place: FilePlace
-) -> tuple[StagedEpisode, ...]:
-    run = takewhile(lambda episode: _places(episode)[camera] == place, reversed(episodes))
-    return tuple(run)[::-1]
 
 
 def _video_parts(job: JoinJob, paths: Sequence[Path]) -> list[VideoPart]:

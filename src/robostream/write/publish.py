@@ -6,6 +6,8 @@ If the writer is killed at any point, the next writer continues from there.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import logging
 import os
@@ -13,34 +15,40 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, Stats, tasks_to_arrow
-from robostream.storage import sync_to_disk
-from robostream.write.join import plan_joins, run_join
-from robostream.write.metadata import (
-    conform,
-    episode_table,
-    new_info,
-    new_stats,
-    new_tasks,
-    with_place,
+from robostream.meta import (
+    CAMERA_DTYPES,
+    DatasetInfo,
+    LeRobotDatasetMetadata,
+    Stats,
+    tasks_to_arrow,
 )
-from robostream.write.progress import MB
+from robostream.storage import sync_to_disk
+from robostream.write.encoder import frame_rate
+from robostream.write.episode_stats import (
+    MOMENTS,
+    NAMES,
+    NO_STATS_DTYPES,
+    aggregate_stats,
+    as_lists,
+)
+from robostream.write.join import plan_joins, run_join
 from robostream.write.rows import PARQUET_OPTIONS
-from robostream.write.staging import (
+from robostream.write.saved_episodes import (
+    MB,
     FilePlace,
     StagedEpisode,
-    StagingFolder,
+    add_tasks,
     load_staged,
-    make_folder,
-    move_durably,
     read_damage,
-    remove_folder,
 )
+from robostream.write.staging import StagingFolder, make_folder, move_durably, remove_folder
 
 _TABLE_FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
 # Rows and videos move first, then the metadata, these files last and in this order. Readers see
@@ -84,18 +92,22 @@ def _write_metadata(
     # A failed attempt may have split the episode table into files differently, if the size limits
     # in info.json have changed since.
     remove_folder(staging.ready / "meta")
-    tasks = new_tasks(list(meta.tasks), episodes)
     for path, table in _episode_files(meta, episodes):
         _write(staging, path, table)
+    tasks = add_tasks(list(meta.tasks), [task for episode in episodes for task in episode.tasks])
     _write(staging, config.TASKS_PATH, tasks_to_arrow(tasks))
     if meta.stats is not None or meta.total_episodes == 0:
-        stats = new_stats(meta.stats or {}, episodes)
-        _write(staging, config.STATS_PATH, _stats_json(stats, meta.info))
+        stats = _extended_stats(meta.stats or {}, episodes)
+        # In the order of the features, so that the file does not depend on how often it was
+        # extended.
+        names = [*(name for name in meta.features if name in stats), *stats]
+        lists = {name: as_lists(stats[name]) for name in names}
+        _write(staging, config.STATS_PATH, json.dumps(lists, indent=4, ensure_ascii=False))
     else:
         logger.warning(
             "%s: there is no stats.json to add the new episodes to, so none is written", meta.root
         )
-    info = new_info(meta.info, episodes, total_tasks=len(tasks))
+    info = _extended_info(meta.info, episodes, total_tasks=len(tasks))
     _write(staging, config.INFO_PATH, info.to_json())
 
 
@@ -106,12 +118,16 @@ def _episode_files(
     existing = _existing_files(Path(meta.root))
     place = max(existing).after(meta.chunks_size) if existing else FilePlace(0, 0)
     schema = pq.read_schema(existing[min(existing)]) if existing else None
-    table = episode_table(episodes, meta.info)
+    rows = [_episode_row(episode, meta.info) for episode in episodes]
+    table = pa.Table.from_pylist(rows, schema=_episode_schema(meta.info))
     per_file = max(1, int(meta.data_files_size_in_mb * MB * len(episodes) / table.nbytes))
     for start in range(0, len(episodes), per_file):
-        part = with_place(table.slice(start, per_file), place)
+        part = table.slice(start, per_file)
+        for name, number in (("chunk_index", place.chunk), ("file_index", place.file)):
+            column = pa.array([number] * part.num_rows, pa.int64())
+            part = part.append_column(f"meta/episodes/{name}", column)
         path = config.EPISODES_PATH.format(chunk_index=place.chunk, file_index=place.file)
-        yield path, part if schema is None else conform(part, schema)
+        yield path, part if schema is None else _conform(part, schema)
         place = place.after(meta.chunks_size)
 
 
@@ -124,11 +140,109 @@ def _existing_files(root: Path) -> dict[FilePlace, Path]:
     return found
 
 
-def _stats_json(stats: Stats, info: DatasetInfo) -> str:
-    # In the order of the features, so that the file does not depend on how often it was extended.
-    names = [n for n in info.features if n in stats] + [n for n in stats if n not in info.features]
-    lists = {n: {k: value.tolist() for k, value in stats[n].items()} for n in names}
-    return json.dumps(lists, indent=4, ensure_ascii=False)
+def _episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
+    rate = frame_rate(info.fps)
+    row: dict[str, Any] = {
+        "episode_index": episode.episode_index,
+        "tasks": episode.tasks,
+        "length": episode.num_frames,
+        "data/chunk_index": episode.data.chunk,
+        "data/file_index": episode.data.file,
+        "dataset_from_index": episode.start_frame,
+        "dataset_to_index": episode.start_frame + episode.num_frames,
+    }
+    for key, video in episode.videos.items():
+        row[f"videos/{key}/chunk_index"] = video.place.chunk
+        row[f"videos/{key}/file_index"] = video.place.file
+        row[f"videos/{key}/from_timestamp"] = float(video.start_frame / rate)
+        row[f"videos/{key}/to_timestamp"] = float((video.start_frame + episode.num_frames) / rate)
+    for feature, entry in episode.stats.items():
+        row |= {f"stats/{feature}/{name}": value for name, value in entry.items()}
+    return row
+
+
+def _episode_schema(info: DatasetInfo) -> pa.Schema:
+    whole, real = pa.int64(), pa.float64()
+    columns: dict[str, pa.DataType] = {"episode_index": whole, "tasks": pa.list_(pa.string())}
+    for name in ("length", "data/chunk_index", "data/file_index"):
+        columns[name] = whole
+    columns |= {"dataset_from_index": whole, "dataset_to_index": whole}
+    for key in info.video_keys:
+        columns |= {f"videos/{key}/chunk_index": whole, f"videos/{key}/file_index": whole}
+        columns |= {f"videos/{key}/from_timestamp": real, f"videos/{key}/to_timestamp": real}
+    for feature, entry in info.features.items():
+        if entry["dtype"] in NO_STATS_DTYPES:
+            continue
+        is_camera = entry["dtype"] in CAMERA_DTYPES
+        numbers = pa.list_(pa.list_(pa.list_(real))) if is_camera else pa.list_(real)
+        for name in NAMES:
+            columns[f"stats/{feature}/{name}"] = pa.list_(whole) if name == "count" else numbers
+    return pa.schema(list(columns.items()))
+
+
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with the columns of an earlier file, since readers want them to be equal.
+
+    Another recorder may have written fewer statistics, or columns of its own. Values that have no
+    column there are left out, and columns that only that recorder can fill are null.
+    """
+    columns = [_conform_column(table, field) for field in schema]
+    return pa.table(columns, schema=schema.remove_metadata())
+
+
+def _conform_column(table: pa.Table, field: pa.Field) -> Any:
+    if field.name in table.column_names:
+        try:
+            return table.column(field.name).cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            logger.warning(
+                "the episode table stores %s as %s, which cannot hold the values of the new "
+                "episodes; their cells stay empty",
+                field.name,
+                field.type,
+            )
+    return pa.nulls(table.num_rows, field.type)
+
+
+def _extended_stats(known: Stats, episodes: Sequence[StagedEpisode]) -> Stats:
+    """Return the statistics of the dataset including the saved episodes."""
+    complete = {name: entry for name, entry in known.items() if all(k in entry for k in MOMENTS)}
+    added = [
+        {
+            feature: {name: np.asarray(value) for name, value in entry.items()}
+            for feature, entry in episode.stats.items()
+        }
+        for episode in episodes
+    ]
+    stats = aggregate_stats([complete, *added])
+    for name in set(known) - set(complete):
+        logger.warning(
+            "meta/stats.json has no %s of %s, so the statistics of this feature stay as they are, "
+            "without the new episodes",
+            ", ".join(k for k in MOMENTS if k not in known[name]),
+            name,
+        )
+        stats[name] = known[name]
+    return stats
+
+
+def _extended_info(
+    info: DatasetInfo, episodes: Sequence[StagedEpisode], *, total_tasks: int
+) -> DatasetInfo:
+    """Return info.json including the saved episodes. Pure."""
+    total = info.total_episodes + len(episodes)
+    features = copy.deepcopy(info.features)
+    for episode in episodes:
+        for key, found in episode.camera_info.items():
+            features[key]["info"] = {**(features[key].get("info") or {}), **found}
+    return dataclasses.replace(
+        info,
+        features=features,
+        total_episodes=total,
+        total_frames=info.total_frames + sum(episode.num_frames for episode in episodes),
+        total_tasks=total_tasks,
+        splits={"train": f"0:{total}"},
+    )
 
 
 def _write(staging: StagingFolder, relative: str, content: pa.Table | str) -> None:

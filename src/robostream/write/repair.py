@@ -8,39 +8,35 @@ the process is killed at any point, the next resume continues from there.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import av
-import numpy as np
 import pyarrow as pa
 
 from robostream.errors import WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
 from robostream.write.encoder import frame_rate
-from robostream.write.episode_stats import column_stats
+from robostream.write.episode_stats import as_lists, column_stats
 from robostream.write.frames import text_fault
-from robostream.write.join import JoinJob, iter_packets, part_path, plan_joins, undo_join
-from robostream.write.metadata import new_tasks
+from robostream.write.join import JoinJob, iter_packets, plan_joins, undo_join
 from robostream.write.rows import read_rows, write_rows
-from robostream.write.staging import (
+from robostream.write.saved_episodes import (
+    CameraInfo,
     FilePlace,
     StagedEpisode,
-    StagingFolder,
+    add_tasks,
+    counter_columns,
     load_staged,
     mark_damaged,
-    move_durably,
     read_damage,
     read_record,
     replace_record,
-    rows_path,
-    video_path,
 )
-
-CameraInfo = Mapping[str, Mapping[str, Any]]
+from robostream.write.staging import StagingFolder, move_durably, rows_path, video_path
 
 
 def exclude_damaged(staging: StagingFolder) -> None:
@@ -50,24 +46,24 @@ def exclude_damaged(staging: StagingFolder) -> None:
         return
     meta = LeRobotDatasetMetadata(staging.root.name, root=staging.root)
     unmarked = {n: folder for n, folder in folders.items() if read_damage(folder) is None}
-    checks = {n: find_damage(n, staging, meta.info) for n in unmarked}
+    checks = {n: find_damage(folder, staging, meta.info) for n, folder in unmarked.items()}
     found = {n: damage for n, damage in checks.items() if damage is not None}
     if found:
-        _undo_joins(staging, meta.info, list(unmarked), damaged=list(found))
+        _undo_joins(staging, meta.info, list(unmarked.values()), damaged=set(found))
     for number, damage in found.items():
         mark_damaged(folders[number], damage)
     marked = [folder for folder in folders.values() if read_damage(folder) is not None]
     if marked:
-        _renumber(staging, meta, _camera_info(marked))
+        _renumber(staging, meta, _merge_camera_info(map(_read_record_or_damage, marked)))
 
 
-def find_damage(number: int, staging: StagingFolder, info: DatasetInfo) -> str | None:
-    """Return what is wrong with a saved episode, or None if it is complete.
+def find_damage(folder: Path, staging: StagingFolder, info: DatasetInfo) -> str | None:
+    """Return what is wrong with the saved episode in a folder, or None if it is complete.
 
     Rows and videos that are already joined were complete then and are not read again. Raises
     OSError if the disk cannot be read, which says nothing about the episode.
     """
-    record = _read_record_or_damage(staging.episode(number))
+    record = _read_record_or_damage(folder)
     if isinstance(record, str):
         return record
     for task in record.tasks:
@@ -78,7 +74,7 @@ def find_damage(number: int, staging: StagingFolder, info: DatasetInfo) -> str |
     for job in plan_joins([record]):
         if (staging.ready / job.relative_path(info)).exists():
             continue
-        path = part_path(staging, record, job.camera)
+        (path,) = job.parts(staging)
         if not path.exists():
             return f"{path.name}: the file is missing"
         is_rows = job.camera is None
@@ -86,6 +82,13 @@ def find_damage(number: int, staging: StagingFolder, info: DatasetInfo) -> str |
         if damage is not None:
             return f"{path.name}: {damage}"
     return None
+
+
+def _read_record_or_damage(folder: Path) -> StagedEpisode | str:
+    try:
+        return read_record(folder)
+    except WriteError as error:
+        return str(error)
 
 
 def _rows_damage(path: Path, record: StagedEpisode) -> str | None:
@@ -114,16 +117,17 @@ def _video_damage(path: Path, record: StagedEpisode, info: DatasetInfo) -> str |
 
 
 def _undo_joins(
-    staging: StagingFolder, info: DatasetInfo, numbers: Sequence[int], *, damaged: Sequence[int]
+    staging: StagingFolder, info: DatasetInfo, folders: Sequence[Path], *, damaged: set[int]
 ) -> None:
     """Split joined files that contain a damaged episode, or rows that will get new numbers."""
     records = []
-    for number in numbers:
-        folder = staging.episode(number)
+    for folder in folders:
         record = _read_record_or_damage(folder)
         if isinstance(record, StagedEpisode):
             records.append(record)
-        elif staging.ready.exists() and not _has_all_parts(folder, info):
+            continue
+        parts = [rows_path(folder), *(video_path(folder, key) for key in info.video_keys)]
+        if staging.ready.exists() and not all(part.exists() for part in parts):
             raise WriteError(
                 f"{folder}: its episode.json cannot be read, and the episode's rows or videos are "
                 "already joined with those of other episodes, so they cannot be separated. Bring "
@@ -134,34 +138,21 @@ def _undo_joins(
             undo_join(job, staging, info)
 
 
-def _is_affected(job: JoinJob, damaged: Sequence[int]) -> bool:
+def _is_affected(job: JoinJob, damaged: set[int]) -> bool:
     numbers = [episode.saved_as for episode in job.episodes]
     if job.camera is None:
         return max(numbers) >= min(damaged)
-    return not set(numbers).isdisjoint(damaged)
+    return not damaged.isdisjoint(numbers)
 
 
-def _has_all_parts(folder: Path, info: DatasetInfo) -> bool:
-    parts = [rows_path(folder), *(video_path(folder, key) for key in info.video_keys)]
-    return all(part.exists() for part in parts)
-
-
-def _camera_info(damaged: Sequence[Path]) -> CameraInfo:
+def _merge_camera_info(records: Iterable[StagedEpisode | str]) -> CameraInfo:
     """Return the facts about cameras in damaged episodes; others may not repeat them."""
-    found: dict[str, dict[str, Any]] = {}
-    for folder in damaged:
-        record = _read_record_or_damage(folder)
+    found: CameraInfo = {}
+    for record in records:
         if isinstance(record, StagedEpisode):
             for key, entry in record.camera_info.items():
                 found[key] = {**found.get(key, {}), **entry}
     return found
-
-
-def _read_record_or_damage(folder: Path) -> StagedEpisode | str:
-    try:
-        return read_record(folder)
-    except WriteError as error:
-        return str(error)
 
 
 def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: CameraInfo) -> None:
@@ -174,16 +165,16 @@ def _renumber(staging: StagingFolder, meta: LeRobotDatasetMetadata, known: Camer
     found = load_staged(staging, first=meta.total_episodes)
     tasks = list(meta.tasks)
     for old, new in zip(found, _with_new_numbers(found, meta), strict=True):
-        tasks = new_tasks(tasks, [new])
+        tasks = add_tasks(tasks, new.tasks)
         if new.episode_index == old.episode_index:
             continue
-        stats = {
-            column: {name: value.tolist() for name, value in column_stats(values).items()}
-            for column, values in _rewrite_counters(staging, new, tasks).items()
+        counters = _rewrite_counters(staging, new, tasks)
+        stats = {name: as_lists(column_stats(values)) for name, values in counters.items()}
+        infos = {
+            key: {**known.get(key, {}), **new.camera_info.get(key, {})}
+            for key in {**known, **new.camera_info}
         }
-        merged = {**known, **new.camera_info}
-        infos = {key: {**known.get(key, {}), **entry} for key, entry in merged.items()}
-        record = dataclasses.replace(new, stats={**new.stats, **stats}, camera_info=infos)
+        record = replace(new, stats={**new.stats, **stats}, camera_info=infos)
         replace_record(staging.episode(new.saved_as), record)
 
 
@@ -197,25 +188,30 @@ def _with_new_numbers(
     for number, episode in enumerate(episodes, start=meta.total_episodes):
         videos = {}
         for key, video in episode.videos.items():
-            videos[key] = dataclasses.replace(video, start_frame=filled[key, video.place])
+            videos[key] = replace(video, start_frame=filled[key, video.place])
             filled[key, video.place] += episode.num_frames
-        moved = dataclasses.replace(episode, start_frame=start_frame, videos=videos)
-        renumbered.append(dataclasses.replace(moved, episode_index=number))
+        renumbered.append(
+            replace(episode, episode_index=number, start_frame=start_frame, videos=videos)
+        )
         start_frame += episode.num_frames
     return renumbered
 
 
 def _rewrite_counters(
     staging: StagingFolder, episode: StagedEpisode, tasks: Sequence[str]
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Replace the columns of an episode's rows that depend on its number, and return them."""
     path = rows_path(staging.episode(episode.saved_as))
     table = read_rows(path)
-    counters = {
-        "episode_index": np.full(episode.num_frames, episode.episode_index),
-        "index": episode.start_frame + np.arange(episode.num_frames),
-        "task_index": _task_numbers(table["task_index"].to_pylist(), episode, tasks),
-    }
+    old_numbers = table["task_index"].to_pylist()
+    # The record lists the episode's tasks in the order in which they appear in its rows.
+    text_of = dict(zip(dict.fromkeys(old_numbers), episode.tasks, strict=True))
+    counters = counter_columns(
+        [text_of[number] for number in old_numbers],
+        episode_index=episode.episode_index,
+        start_frame=episode.start_frame,
+        known_tasks=tasks,
+    )
     for name, values in counters.items():
         index = table.schema.get_field_index(name)
         field = table.schema.field(index)
@@ -224,10 +220,3 @@ def _rewrite_counters(
     write_rows(table, temp)
     move_durably(temp, path)
     return counters
-
-
-def _task_numbers(found: list[int], episode: StagedEpisode, tasks: Sequence[str]) -> Any:
-    # The record lists the episode's tasks in the order in which they appear in its rows.
-    text_of = dict(zip(dict.fromkeys(found), episode.tasks, strict=True))
-    number_of = {text: number for number, text in enumerate(tasks)}
-    return np.array([number_of[text_of[number]] for number in found])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The staging folder: each saved episode has a folder of its own until finalize() joins them.
+"""The staging folder, in which saved episodes wait for finalize(), and the writer's lock.
 
     .recording/
       lock               held by the writer
@@ -23,79 +23,18 @@ Every step ends with one rename, so a kill leaves each step either done or not d
 
 from __future__ import annotations
 
-import json
+import contextlib
+import fcntl
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from robostream import config
 from robostream.errors import WriteError
-from robostream.storage import check_relative_path, sync_to_disk, write_bytes_atomic
+from robostream.storage import check_relative_path, sync_to_disk
 
-_RECORD = "episode.json"
-_WHY_BAD = "why_bad.txt"
 _EPISODE = re.compile(r"episode-(\d+)")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class FilePlace:
-    """The chunk and file numbers that name a file."""
-
-    chunk: int
-    file: int
-
-    def __post_init__(self) -> None:
-        if not all(isinstance(number, int) for number in (self.chunk, self.file)):
-            raise TypeError(f"want whole numbers of a chunk and a file, got {self}")
-
-    def after(self, chunks_size: int) -> FilePlace:
-        """Return the next file's place; a chunk folder holds `chunks_size` files."""
-        if self.file >= chunks_size - 1:
-            return FilePlace(self.chunk + 1, 0)
-        return FilePlace(self.chunk, self.file + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class StagedVideo:
-    """Where one camera's video of a saved episode goes.
-
-    Attributes:
-        place: The MP4 it becomes part of.
-        start_frame: Frames of earlier episodes in that file.
-        reorder_frames: Most frames stored ahead of one that is shown earlier.
-    """
-
-    place: FilePlace
-    start_frame: int
-    reorder_frames: int
-
-
-@dataclass(frozen=True, slots=True)
-class StagedEpisode:
-    """The record of a saved episode, stored as episode.json.
-
-    Attributes:
-        saved_as: The number in its folder's name; larger than `episode_index` if an earlier
-            saved episode turned out to be damaged.
-        start_frame: Its first global frame index.
-        tasks: Its task texts, in the order of first appearance.
-        data: The Parquet file it becomes part of.
-        stats: Its statistics, by feature and name, as nested lists.
-        camera_info: Facts about cameras that info.json does not have yet.
-    """
-
-    saved_as: int
-    episode_index: int
-    start_frame: int
-    num_frames: int
-    tasks: list[str]
-    data: FilePlace
-    videos: dict[str, StagedVideo]
-    stats: dict[str, dict[str, Any]]
-    camera_info: dict[str, dict[str, Any]]
 
 
 class StagingFolder:
@@ -132,6 +71,43 @@ class StagingFolder:
             file.unlink(missing_ok=True)
 
 
+class WriterLock:
+    """The only writer's lock on a dataset; the system releases it even if the writer is killed."""
+
+    def __init__(self, staging: Path) -> None:
+        self._path = staging / "lock"
+        self._process = os.getpid()
+        self._fd = _acquire(self._path)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this process took the lock; a forked child only has a copy of it."""
+        return os.getpid() == self._process
+
+    def release(self) -> None:
+        """Release the lock, and remove the staging folder if it is empty."""
+        if self._fd < 0:
+            return
+        if self.is_mine:
+            # Deleted while the lock is held. Another process may have opened the file already; once
+            # it gets the lock, it notices the deletion and starts again.
+            self._path.unlink(missing_ok=True)
+            if not any(self._path.parent.iterdir()):
+                self._path.parent.rmdir()
+        self._close()
+
+    def drop(self) -> None:
+        """Release the lock as far as possible, without raising OSError."""
+        with contextlib.suppress(OSError):
+            self.release()
+        self._close()
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 def rows_path(episode_folder: Path) -> Path:
     """Return the Parquet file of an episode's rows."""
     return episode_folder / "rows.parquet"
@@ -140,64 +116,6 @@ def rows_path(episode_folder: Path) -> Path:
 def video_path(episode_folder: Path, camera: str) -> Path:
     """Return the MP4 of an episode's camera."""
     return episode_folder / check_relative_path(f"{camera}.mp4")
-
-
-def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:
-    """Turn the open episode into a saved one: sync all its files, then rename its folder."""
-    (staging.open / _RECORD).write_text(json.dumps(asdict(record)))
-    for file in staging.open.iterdir():
-        sync_to_disk(file)
-    sync_to_disk(staging.open)
-    os.rename(staging.open, staging.episode(record.saved_as))
-    sync_to_disk(staging.path)
-
-
-def read_record(folder: Path) -> StagedEpisode:
-    """Return the record of the saved episode in a folder; WriteError if it is damaged."""
-    path = folder / _RECORD
-    try:
-        record = _parse_record(json.loads(path.read_text()))
-    except FileNotFoundError as error:
-        raise WriteError(f"{path} is missing") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise WriteError(f"{path} is damaged: {error!r}") from error
-    if folder.name != f"episode-{record.saved_as:06d}":
-        raise WriteError(f"{path} is the record of episode {record.saved_as}")
-    return record
-
-
-def replace_record(folder: Path, record: StagedEpisode) -> None:
-    """Replace the record of the saved episode in a folder."""
-    write_bytes_atomic(folder / _RECORD, json.dumps(asdict(record)).encode())
-
-
-def load_staged(staging: StagingFolder, *, first: int) -> list[StagedEpisode]:
-    """Return the undamaged saved episodes; folders must be numbered from `first` without a gap."""
-    folders = staging.episodes()
-    if list(folders) != list(range(first, first + len(folders))):
-        raise WriteError(
-            f"{staging.path}: want saved episodes numbered from {first} without a gap, found "
-            f"{list(folders)}. Some were deleted or not copied: restore them, or move away those "
-            "after the gap, then resume again."
-        )
-    try:
-        return [read_record(folder) for folder in folders.values() if read_damage(folder) is None]
-    except WriteError as error:
-        raise WriteError(
-            f"{error}. Resume the dataset: this moves the damaged episode to "
-            f"{staging.bad_episodes.name}/ and keeps the others."
-        ) from error
-
-
-def read_damage(folder: Path) -> str | None:
-    """Return why the saved episode in a folder is marked as damaged, or None if it is not."""
-    path = folder / _WHY_BAD
-    return path.read_text() if path.exists() else None
-
-
-def mark_damaged(folder: Path, reason: str) -> None:
-    """Mark the saved episode in a folder as damaged; it no longer counts."""
-    write_bytes_atomic(folder / _WHY_BAD, reason.encode(errors="backslashreplace"))
 
 
 def move_durably(source: Path, target: Path) -> None:
@@ -222,11 +140,39 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _parse_record(data: dict[str, Any]) -> StagedEpisode:
-    videos = {
-        key: StagedVideo(**{**video, "place": FilePlace(**video["place"])})
-        for key, video in data["videos"].items()
-    }
-    places = {"data": FilePlace(**data["data"]), "videos": videos}
-    # Recordings begun by an earlier version have no `saved_as`.
-    return StagedEpisode(**{"saved_as": data["episode_index"], **data, **places})
+def _acquire(path: Path) -> int:
+    """Return the locked file's descriptor, or raise WriteError if another writer has the lock."""
+    this_process = f"process {os.getpid()} on {os.uname().nodename}"
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue  # the last holder removed the folder in the meantime
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(fd, 1000).decode(errors="replace")
+            os.close(fd)
+            message = _locked_message(holder, is_mine=holder == this_process)
+            raise WriteError(f"{path.parent.parent}: {message}") from error
+        # The last holder may have deleted the file before this process got the lock.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), path.stat()):
+                os.ftruncate(fd, 0)
+                os.write(fd, this_process.encode())
+                return fd
+        os.close(fd)
+
+
+def _locked_message(holder: str, *, is_mine: bool) -> str:
+    if is_mine:
+        return (
+            f"this process ({holder}) has a writer open on this dataset already. Call its "
+            "finalize(), or delete the last reference to it, then try again. After an error, the "
+            "traceback may hold such a reference; a new process can always resume."
+        )
+    return (
+        f"another writer ({holder or 'unknown process'}) is recording into this dataset. Wait "
+        "until it has called finalize(), or stop it, then try again."
+    )

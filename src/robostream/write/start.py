@@ -13,15 +13,16 @@ from robostream import arguments, config
 from robostream.errors import MetadataError, WriteError
 from robostream.meta import DatasetInfo, DepthCoding, LeRobotDatasetMetadata
 from robostream.storage import as_location, write_bytes_atomic
-from robostream.write.encoder_options import DepthEncoderConfig, VideoEncoderConfig
-from robostream.write.episode_buffer import RecordingOptions
-from robostream.write.features import check_cameras, features_to_record
-from robostream.write.frames import text_fault
+from robostream.write.encoder_options import (
+    DepthEncoderConfig,
+    RecordingOptions,
+    VideoEncoderConfig,
+)
+from robostream.write.frames import features_to_record, text_fault
 from robostream.write.publish import finish_publishing, publish_saved
 from robostream.write.repair import exclude_damaged
-from robostream.write.session import WriterLock, wrap_errors
-from robostream.write.staging import StagingFolder
-from robostream.write.writer import DatasetWriter
+from robostream.write.staging import StagingFolder, WriterLock
+from robostream.write.writer import DatasetWriter, wrap_errors
 
 
 def create_writer(
@@ -71,7 +72,7 @@ def create_writer(
     info.check("create")
     if fault := text_fault(info.to_json()):
         raise MetadataError(f"{config.INFO_PATH} of the new dataset: {fault}")
-    check_cameras(info, options.encoder, options.depth_encoder)
+    options.check_cameras(info)
     _check_free(root)
     staging = StagingFolder(root)
     cure = "Choose another folder, or free some space."
@@ -109,7 +110,7 @@ def resume_writer(
             publish_saved(staging)
         meta = LeRobotDatasetMetadata(root.name, root=root)
         options = _resumed_options(meta.info, encoder, depth_encoder, queue_frames)
-        check_cameras(meta.info, options.encoder, options.depth_encoder)
+        options.check_cameras(meta.info)
         return DatasetWriter(meta, staging, lock, options)
 
 

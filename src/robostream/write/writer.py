@@ -3,36 +3,87 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import os
+import shutil
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from robostream.errors import FrameError, ModeError
+import av
+
+from robostream.byte_sizes import format_bytes
+from robostream.errors import FrameError, ModeError, WriteError
 from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
-from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode, RecordingOptions
-from robostream.write.features import video_info
+from robostream.write.encoder import video_info
+from robostream.write.encoder_options import RecordingOptions
+from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode
 from robostream.write.frames import check_frame
-from robostream.write.join import closed_joins, run_join
-from robostream.write.progress import Progress, complete_columns, make_record
+from robostream.write.join import OpenJoins, run_join
 from robostream.write.publish import publish_saved
 from robostream.write.rows import row_table, write_rows
-from robostream.write.session import OpenResources, WriterLock, wrap_errors
-from robostream.write.staging import (
-    StagedEpisode,
-    StagingFolder,
-    commit_episode,
-    rows_path,
-    video_path,
-)
+from robostream.write.saved_episodes import CameraInfo, DatasetTotals, commit_episode
+from robostream.write.staging import StagingFolder, WriterLock, rows_path, video_path
 
 _RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
 _SAVE_AGAIN = "Free some space, then call save_episode() again; its frames are still there."
 _MOVE_AGAIN = "Free some space, then record this episode again."
 _FINALIZE_AGAIN = "Free some space, then call finalize() again, or resume the dataset later."
+
+logger = logging.getLogger(__name__)
+
+
+class OpenResources:
+    """The lock, the open episode's encoders, and the thread that joins files.
+
+    Args:
+        lock: The writer's lock.
+        new_buffer: Makes the buffer of an episode; must not refer to the writer.
+    """
+
+    def __init__(self, lock: WriterLock, new_buffer: Callable[[], EpisodeBuffer]) -> None:
+        self.lock = lock
+        self.buffer = new_buffer()
+        self.joiner = ThreadPoolExecutor(1, thread_name_prefix="join")
+        self._new_buffer = new_buffer
+        self._joins: list[Future[None]] = []
+
+    def reset_buffer(self) -> None:
+        """Start an empty buffer for the next episode."""
+        self.buffer = self._new_buffer()
+
+    def submit_join(self, join: Callable[[], None]) -> None:
+        """Run a join in the joining thread; a failure is logged."""
+        future = self.joiner.submit(join)
+        future.add_done_callback(_log_failure)
+        self._joins = [*(other for other in self._joins if not other.done()), future]
+
+    def release_dropped(self, root: Path) -> None:
+        """Release everything when a writer is garbage-collected or the program ends.
+
+        The garbage collector may call this in any thread at any moment, so it does not block.
+        """
+        if not self.lock.is_mine:  # in a forked child: encoders and joins belong to the parent
+            self.lock.drop()
+            return
+        logger.warning(
+            "%s: a writer was dropped without finalize(). Its saved episodes are safe; resume the "
+            "dataset to bring them in. %d frames were not saved and are lost.",
+            *(root, self.buffer.num_frames),
+        )
+        self.buffer.abandon()
+        self.joiner.shutdown(wait=False, cancel_futures=True)
+        running = [join for join in self._joins if not join.done()]
+        if running:  # at most one; no other writer may begin before it ends
+            running[0].add_done_callback(lambda _: self.lock.drop())
+        else:
+            self.lock.drop()
 
 
 class DatasetWriter:
@@ -59,14 +110,17 @@ class DatasetWriter:
         self.info: DatasetInfo = meta.info
         self.options = options
         self._staging = staging
-        self._progress = Progress.of_dataset(meta)
-        self._units = _known_units(meta.info)
+        self._totals = DatasetTotals.of_dataset(meta)
+        blocks = {key: meta.features[key].get("info") or {} for key in meta.depth_keys}
+        self._units = {
+            k: block["depth_unit"] for k, block in blocks.items() if block.get("depth_unit")
+        }
         # Facts about the cameras that info.json does not have yet. Every saved episode's record
         # repeats them, so that they survive the loss of an episode.
-        self._camera_info: dict[str, dict[str, Any]] = {}
+        self._camera_info: CameraInfo = {}
         # Cameras whose videos info.json describes: all of them, once there is an episode.
         self._described = set(meta.video_keys) if meta.total_episodes else set()
-        self._staged: list[StagedEpisode] = []
+        self._open_joins = OpenJoins()
         self._state = "recording"
         new_buffer = partial(EpisodeBuffer, staging.open, self.info, options)
         self._resources = OpenResources(lock, new_buffer)
@@ -83,17 +137,17 @@ class DatasetWriter:
     @property
     def num_episodes(self) -> int:
         """Episodes in the dataset, and saved ones that finalize() will bring into it."""
-        return self._progress.num_episodes
+        return self._totals.num_episodes
 
     @property
     def num_frames(self) -> int:
         """Frames of all those episodes."""
-        return self._progress.num_frames
+        return self._totals.num_frames
 
     @property
     def tasks(self) -> list[str]:
         """The task texts in the order of their task_index."""
-        return list(self._progress.tasks)
+        return list(self._totals.tasks)
 
     def has_pending_frames(self) -> bool:
         """Return whether frames were added that are not saved yet."""
@@ -195,23 +249,23 @@ class DatasetWriter:
 
     def _commit(self, recorded: RecordedEpisode) -> None:
         """Save the episode whose videos are in the open folder."""
-        columns = complete_columns(recorded, self._progress)
+        columns = self._totals.complete_columns(recorded)
         table = row_table(self.info.features, columns)
         rows_bytes = write_rows(table, rows_path(self._staging.open))
-        after = self._progress.with_episode(recorded, rows_bytes=rows_bytes)
         camera_info = self._new_camera_info(recorded)
-        record = make_record(recorded, columns, after=after, camera_info=camera_info)
+        totals, record = self._totals.with_episode(
+            recorded, columns, rows_bytes=rows_bytes, camera_info=camera_info
+        )
         commit_episode(self._staging, record)
-        self._progress = after
+        self._totals = totals
         self._units |= recorded.depth_units
         self._camera_info = camera_info
         self._resources.reset_buffer()
         # The full record is on disk; joining needs only the episode's places in files.
-        self._staged.append(dataclasses.replace(record, stats={}, camera_info={}))
-        for job in closed_joins(self._staged):
+        for job in self._open_joins.add(dataclasses.replace(record, stats={}, camera_info={})):
             self._resources.submit_join(partial(run_join, job, self._staging, self.info))
 
-    def _new_camera_info(self, recorded: RecordedEpisode) -> dict[str, dict[str, Any]]:
+    def _new_camera_info(self, recorded: RecordedEpisode) -> CameraInfo:
         """Return the facts about cameras that info.json does not have yet."""
         found = {key: dict(entry) for key, entry in self._camera_info.items()}
         for key, unit in recorded.depth_units.items():
@@ -239,6 +293,29 @@ class DatasetWriter:
             )
 
 
-def _known_units(info: DatasetInfo) -> dict[str, str]:
-    blocks = {key: info.features[key].get("info") or {} for key in info.depth_keys}
-    return {key: block["depth_unit"] for key, block in blocks.items() if block.get("depth_unit")}
+@contextlib.contextmanager
+def wrap_errors(what: str, root: Path, *, cure: str) -> Iterator[None]:
+    """Re-raise errors of the disk or an encoder as a WriteError that names what was written."""
+    try:
+        yield
+    except WriteError:
+        raise
+    except (OSError, av.FFmpegError) as error:
+        raise WriteError(
+            f"{root}: writing {what} failed: {error}. {_describe_free_space(root)} "
+            f"All episodes saved before are intact. {cure}"
+        ) from error
+
+
+def _describe_free_space(root: Path) -> str:
+    try:
+        return f"The disk has {format_bytes(shutil.disk_usage(root).free)} left."
+    except OSError as error:
+        return f"The folder cannot be reached ({error})."
+
+
+def _log_failure(join: Future[None]) -> None:
+    if not join.cancelled() and (error := join.exception()):
+        logger.warning(
+            "joining saved episodes while recording failed; finalize() will try again: %s", error
+        )

@@ -16,13 +16,13 @@ import pytest
 from robostream.errors import WriteError
 from robostream.write import resume_writer, start
 from robostream.write import writer as writer_module
-from robostream.write.session import WriterLock
+from robostream.write.staging import WriterLock
 from tests.write.recording import check_dataset, frame, quick_writer, record
 
 HOLD = """
 import sys
 from pathlib import Path
-from robostream.write.session import WriterLock
+from robostream.write.staging import WriterLock
 lock = WriterLock(Path(sys.argv[1]))
 print(lock.is_mine, flush=True)
 sys.stdin.read()

@@ -7,31 +7,24 @@ from itertools import groupby, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.meta import DatasetInfo
-from robostream.write.progress import MB, OpenFile, data_file_for, video_file_for
-from robostream.write.staging import FilePlace
+from robostream.write.saved_episodes import MB, FilePlace, FileTotals
 
 EPISODES = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 5_000)), min_size=1, max_size=40)
 
 
-def limits(size_bytes: float, chunks_size: int = 3) -> DatasetInfo:
-    size = size_bytes / MB
-    return DatasetInfo(
-        fps=20,
-        features={},
-        chunks_size=chunks_size,
-        data_files_size_in_mb=size,
-        video_files_size_in_mb=size,
-    )
-
-
-def video_files(sizes: list[int], parameters: list[str], limit: float) -> list[OpenFile]:
+def video_files(sizes: list[int], parameters: list[str], limit: float) -> list[FileTotals]:
     """The open file after each episode of the given size."""
-    current = OpenFile(FilePlace(0, 0))
+    current = FileTotals(FilePlace(0, 0))
     files = []
     for size, kind in zip(sizes, parameters, strict=True):
-        chosen = video_file_for(current, size_bytes=size, parameters=kind, info=limits(limit))
-        current = chosen.with_episode(size_bytes=size, num_frames=1, parameters=kind)
+        current = current.with_episode(
+            size,
+            1,
+            expected_bytes=size,
+            limit_mb=limit / MB,
+            chunks_size=3,
+            parameters=kind,
+        )
         files.append(current)
     return files
 
@@ -70,13 +63,16 @@ def test_rows_roll_over_by_the_size_the_episode_is_guessed_to_have(
     episodes: list[tuple[int, int]], limit: float
 ) -> None:
     """A Parquet file is closed by size + size / frames * new frames >= limit, and only by that."""
-    current = OpenFile(FilePlace(0, 0))
+    current = FileTotals(FilePlace(0, 0))
     for frames, size in episodes:
-        chosen = data_file_for(current, num_frames=frames, info=limits(limit))
+        estimate = current.estimate_bytes(frames)
+        after = current.with_episode(
+            size, frames, expected_bytes=estimate, limit_mb=limit / MB, chunks_size=3
+        )
         size_now, frames_now = current.size_bytes, current.num_frames
         full = frames_now > 0 and size_now + size_now / frames_now * frames >= limit
 
-        assert (chosen.place != current.place) == full
-        assert chosen.num_frames == (0 if full else frames_now)
+        assert (after.place != current.place) == full
+        assert after.num_frames == frames + (0 if full else frames_now)
 
-        current = chosen.with_episode(size_bytes=size, num_frames=frames)
+        current = after

@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of saved episodes, and which numbers and files of the dataset the next episode gets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robostream.errors import WriteError
+from robostream.meta import CAMERA_DTYPES, DatasetInfo, LeRobotDatasetMetadata
+from robostream.storage import sync_to_disk, write_bytes_atomic
+from robostream.write.episode_buffer import RecordedEpisode
+from robostream.write.episode_stats import NO_STATS_DTYPES, as_lists, column_stats
+from robostream.write.staging import StagingFolder
+
+MB = 1024 * 1024
+_RECORD = "episode.json"
+_WHY_BAD = "why_bad.txt"
+
+CameraInfo = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FilePlace:
+    """The chunk and file numbers that name a file."""
+
+    chunk: int
+    file: int
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(number, int) for number in (self.chunk, self.file)):
+            raise TypeError(f"want whole numbers of a chunk and a file, got {self}")
+
+    def after(self, chunks_size: int) -> FilePlace:
+        """Return the next file's place; a chunk folder holds `chunks_size` files."""
+        if self.file >= chunks_size - 1:
+            return FilePlace(self.chunk + 1, 0)
+        return FilePlace(self.chunk, self.file + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedVideo:
+    """Where one camera's video of a saved episode goes.
+
+    Attributes:
+        place: The MP4 it becomes part of.
+        start_frame: Frames of earlier episodes in that file.
+        reorder_frames: Most frames stored ahead of one that is shown earlier.
+    """
+
+    place: FilePlace
+    start_frame: int
+    reorder_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedEpisode:
+    """The record of a saved episode, stored as episode.json.
+
+    Attributes:
+        saved_as: The number in its folder's name; larger than `episode_index` if an earlier
+            saved episode turned out to be damaged.
+        start_frame: Its first global frame index.
+        tasks: Its task texts, in the order of first appearance.
+        data: The Parquet file it becomes part of.
+        stats: Its statistics, by feature and name, as nested lists.
+        camera_info: Facts about cameras that info.json does not have yet.
+    """
+
+    saved_as: int
+    episode_index: int
+    start_frame: int
+    num_frames: int
+    tasks: list[str]
+    data: FilePlace
+    videos: dict[str, StagedVideo]
+    stats: dict[str, dict[str, Any]]
+    camera_info: CameraInfo
+
+    @property
+    def places(self) -> dict[str | None, FilePlace]:
+        """The files it becomes part of, by camera; None stands for its rows."""
+        return {None: self.data, **{key: video.place for key, video in self.videos.items()}}
+
+
+@dataclass(frozen=True, slots=True)
+class FileTotals:
+    """A file that can take more episodes, with the totals of those in it.
+
+    Attributes:
+        parameters: A digest of the codec parameters, which all episodes in a video share.
+    """
+
+    place: FilePlace
+    size_bytes: int = 0
+    num_frames: int = 0
+    parameters: str = ""
+
+    def estimate_bytes(self, num_frames: int) -> float:
+        """Return the size of more frames, from those in the file, as LeRobot's recorder does."""
+        return self.size_bytes / self.num_frames * num_frames if self.num_frames else 0.0
+
+    def with_episode(
+        self,
+        size_bytes: int,
+        num_frames: int,
+        *,
+        expected_bytes: float,
+        limit_mb: float,
+        chunks_size: int,
+        parameters: str = "",
+    ) -> FileTotals:
+        """Return the file that the next episode goes to, including it: this one or the next.
+
+        A file is full if `expected_bytes` more would reach the limit. Videos with different codec
+        parameters never share a file.
+        """
+        is_full = self.size_bytes + expected_bytes >= limit_mb * MB
+        if self.num_frames > 0 and (is_full or parameters != self.parameters):
+            return FileTotals(self.place.after(chunks_size), size_bytes, num_frames, parameters)
+        return FileTotals(
+            self.place, self.size_bytes + size_bytes, self.num_frames + num_frames, parameters
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetTotals:
+    """What a dataset and its saved episodes hold, and the files that can take more.
+
+    Attributes:
+        info: The dataset's info.json, without the saved episodes.
+        tasks: The task texts in the order of their task_index.
+        videos: The open file of each camera that is stored as video.
+    """
+
+    info: DatasetInfo
+    num_episodes: int
+    num_frames: int
+    tasks: tuple[str, ...]
+    data: FileTotals
+    videos: Mapping[str, FileTotals]
+
+    @classmethod
+    def of_dataset(cls, meta: LeRobotDatasetMetadata) -> DatasetTotals:
+        """Return the totals of a dataset without saved episodes; new ones go to new files."""
+        return cls(
+            info=meta.info,
+            num_episodes=meta.total_episodes,
+            num_frames=meta.total_frames,
+            tasks=tuple(meta.tasks),
+            data=FileTotals(_first_new_place(meta, "data")),
+            videos={k: FileTotals(_first_new_place(meta, f"videos/{k}")) for k in meta.video_keys},
+        )
+
+    def complete_columns(self, episode: RecordedEpisode) -> dict[str, Any]:
+        """Return the columns of the next episode, including those of the default features."""
+        frames = np.arange(episode.num_frames)
+        return {
+            **episode.columns,
+            # The statistics are taken in double precision; the table stores float32.
+            "timestamp": frames / self.info.fps,
+            "frame_index": frames,
+            **counter_columns(
+                episode.tasks,
+                episode_index=self.num_episodes,
+                start_frame=self.num_frames,
+                known_tasks=add_tasks(self.tasks, episode.tasks),
+            ),
+        }
+
+    def with_episode(
+        self,
+        episode: RecordedEpisode,
+        columns: Mapping[str, Any],
+        *,
+        rows_bytes: int,
+        camera_info: CameraInfo,
+    ) -> tuple[DatasetTotals, StagedEpisode]:
+        """Return the totals once this episode is saved, and its record."""
+        length, info = episode.num_frames, self.info
+        data = self.data.with_episode(
+            rows_bytes,
+            length,
+            expected_bytes=self.data.estimate_bytes(length),
+            limit_mb=info.data_files_size_in_mb,
+            chunks_size=info.chunks_size,
+        )
+        files, videos = {}, {}
+        for key, current in self.videos.items():
+            video = episode.cameras[key].video
+            assert video is not None  # self.videos has only cameras stored as video
+            file = files[key] = current.with_episode(
+                video.size_bytes,
+                length,
+                expected_bytes=video.size_bytes,
+                limit_mb=info.video_files_size_in_mb,
+                chunks_size=info.chunks_size,
+                parameters=video.parameters,
+            )
+            start_frame = file.num_frames - length
+            videos[key] = StagedVideo(file.place, start_frame, video.reorder_frames)
+        record = StagedEpisode(
+            saved_as=self.num_episodes,
+            episode_index=self.num_episodes,
+            start_frame=self.num_frames,
+            num_frames=length,
+            tasks=list(dict.fromkeys(episode.tasks)),
+            data=data.place,
+            videos=videos,
+            stats=_episode_stats(episode, columns, info),
+            camera_info=camera_info,
+        )
+        counts = self.num_episodes + 1, self.num_frames + length
+        tasks = tuple(add_tasks(self.tasks, episode.tasks))
+        return DatasetTotals(info, *counts, tasks, data, files), record
+
+
+def add_tasks(known: Sequence[str], more: Sequence[str]) -> list[str]:
+    """Return the known tasks and then the new ones, in order of first appearance. Pure."""
+    return list(dict.fromkeys([*known, *more]))
+
+
+def counter_columns(
+    tasks: Sequence[str], *, episode_index: int, start_frame: int, known_tasks: Sequence[str]
+) -> dict[str, Any]:
+    """Return the columns of an episode that depend on its number; `tasks` has one per frame."""
+    task_index = {task: number for number, task in enumerate(known_tasks)}
+    return {
+        "episode_index": np.full(len(tasks), episode_index),
+        "index": start_frame + np.arange(len(tasks)),
+        "task_index": np.array([task_index[task] for task in tasks]),
+    }
+
+
+def commit_episode(staging: StagingFolder, record: StagedEpisode) -> None:
+    """Turn the open episode into a saved one: sync all its files, then rename its folder."""
+    (staging.open / _RECORD).write_text(json.dumps(asdict(record)))
+    for file in staging.open.iterdir():
+        sync_to_disk(file)
+    sync_to_disk(staging.open)
+    os.rename(staging.open, staging.episode(record.saved_as))
+    sync_to_disk(staging.path)
+
+
+def read_record(folder: Path) -> StagedEpisode:
+    """Return the record of the saved episode in a folder; WriteError if it is damaged."""
+    path = folder / _RECORD
+    try:
+        record = _parse_record(json.loads(path.read_text()))
+    except FileNotFoundError as error:
+        raise WriteError(f"{path} is missing") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise WriteError(f"{path} is damaged: {error!r}") from error
+    if folder.name != f"episode-{record.saved_as:06d}":
+        raise WriteError(f"{path} is the record of episode {record.saved_as}")
+    return record
+
+
+def replace_record(folder: Path, record: StagedEpisode) -> None:
+    """Replace the record of the saved episode in a folder."""
+    write_bytes_atomic(folder / _RECORD, json.dumps(asdict(record)).encode())
+
+
+def load_staged(staging: StagingFolder, *, first: int) -> list[StagedEpisode]:
+    """Return the undamaged saved episodes; folders must be numbered from `first` without a gap."""
+    folders = staging.episodes()
+    if list(folders) != list(range(first, first + len(folders))):
+        raise WriteError(
+            f"{staging.path}: want saved episodes numbered from {first} without a gap, found "
+            f"{list(folders)}. Some were deleted or not copied: restore them, or move away those "
+            "after the gap, then resume again."
+        )
+    try:
+        return [read_record(folder) for folder in folders.values() if read_damage(folder) is None]
+    except WriteError as error:
+        raise WriteError(
+            f"{error}. Resume the dataset: this moves the damaged episode to "
+            f"{staging.bad_episodes.name}/ and keeps the others."
+        ) from error
+
+
+def read_damage(folder: Path) -> str | None:
+    """Return why the saved episode in a folder is marked as damaged, or None if it is not."""
+    path = folder / _WHY_BAD
+    return path.read_text() if path.exists() else None
+
+
+def mark_damaged(folder: Path, reason: str) -> None:
+    """Mark the saved episode in a folder as damaged; it no longer counts."""
+    write_bytes_atomic(folder / _WHY_BAD, reason.encode(errors="backslashreplace"))
+
+
+def _parse_record(data: dict[str, Any]) -> StagedEpisode:
+    videos = {
+        key: StagedVideo(**{**video, "place": FilePlace(**video["place"])})
+        for key, video in data["videos"].items()
+    }
+    places = {"data": FilePlace(**data["data"]), "videos": videos}
+    # Recordings begun by an earlier version have no `saved_as`.
+    return StagedEpisode(**{"saved_as": data["episode_index"], **data, **places})
+
+
+def _first_new_place(meta: LeRobotDatasetMetadata, prefix: str) -> FilePlace:
+    """Return the place after the last file that the episode table names for rows or a camera."""
+    if len(meta.episodes) == 0:
+        return FilePlace(0, 0)
+    chunks = meta.episodes[f"{prefix}/chunk_index"]
+    files = meta.episodes[f"{prefix}/file_index"]
+    last_chunk = chunks.max()
+    last = FilePlace(int(last_chunk), int(files[chunks == last_chunk].max()))
+    return last.after(meta.chunks_size)
+
+
+def _episode_stats(
+    episode: RecordedEpisode, columns: Mapping[str, Any], info: DatasetInfo
+) -> dict[str, dict[str, Any]]:
+    stats = {}
+    for name, entry in info.features.items():
+        if entry["dtype"] in CAMERA_DTYPES:
+            stats[name] = as_lists(episode.cameras[name].stats)
+        elif entry["dtype"] not in NO_STATS_DTYPES:
+            stats[name] = as_lists(column_stats(columns[name]))
+    return stats
