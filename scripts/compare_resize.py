@@ -17,7 +17,7 @@ import torch
 from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
-from robostream.bench.table import format_table
+from robostream.bench.tables import format_table
 from robostream.decode import DecodedFrame, FrameReader, FrameScaler, Renderer, load_ffmpeg
 from robostream.decode.picture.conversion import convert
 from robostream.decode.picture.scale import FILTER

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from robostream.bench import gpu, loader, peers, readme
-from robostream.bench.docs import RESULTS, Publication, refreshed, replace_block
+from robostream.bench import gpu, loader, peers, suite
 from robostream.bench.loader import publish_figures
+from robostream.bench.tables import RESULTS, Publication, refreshed, replace_block
 from robostream.errors import RobostreamError
 
 REPO = Path(__file__).parents[2]
 DOCS = loader.PUBLICATION.document
-ALL = [gpu.PUBLICATION, loader.PUBLICATION, peers.PUBLICATION, readme.PUBLICATION]
+ALL = [gpu.PUBLICATION, loader.PUBLICATION, peers.PUBLICATION, suite.PUBLICATION]
 
 
 @pytest.mark.parametrize("publication", ALL, ids=lambda one: "+".join(one.blocks))
@@ -35,7 +35,7 @@ def drawn(svg: str) -> list[str]:
 
 def test_the_picture_says_what_the_json_says() -> None:
     """Its text and its bars are those that any version of matplotlib draws from the JSON."""
-    ((path, draw),) = readme.PUBLICATION.pictures.items()
+    ((path, draw),) = suite.PUBLICATION.charts.items()
     committed = drawn((REPO / path).read_text())
 
     assert drawn(draw(REPO).decode()) == committed

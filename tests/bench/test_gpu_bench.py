@@ -13,19 +13,21 @@ from typing import Any
 import pytest
 import torch
 
-from robostream.bench import gpu_run, measure
-from robostream.bench.docs import RESULTS
+from robostream.bench import gpu, measure
 from robostream.bench.gpu import (
     PARTS,
     PUBLICATION,
     RESULTS_NAME,
+    RGB,
+    YUV,
     case_fields,
+    measure_loader,
     nvdec_cases,
     publish_figures,
     row_key,
     upload_cases,
 )
-from robostream.bench.gpu_run import RGB, YUV, measure_loader
+from robostream.bench.tables import RESULTS
 from robostream.cli.main import build_parser
 from tests.fixture_datasets import FIXTURES
 
@@ -39,12 +41,12 @@ def test_images_are_counted_from_the_first_batch_on(
     way: str, window_s: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batches after it, of 4 samples and the last of each epoch of 2, one in each 0.1 s."""
-    monkeypatch.setattr(gpu_run, "_GPU", "cpu")
+    monkeypatch.setattr(gpu, "_GPU", "cpu")
     now_s = itertools.count(step=0.1)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     clock = SimpleNamespace(perf_counter=lambda: times[-1])
     times = [0.0]
-    deliver = gpu_run._batches_on_gpu
+    deliver = gpu._batches_on_gpu
 
     def deliver_slowly(*arguments: Any) -> Iterator[dict[str, Any]]:
         for batch in deliver(*arguments):
@@ -52,8 +54,8 @@ def test_images_are_counted_from_the_first_batch_on(
             yield batch
 
     next(now_s)
-    monkeypatch.setattr(gpu_run, "_batches_on_gpu", deliver_slowly)
-    monkeypatch.setattr(gpu_run, "time", clock)
+    monkeypatch.setattr(gpu, "_batches_on_gpu", deliver_slowly)
+    monkeypatch.setattr(gpu, "time", clock)
     monkeypatch.setattr(measure, "time", clock)
     request = {"way": way, "window_s": window_s, "workers": 1, "resize": None, "seconds": 2.05}
     request |= {"batch_size": 4, "frame_cache_bytes": "auto"}

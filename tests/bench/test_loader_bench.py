@@ -12,9 +12,8 @@ import pytest
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loader import frame_memory, measure_plain, measure_robostream
 from robostream.bench.loaders import PlainDataset, PyavReader
-from robostream.bench.memory import resident_bytes, touch_memory
-from robostream.bench.node import simulate
-from robostream.bench.process import run_process
+from robostream.bench.plan import simulate
+from robostream.bench.processes import resident_bytes, run_process, touch_memory
 from robostream.bench.rows import measure_resume
 from robostream.dataset import LeRobotDataset
 from tests.fixture_datasets import FIXTURES

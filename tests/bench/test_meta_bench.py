@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.imagined import CAMERAS, write_meta_folder
-from robostream.bench.meta import measure_load
+from robostream.bench.meta import CAMERAS, measure_load, write_meta_folder
 from robostream.meta import LeRobotDatasetMetadata
 
 EPISODES = 700

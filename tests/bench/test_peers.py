@@ -13,11 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from robostream.bench.delivery import check_delivery, expected_images, in_levels, is_right
-from robostream.bench.docs import RESULTS
 from robostream.bench.loaders import LOADERS, LoaderEntry, LoadRequest
-from robostream.bench.peers import RESULTS_NAME, compare, tables_text
+from robostream.bench.peers import (
+    RESULTS_NAME,
+    check_delivery,
+    compare,
+    expected_images,
+    in_levels,
+    is_right,
+    tables_text,
+)
 from robostream.bench.results import read_figures
+from robostream.bench.tables import RESULTS
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from tests.fixture_datasets import FIXTURES

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from robostream.bench.plan import measure_plan
-from robostream.bench.process import run_process
+from robostream.bench.processes import run_process
 
 
 def test_a_size_is_measured_in_a_process_of_its_own() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from robostream.bench.floor import decode_floor, image_floor
-from robostream.bench.memory import MemorySampler
+from robostream.bench.processes import MemorySampler
 from robostream.bench.results import machine, median_ratio, medians, read_figures, save_run
 from robostream.errors import RobostreamError
 from tests.fixture_datasets import FIXTURES

@@ -11,9 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from robostream.bench.case import BenchCase, bench_dataset, one_row_group
-from robostream.bench.docs import RESULTS
-from robostream.bench.readme import SUITE_NAME
-from robostream.bench.suite import CASES, DATASETS, case_figures, public_figures, run_cases
+from robostream.bench.suite import (
+    CASES,
+    DATASETS,
+    SUITE_NAME,
+    case_figures,
+    public_figures,
+    run_cases,
+)
+from robostream.bench.tables import RESULTS
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec

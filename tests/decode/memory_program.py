@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from robostream.bench.memory import resident_bytes
+from robostream.bench.processes import resident_bytes
 from tests.decode.conftest import local_engine
 
 _EPOCHS = 10

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from robostream import config
-from robostream.bench.imagined import write_meta_folder
+from robostream.bench.meta import write_meta_folder
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import CacheSettings
 from robostream.testing import Proxy, start_proxy

@@ -1,35 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Benchmarks: each prints a table with ratios to a reference and returns its figures as JSON.
 
-table.py       tables as text and as Markdown
 results.py     figures on disk, medians over rounds, the machine
-docs.py        publish figures in a checkout: JSON, tables, pictures
+tables.py      tables as text and as Markdown, and the documents of a checkout that show them
 charts.py      charts, drawn with matplotlib
 case.py        BenchCase and BenchData: what is measured, on which synthetic dataset
-process.py     run a measurement in a process of its own
+processes.py   run a measurement in a process of its own; the memory of processes
 measure.py     the measuring loop: take batches, note their arrivals, derive rates
-memory.py      the memory of this process and its descendants
 floor.py       the decode floor: decoding the same images with nothing else to do
-imagined.py    imagined datasets: metadata without data, rows without cameras
 loaders.py     the loaders to compare: robostream, other libraries, plain datasets
 meta.py        `bench meta`: loading the metadata
-plan.py        `bench plan` and `bench shuffle`: start-up, memory, positions, seeks, mixing
-node.py        `bench node`: a simulation of how busy the workers of a full node are
+plan.py        `bench plan`, `bench shuffle`, `bench node`: what follows from the plan alone
 rows.py        `bench rows`: rows whose row groups are not episodes; the time of a resume
 decode.py      `bench decode`: random access on one thread
 loader.py      `bench loader`: the whole loader
 gpu.py         `bench gpu`: images into the memory of a GPU
-gpu_run.py     its measuring processes
 remote.py      `bench remote`: the whole loader behind a network
 stream_settings.py  the flags of `bench stream`
 stream.py      `bench stream`: one setting, from a folder, the Hub or a bucket
-summary.py     rows of a report: medians of runs with equal settings
-page.py        the page of a report
+summary.py     the rows of a report: one for all runs with equal settings
 report.py      `bench report`: results of `bench stream` as a table, a CSV and a page
-readme.py      the README's tables and picture
 suite.py       `bench suite`: everything small, and the README's figures
-delivery.py    check what a loader delivers: every frame once, the right images
-peers.py       `bench peers`: other loaders on the same files
+peers.py       `bench peers`: other loaders on the same files, and what they deliver
 """
 
 import importlib
@@ -38,7 +30,7 @@ from typing import Any
 
 from robostream.bench.floor import decode_floor
 from robostream.bench.results import ensure_writable, machine, write_json
-from robostream.bench.table import format_table
+from robostream.bench.tables import format_table
 
 __all__ = [
     "BENCHMARKS",
@@ -71,7 +63,7 @@ COMMANDS = {
     "suite": "everything small, in minutes; refreshes the figures of a checkout's README",
 }
 
-_FUNCTIONS = {"shuffle": ("plan", "run_shuffle")}
+_FUNCTIONS = {"shuffle": ("plan", "run_shuffle"), "node": ("plan", "run_node")}
 
 
 def load_benchmark(name: str, function: str = "run") -> Callable[..., Any]:

@@ -115,7 +115,9 @@ def draw_percentiles(
 
     _set_rows(axes, labels)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    values = [max(value, 0.01) for row in rows for value in row]
+    is_wide = max(values) > 10 * min(values)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if is_wide else (1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.minorticks_off()
     for number, (row, colour) in enumerate(zip(rows, colours, strict=True)):
@@ -141,7 +143,8 @@ def draw_curve(
     if level is not None:
         axes.axhline(level, color=INK, linestyle="--", linewidth=1.5)
     axes.locator_params(nbins=4)
-    axes.yaxis.set_major_formatter("{x:,g}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,g}")
     axes.grid(axis="y")
 
 

@@ -22,7 +22,7 @@ from robostream.bench.case import bench_dataset
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.measure import run_rounds
 from robostream.bench.results import Figures, machine, median_ratio
-from robostream.bench.table import format_table
+from robostream.bench.tables import format_rows, format_table
 from robostream.decode import (
     BufferPool,
     FileRun,
@@ -77,7 +77,7 @@ def run(quick: bool) -> Figures:
     header = ["videos", "read", "floor images/s", "images/s", "over floor", "decoded per delivered"]
     print(format_table(header, [list(row.values()) for row in ways]))
     print("\nmicroseconds per image")
-    print(format_table(list(costs[0]), [list(row.values()) for row in costs]))
+    print(format_rows(costs))
     return {"machine": machine(), "results": ways, "costs_us": costs}
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from robostream.bench.process import run_process
+from robostream.bench.processes import run_process
 
 if TYPE_CHECKING:
     import av

@@ -2,14 +2,19 @@
 """`bench gpu`: images into the memory of a GPU, by each way there.
 
 Workers convert frames to RGB and batches are copied ("rgb"), 4:2:0 is copied and converted on the
-GPU ("yuv"), or the GPU decodes ("nvdec").
+GPU ("yuv"), or the GPU decodes ("nvdec"). Each case runs in processes of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import multiprocessing
+import random
+import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +22,22 @@ import torch
 
 from robostream import config
 from robostream.bench.case import SINGLE, BenchCase, BenchData
-from robostream.bench.docs import RESULTS, Publication, publish
 from robostream.bench.floor import decode_floor
-from robostream.bench.gpu_run import NVDEC, RGB, YUV, measure_loader, measure_streams
-from robostream.bench.memory import touch_memory
-from robostream.bench.process import run_process
+from robostream.bench.loaders import LoadRequest, open_robostream
+from robostream.bench.measure import Batch, consume, limit_time, loading_figures
+from robostream.bench.processes import run_process, touch_memory
 from robostream.bench.results import Figures, git_commit, machine, read_figures
-from robostream.bench.table import format_table, markdown_table
+from robostream.bench.tables import RESULTS, Publication, format_table, markdown_table, publish
+from robostream.decode import Backend, FileRun, build_index, plan_runs
+from robostream.device import open_nvdec
 from robostream.errors import SelectionError
-from robostream.loader import share_of_cores, usable_memory
+from robostream.loader import StreamingDataLoader, share_of_cores, usable_memory
+from robostream.storage import LocalSource
 from robostream.tools import SynthSpec
 
+RGB, YUV, NVDEC = "rgb", "yuv", "nvdec"
+_GPU = "cuda:0"
+_TIMEOUT_S = 120.0
 _SECONDS, _QUICK_SECONDS = 6.0, 2.0
 # Less than all frames of a dataset take, at full size and resized.
 _FRAME_CACHE, _RESIZED_FRAME_CACHE = "2GiB", "512MiB"
@@ -178,6 +188,131 @@ def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Fig
     # Printed at once, so an interrupted run is not lost.
     print(json.dumps(figures), flush=True)
     return figures
+
+
+def measure_loader(root: str, request: dict[str, Any]) -> Figures:
+    """Deliver batches on the GPU for some seconds after the first; return the rates."""
+    torch.set_num_threads(1)
+    way = request["way"]
+    options = {
+        "resize": request["resize"] and tuple(request["resize"]),
+        "frame_cache_bytes": request["frame_cache_bytes"],
+        "video_decode_device": _GPU if way == NVDEC else "cpu",
+    }
+    window_s = tuple(request["window_s"])
+    asked = LoadRequest(root, request["batch_size"], request["workers"], window_s, options)
+    begin = time.perf_counter()
+    device = None if way == RGB else _GPU
+    loader = open_robostream(asked, pin_memory=way == RGB, device=device)
+    opened_s = time.perf_counter() - begin
+    usages: list[list[float]] = []
+    with ExitStack() as stack:
+
+        def on_batch(batch: Batch) -> None:
+            if not usages:  # from the first batch on
+                usages.append(stack.enter_context(decoder_usage()) if way == NVDEC else [])
+
+        batches = limit_time(_batches_on_gpu(loader, way), request["seconds"])
+        times = consume(batches, on_batch=on_batch, finish=torch.cuda.synchronize)
+    images = asked.images_per_sample
+    figures = loading_figures(times, images_per_sample=images, opened_s=opened_s)
+    del figures["lowest_over_median"]
+    figures["decoded_per_delivered"] = loader.stats()["amplification"]
+    figures["decoders_in_use"] = next(iter(usages[0]), None)
+    loader.close()
+    return figures
+
+
+def _batches_on_gpu(loader: StreamingDataLoader, way: str) -> Iterator[Batch]:
+    """Yield the batches of all epochs; the first only when its copy is complete."""
+    is_first = True
+    while True:
+        for batch in loader:
+            if way == RGB:
+                batch = {
+                    key: value.to(_GPU, non_blocking=True) if torch.is_tensor(value) else value
+                    for key, value in batch.items()
+                }
+            if is_first:
+                torch.cuda.synchronize()
+                is_first = False
+            yield batch
+
+
+def measure_streams(root: str, request: dict[str, Any]) -> Figures:
+    """Decode random GOPs on the GPU in several processes; return the rates by their number.
+
+    All processes start at once, because that takes long; then more and more of them decode.
+    """
+    counts, spawn = request["streams"], multiprocessing.get_context("spawn")
+    barrier, rates = spawn.Barrier(max(counts) + 1), spawn.Queue()
+    processes = [
+        spawn.Process(target=_decode, args=(number, root, request, barrier, rates))
+        for number in range(max(counts))
+    ]
+    for process in processes:
+        process.start()
+    found = []
+    for count in counts:
+        barrier.wait(_TIMEOUT_S)
+        with decoder_usage() as in_use:
+            rate = sum(rates.get(timeout=_TIMEOUT_S) for _ in range(count))
+        usage = next(iter(in_use), None)
+        found.append({"streams": count, "images_per_s": rate, "decoders_in_use": usage})
+    for process in processes:
+        process.join()
+    return {"by_streams": found}
+
+
+def _decode(number: int, root: str, request: dict[str, Any], barrier: Any, rates: Any) -> None:
+    runs = _gops(root)
+    random.shuffle(runs)
+    backend = open_nvdec(_GPU)
+    list(backend.decode(runs[:4]))
+    for count in request["streams"]:
+        barrier.wait(_TIMEOUT_S)
+        if number < count:
+            rates.put(_decode_rate(backend, runs, request["seconds"]))
+
+
+def _decode_rate(backend: Backend, runs: list[FileRun], seconds: float) -> float:
+    images, at, begin = 0, 0, time.perf_counter()
+    while time.perf_counter() < begin + seconds:
+        images += sum(1 for _ in backend.decode(runs[at : at + 16]))
+        at = (at + 16) % len(runs)
+    torch.cuda.synchronize()
+    return images / (time.perf_counter() - begin)
+
+
+def _gops(root: str) -> list[FileRun]:
+    """Return GOPs of a dataset's videos, at most the first 64 frames of each."""
+    runs = []
+    for path in sorted(Path(root).glob("videos/*/*/*.mp4"))[:24]:
+        source = LocalSource(path)
+        index = build_index(source)
+        starts = index.start_frames.tolist()
+        for start, stop in zip(starts, [*starts[1:], index.num_frames], strict=True):
+            frames = list(range(start, min(stop, start + 64)))
+            runs.append(FileRun(source, index, plan_runs(index, frames)[0]))
+    return runs
+
+
+@contextmanager
+def decoder_usage() -> Iterator[list[float]]:
+    """Append the mean utilisation of the GPU's decoders during the block to a list, at its end."""
+    command = ["nvidia-smi", "-i", "0", "--query-gpu=utilization.decoder", "-lms", "250"]
+    found: list[float] = []
+    monitor = subprocess.Popen(
+        [*command, "--format=csv,noheader,nounits"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield found
+    finally:
+        monitor.terminate()
+        lines = monitor.communicate()[0].split()
+        shares = [float(line) / 100 for line in lines if line.isdigit()]
+        if shares:
+            found.append(sum(shares) / len(shares))
 
 
 def _upload_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]]]:

@@ -22,12 +22,10 @@ import torch
 
 from robostream import config
 from robostream.bench.case import BenchCase, BenchData
-from robostream.bench.docs import RESULTS, Publication, publish
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loaders import LoadRequest, open_plain_pyav, open_robostream
 from robostream.bench.measure import consume, limit_time, loading_figures, run_rounds
-from robostream.bench.memory import touch_memory, tree_bytes
-from robostream.bench.process import run_process
+from robostream.bench.processes import run_process, touch_memory, tree_bytes
 from robostream.bench.results import (
     Figures,
     machine,
@@ -37,7 +35,7 @@ from robostream.bench.results import (
     select_named,
 )
 from robostream.bench.rows import measure_resume
-from robostream.bench.table import Column, format_table, markdown_table, select_cells
+from robostream.bench.tables import RESULTS, Column, Publication, markdown_of, publish, table_of
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
@@ -121,7 +119,7 @@ def run(
             found = run_rounds(runs, rounds or (2 if quick else 3))
             results.append(_case_figures(case, number, seconds, found, cold=cold))
             _print_case(results[-1])
-    print(format_table(list(_COLUMNS), select_cells(results, _COLUMNS)), flush=True)
+    print(table_of(results, _COLUMNS), flush=True)
     print(
         "over floor: images/s over those of PyAV decoding the same files in order, in as many "
         "processes as workers\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
@@ -338,7 +336,7 @@ def _docs_block(repo: Path) -> str:
     found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
         f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}:\n\n"
-        + markdown_table(list(_DOCS_COLUMNS), select_cells(figures["cases"], _DOCS_COLUMNS))
+        + markdown_of(figures["cases"], _DOCS_COLUMNS)
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
 

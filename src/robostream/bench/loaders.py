@@ -158,15 +158,15 @@ class PlainDataset(Dataset[dict[str, Any]]):
         return self._reader.read(path, numbers, self.meta.fps).squeeze(0)
 
 
-def open_robostream(request: LoadRequest) -> StreamingDataLoader:
-    """Return robostream's streaming loader."""
+def open_robostream(request: LoadRequest, **options: Any) -> StreamingDataLoader:
+    """Return robostream's streaming loader, with options beyond the number of workers."""
     stream = StreamingLeRobotDataset(
         _REPO_ID,
         root=request.root,
         delta_timestamps=request.windows(),
         **{"return_uint8": True, **request.options},
     )
-    return StreamingDataLoader(stream, request.batch_size, num_workers=request.workers)
+    return StreamingDataLoader(stream, request.batch_size, num_workers=request.workers, **options)
 
 
 def open_plain_pyav(request: LoadRequest) -> Batches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ START_INTERVALS = 10
 _PERCENTS = (50, 95, 99)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BatchTimes:
     """The arrivals of batches, in seconds since the first was requested.
 
@@ -37,9 +37,9 @@ class BatchTimes:
     """
 
     warmup_batches: int
-    arrivals_s: list[float] = field(default_factory=list)
-    waits_s: list[float] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)
+    arrivals_s: list[float]
+    waits_s: list[float]
+    samples: list[int]
     end_s: float = 0.0
 
     @property
@@ -75,21 +75,23 @@ def consume(
         on_batch: Called with each batch after its arrival was noted.
         finish: Called before the loop's end is noted.
     """
-    times = BatchTimes(warmup_batches)
+    arrivals_s: list[float] = []
+    waits_s: list[float] = []
+    samples: list[int] = []
     begin = requested = time.perf_counter()
     for batch in islice(batches, max_batches):
         arrived = time.perf_counter()
-        times.arrivals_s.append(arrived - begin)
-        times.waits_s.append(arrived - requested)
-        times.samples.append(len(batch["index"]))
+        arrivals_s.append(arrived - begin)
+        waits_s.append(arrived - requested)
+        samples.append(len(batch["index"]))
         if on_batch is not None:
             on_batch(batch)
         del batch
         requested = time.perf_counter()
     if finish is not None:
         finish()
-    times.end_s = time.perf_counter() - begin
-    return times
+    end_s = time.perf_counter() - begin
+    return BatchTimes(warmup_batches, arrivals_s, waits_s, samples, end_s)
 
 
 def limit_time(

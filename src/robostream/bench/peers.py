@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import io
 import os
 import time
 from collections.abc import Sequence
@@ -18,13 +19,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+from PIL import Image
+
 from robostream import config
 from robostream.bench.case import BenchCase, BenchData
-from robostream.bench.delivery import check_delivery
-from robostream.bench.docs import RESULTS, Publication, publish
 from robostream.bench.loaders import LOADERS, LoaderEntry, LoadRequest
 from robostream.bench.measure import consume, limit_time, run_rounds
-from robostream.bench.process import MeasurementError, run_process
+from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.results import (
     Figures,
     ensure_writable,
@@ -36,15 +41,22 @@ from robostream.bench.results import (
     select_named,
     write_json,
 )
-from robostream.bench.suite import DATASETS
-from robostream.bench.table import format_table, markdown_table
+from robostream.bench.suite import DATASETS, SARM_S
+from robostream.bench.tables import (
+    RESULTS,
+    Column,
+    Publication,
+    markdown_of,
+    publish,
+    table_of,
+)
 from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.tools import SynthSpec
 
+Images = npt.NDArray[np.uint8]
 _TIMEOUT_S = 300
-_FPS = 5
-_SARM_S = tuple(float(step) for step in range(8))
 # LeRobot's default of 200 MB per file puts many episodes into one.
 _ONE_FILE = BenchData(
     "suite",
@@ -56,7 +68,7 @@ CASES = {
     for case in (
         BenchCase("av1-single", DATASETS["av1"]),
         BenchCase("av1-one-file-single", _ONE_FILE),
-        BenchCase("av1-sarm", DATASETS["av1"], window_s=_SARM_S),
+        BenchCase("av1-sarm", DATASETS["av1"], window_s=SARM_S),
         BenchCase("h264-single", DATASETS["h264"]),
         BenchCase("images-single", DATASETS["images"]),
     )
@@ -69,7 +81,7 @@ _CHECKED = SynthSpec(
     cameras=2,
     width=96,
     height=96,
-    fps=_FPS,
+    fps=5,
     crf=18,
     data_file_mb=0.01,
     video_file_mb=0.1,
@@ -84,6 +96,9 @@ _CHECKED_DATA = (
     ),
 )
 _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
+# The mean difference between two decoders' images of one frame is below this, in levels of 255.
+# Images of different frames differ by far more.
+_ROUNDING = 3.0
 RESULTS_NAME = "peers.json"
 
 
@@ -107,12 +122,7 @@ def compare(
 ) -> Figures:
     """Return the rates of all loaders whose packages are installed, and what they deliver.
 
-    Args:
-        only: Names of loaders; all if empty.
-        names: Names of cases; all if empty.
-        workers: Worker processes of each loader.
-        rounds: How often each loader is measured.
-        seconds: How long each run is measured.
+    `only` names loaders and `names` cases; empty means all. Each run takes `seconds`.
     """
     config.quiet_encoders()
     chosen, cases = select_named(LOADERS, only), select_named(CASES, names)
@@ -120,12 +130,12 @@ def compare(
     results = [
         row for case in cases for row in _compare_case(case, present, workers, rounds, seconds)
     ]
-    delivery = [
-        {"contestant": entry.name, "stored": data.title, **_check(entry, data)}
-        for data in _CHECKED_DATA
-        for entry in present
-        if _stored(data) in entry.stored
-    ]
+    delivery = []
+    for data in _CHECKED_DATA:
+        for entry in (entry for entry in present if _stored(data) in entry.stored):
+            found = _run(measure_delivery, entry, LoadRequest(str(data.open()), 8, 1))
+            print(f"delivery of {entry.name}: {found}", flush=True)
+            delivery.append({"contestant": entry.name, "stored": data.title, **found})
     return {
         "machine": machine(),
         "packages": {name: package_version(name) for name in _PACKAGES},
@@ -165,17 +175,10 @@ def _compare_case(
 
 
 def _summarize(runs: Sequence[Figures]) -> Figures:
-    failed = [figures["failed"] for figures in runs if "failed" in figures]
-    if failed:
-        return {"failed": failed[0]}
-    rates = [figures["images_per_s"] for figures in runs]
-    return {**medians(runs), "images_per_s_rounds": rates}
-
-
-def _check(entry: LoaderEntry, data: BenchData) -> Figures:
-    found = _run(measure_delivery, entry, LoadRequest(str(data.open()), 8, 1))
-    print(f"delivery of {entry.name}: {found}", flush=True)
-    return found
+    for figures in runs:
+        if "failed" in figures:
+            return {"failed": figures["failed"]}
+    return {**medians(runs), "images_per_s_rounds": [run["images_per_s"] for run in runs]}
 
 
 def _run(function: Any, entry: LoaderEntry, request: LoadRequest, **more: Any) -> Figures:
@@ -220,19 +223,138 @@ def measure_delivery(name: str, request: dict[str, Any]) -> Figures:
     return check_delivery(LOADERS[name], LoadRequest(**request))
 
 
-_SPEED = ["data", "mode", "loader", "used with", "samples/s", "images/s"]
-_SPEED += ["robostream is faster", "first batch, s"]
-_DELIVERY = ["loader", "cameras", "frames missing", "frames repeated", "wrong images"]
-_DELIVERY += ["same order with another worker", "episodes per batch of 8"]
+def check_delivery(entry: LoaderEntry, request: LoadRequest) -> Figures:
+    """Return counts of one epoch, and whether another worker changes the order.
+
+    Counts missing and repeated frames, and images that are not those of their frame.
+    """
+    meta = LeRobotDatasetMetadata("bench/delivery", root=request.root)
+    expected = expected_images(Path(request.root))
+    order: list[int] = []
+    distinct: list[int] = []
+    wrong = 0
+    ends = meta.episodes["dataset_to_index"]
+    for batch in entry.open(request):
+        indices = np.asarray(batch["index"]).reshape(-1)
+        order += indices.tolist()
+        distinct.append(len(np.unique(np.searchsorted(ends, indices, side="right"))))
+        wrong += sum(
+            not is_right(batch[key][place], images, index)
+            for place, index in enumerate(indices.tolist())
+            for key, images in expected.items()
+        )
+    num_seen = len(set(order))
+    others = entry.open(replace(request, workers=request.workers + 1))
+    other = [int(index) for batch in others for index in np.asarray(batch["index"]).reshape(-1)]
+    return {
+        "frames": meta.total_frames,
+        "delivered": len(order),
+        "missing": meta.total_frames - num_seen,
+        "repeated": len(order) - num_seen,
+        "wrong_pictures": wrong,
+        "pictures": len(order) * len(expected),
+        "same_order_with_more_workers": order == other,
+        "episodes_per_batch": float(np.mean(distinct)),
+    }
+
+
+def is_right(image: Any, images: Images, index: int) -> bool:
+    """Return whether an image is closest to that of its own frame, among its neighbours.
+
+    Decoders round colours differently; neighbouring frames differ by more than that.
+    """
+    given = in_levels(image)
+    near = range(max(0, index - 3), min(len(images), index + 4))
+    gaps = {at: float(np.abs(images[at] - given).mean()) for at in near}
+    return gaps[index] <= min(gaps.values()) + 1e-6 and gaps[index] < _ROUNDING
+
+
+def in_levels(image: Any) -> npt.NDArray[np.float32]:
+    """Return an image as (height, width, 3) from 0 to 255; some loaders give 0 to 1. Pure."""
+    given = np.asarray(image)
+    levels = given.astype(np.float32) * (255 if given.dtype.kind == "f" else 1)
+    return levels.transpose(1, 2, 0) if levels.shape[0] == 3 else levels
+
+
+def expected_images(root: Path) -> dict[str, Images]:
+    """Return every image of a dataset by camera, decoded file by file without robostream's decoder.
+
+    Each array is (frames, height, width, 3).
+    """
+    meta = LeRobotDatasetMetadata("bench/delivery", root=root)
+    found = {key: _from_videos(meta, root, key) for key in meta.video_keys}
+    return found | {key: _from_rows(root, key) for key in meta.camera_keys if key not in found}
+
+
+def _from_videos(meta: LeRobotDatasetMetadata, root: Path, key: str) -> Images:
+    files: dict[Path, Images] = {}
+    images = []
+    for episode in range(meta.total_episodes):
+        path = root / meta.get_video_file_path(episode, key)
+        if path not in files:
+            with av.open(str(path)) as container:
+                frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
+            files[path] = np.stack(frames)
+        first = round(float(meta.episodes[f"videos/{key}/from_timestamp"][episode]) * meta.fps)
+        images.append(files[path][first : first + int(meta.episodes["length"][episode])])
+    return np.concatenate(images)
+
+
+def _from_rows(root: Path, key: str) -> Images:
+    rows: list[Any] = pq.read_table(root / "data", columns=["index", key]).sort_by("index")[key]
+    return np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"].as_py()))) for row in rows])
+
+
+_YES_NO = {True: "yes", False: "no", None: ""}  # None: the loader failed
+_SPEED: dict[str, Column] = {
+    "data": "data",
+    "mode": "mode",
+    "loader": "contestant",
+    "used with": "how",
+    "samples/s": lambda row: "failed" if "failed" in row else row["samples_per_s"],
+    "images/s": lambda row: row.get("images_per_s", ""),
+    "robostream is faster": "faster",
+    "first batch, s": lambda row: row.get("first_batch_s", ""),
+}
+_DELIVERY: dict[str, Column] = {
+    "loader": "contestant",
+    "cameras": "stored",
+    "frames missing": lambda row: _of(row, "missing", "frames", failed="failed"),
+    "frames repeated": lambda row: row.get("repeated", ""),
+    "wrong images": lambda row: _of(row, "wrong_pictures", "pictures", failed=""),
+    "same order with another worker": lambda row: _YES_NO[row.get("same_order_with_more_workers")],
+    "episodes per batch of 8": lambda row: row.get("episodes_per_batch", ""),
+}
+
+
+def _of(row: Figures, count: str, total: str, *, failed: str) -> str:
+    return failed if "failed" in row else f"{row[count]} of {row[total]}"
 
 
 def tables_text(figures: Figures) -> str:
     """Return the tables for a terminal. Pure."""
     tables = [
-        format_table(_SPEED, _speed_rows(figures["results"])),
-        format_table(_DELIVERY, [_delivery_row(row) for row in figures["delivery"]]),
+        table_of(_with_ratios(figures["results"]), _SPEED),
+        table_of(figures["delivery"], _DELIVERY),
     ]
     return "\n\n".join([*tables, "\n".join(_remarks(figures))])
+
+
+def _with_ratios(results: Sequence[Figures]) -> list[Figures]:
+    """Return the rows with how much faster robostream is on the same data."""
+    ours = {
+        (row["data"], row["mode"]): row["images_per_s_rounds"]
+        for row in results
+        if row["contestant"] == "robostream" and "failed" not in row
+    }
+
+    def faster(row: Figures) -> str:
+        known = ours.get((row["data"], row["mode"]))
+        if known is None or "failed" in row or row["contestant"] == "robostream":
+            return ""
+        return f"{median_ratio(known, row['images_per_s_rounds']):.1f} times"
+
+    return [row | {"faster": faster(row)} for row in results]
 
 
 def _docs_block(repo: Path) -> str:
@@ -246,10 +368,10 @@ def _docs_block(repo: Path) -> str:
             f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}; "
             f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
             f"medians of {figures['rounds']} interleaved rounds. {versions}.",
-            markdown_table(_SPEED, _speed_rows(figures["results"])),
+            markdown_of(_with_ratios(figures["results"]), _SPEED),
             "What each delivers in one epoch of a small dataset; every image is compared with the "
             "one decoded from the file:",
-            markdown_table(_DELIVERY, [_delivery_row(row) for row in figures["delivery"]]),
+            markdown_of(figures["delivery"], _DELIVERY),
             "\n".join(f"- {remark}" for remark in _remarks(figures)),
         ]
     ).rstrip()
@@ -264,39 +386,6 @@ def _remarks(figures: Figures) -> list[str]:
     ]
     absent = [f"{name} is left out: its package is not installed" for name in figures["absent"]]
     return [*dict.fromkeys(failed), *absent]
-
-
-def _speed_rows(results: Sequence[Figures]) -> list[list[Any]]:
-    ours = {
-        (row["data"], row["mode"]): row["images_per_s_rounds"]
-        for row in results
-        if row["contestant"] == "robostream" and "failed" not in row
-    }
-    return [_speed_row(row, ours.get((row["data"], row["mode"]))) for row in results]
-
-
-def _speed_row(row: Figures, ours: list[float] | None) -> list[Any]:
-    begin = [row["data"], row["mode"], row["contestant"], row["how"]]
-    if "failed" in row:
-        return [*begin, "failed", "", "", ""]
-    faster = ""
-    if ours and row["contestant"] != "robostream":
-        faster = f"{median_ratio(ours, row['images_per_s_rounds']):.1f} times"
-    return [*begin, row["samples_per_s"], row["images_per_s"], faster, row["first_batch_s"]]
-
-
-def _delivery_row(row: Figures) -> list[Any]:
-    begin = [row["contestant"], row["stored"]]
-    if "failed" in row:
-        return [*begin, "failed", "", "", "", ""]
-    return [
-        *begin,
-        f"{row['missing']} of {row['frames']}",
-        row["repeated"],
-        f"{row['wrong_pictures']} of {row['pictures']}",
-        "yes" if row["same_order_with_more_workers"] else "no",
-        row["episodes_per_batch"],
-    ]
 
 
 PUBLICATION = Publication(Path("docs/benchmarks.md"), {"peers": _docs_block})

@@ -1,29 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench plan`: start-up, memory, positions and seeks of an epoch; and `bench shuffle`.
+"""`bench plan`, `bench shuffle` and `bench node`: what follows from the plan alone.
 
-Each size is measured in a process of its own, so its peak memory is its own. Times are CPU times:
-the plan is arithmetic on one thread, so they equal wall-clock times on an idle machine and do not
-change on a busy one.
+`bench plan` measures each size in a process of its own, so its peak memory is its own. Times are
+CPU times: the plan is arithmetic on one thread, so they equal wall-clock times on an idle machine
+and do not change on a busy one.
+
+`bench node` simulates a full node: the lanes of each worker, and how busy workers are. The slowest
+worker sets the rate of a rank, because a batch needs every worker's part. A worker's work for a
+batch is the images it decodes meanwhile and those it converts. It decodes ahead, several frames of
+a lane at a time; with GOPs of 2 frames, it decodes both when the first is due. It may be ahead of
+the slowest worker by as many batches as the loader builds ahead.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
+from collections import Counter
 from statistics import median
 
 import numpy as np
+import numpy.typing as npt
 
 from robostream import config
-from robostream.bench.memory import peak_bytes
-from robostream.bench.process import run_process
+from robostream.bench.processes import peak_bytes, run_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.table import format_table
-from robostream.plan import Cut, EpochPlan, capture_state, default_lanes, walk
+from robostream.bench.tables import format_rows, table_of
+from robostream.plan import (
+    CHUNK_FRAMES,
+    Cut,
+    DecodePacing,
+    EpochPlan,
+    Schedule,
+    WorkerShard,
+    capture_state,
+    default_lanes,
+    is_chunk_due,
+    margin_frames,
+    rank_lanes,
+    schedule_steps,
+    walk,
+)
 
 _MEAN_LENGTH = 300
 _BATCH_SIZE = 64
 _SEEKS = {"1 %": 0.01, "50 %": 0.50, "99 %": 0.99}
+_COLUMNS = {
+    "frames": "frames",
+    "episodes": "episodes",
+    "start s": "start_s",
+    "peak RSS MB": "peak_rss_mb",
+    "stored order MB": "stored_order_mb",
+    "ns/position": "ns_per_position",
+    "same, rank of 8": "ns_per_own_position_of_8",
+    "state ms": "state_ms",
+    **{f"seek {at} ms": f"seek_ms {at}" for at in _SEEKS},
+    "99 % / 1 %": "seek_ratio",
+}
+_NODE_BATCH_SIZE = 32
+_NODE_STEPS = 400
+# The share of an image's cost that goes into colour conversion; the rest is decoding.
+_CONVERSION = 0.15
+# Ranks of a node, and workers of each.
+_NODES = ((1, 2), (1, 16), (2, 16), (8, 16), (8, 28))
 
 
 def run(quick: bool) -> Figures:
@@ -31,20 +70,7 @@ def run(quick: bool) -> Figures:
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
     results = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
-    names = {
-        "frames": "frames",
-        "episodes": "episodes",
-        "start_s": "start s",
-        "peak_rss_mb": "peak RSS MB",
-        "stored_order_mb": "stored order MB",
-        "ns_per_position": "ns/position",
-        "ns_per_own_position_of_8": "same, rank of 8",
-        "state_ms": "state ms",
-        **{f"seek_ms {at}": f"seek {at} ms" for at in _SEEKS},
-        "seek_ratio": "99 % / 1 %",
-    }
-    rows = [[result[key] for key in names] for result in results]
-    print(format_table(list(names.values()), rows))
+    print(table_of(results, _COLUMNS))
     return {"machine": machine(), "results": results}
 
 
@@ -114,5 +140,114 @@ def run_shuffle(quick: bool) -> Figures:
         seed=0,
     )
     rows = [dataclasses.asdict(quality) for quality in measured]
-    print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    print(format_rows(rows))
     return {"machine": machine(), "results": rows}
+
+
+def run_node(quick: bool) -> Figures:
+    """Simulate, print the table, and return the figures."""
+    rows = [
+        simulate(episodes, cameras, ranks, workers, steps=100 if quick else _NODE_STEPS)
+        for episodes in (320, 2_000, 50_000)
+        for cameras in (1, 3)
+        for ranks, workers in _NODES
+    ]
+    print(format_rows(rows))
+    return {"machine": machine(), "results": rows}
+
+
+def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) -> dict[str, float]:
+    """Return the lanes of rank 0's workers and the share of time they are busy."""
+    from robostream.loader import choose_depth  # imports torch
+
+    lanes = default_lanes(episodes, ranks, shuffle=True)
+    plan = EpochPlan(
+        np.full(episodes, _MEAN_LENGTH),
+        seed=config.SEED,
+        epoch=0,
+        lanes=lanes,
+        pool_size=config.EPISODE_POOL_SIZE,
+    )
+    cut = Cut(0, ranks, _NODE_BATCH_SIZE, drop_last=True)
+    own = list(rank_lanes(cut, lanes))
+    shards = [WorkerShard(worker, workers, cameras) for worker in range(workers)]
+    # By worker, how many cameras of each lane it decodes.
+    counts = [[len(shard.cameras(at)) for at in range(len(own))] for shard in shards]
+    pairs = [sum(of_worker) for of_worker in counts]
+    schedule = Schedule(plan, cut, 0)
+    ahead = np.array([_work(schedule, own, of_worker, steps) for of_worker in counts])
+    pairwise = np.array([_work_in_pairs(schedule, own, of_worker, steps) for of_worker in counts])
+    depth = choose_depth(_NODE_BATCH_SIZE, batch_bytes=0, num_workers=workers)
+    return {
+        "episodes": episodes,
+        "cameras": cameras,
+        "ranks": ranks,
+        "workers": workers,
+        "lanes": lanes,
+        "pairs, least": min(pairs),
+        "pairs, most": max(pairs),
+        "share of time used": _share_used(ahead, depth),
+        "with GOPs of 2": _share_used(pairwise, depth),
+    }
+
+
+def _work(schedule: Schedule, lanes: list[int], cameras: list[int], steps: int) -> list[float]:
+    """Return a worker's work for each of the first steps, in images."""
+    margin = margin_frames(schedule.plan.window)
+    pacings: dict[int, DecodePacing] = {}
+    ahead: dict[int, int] = {}
+    passed: Counter[int] = Counter()
+    work = []
+    for share in schedule_steps(schedule, lanes):
+        if share.step == steps:
+            break
+        total = 0.0
+        for at, head in zip(share.lanes, share.heads, strict=True):
+            if not cameras[at]:
+                continue
+            # The steady state; the cost of an epoch's first windows is not simulated.
+            pacing = pacings.setdefault(at, DecodePacing(head, margin, behind=0))
+            passed[at] += 1
+            goal = pacing.goal(head, passed[at])
+            reached = ahead.setdefault(at, goal - len(ahead) % CHUNK_FRAMES)
+            if is_chunk_due(reached, head, goal):
+                ahead[at] = goal
+                total += cameras[at] * (goal - reached) * (1 - _CONVERSION)
+            total += cameras[at] * _CONVERSION
+        work.append(total)
+    return work
+
+
+def _work_in_pairs(
+    schedule: Schedule, lanes: list[int], cameras: list[int], steps: int
+) -> list[float]:
+    """Return the same for GOPs of 2 frames, which are decoded together."""
+    waiting: set[tuple[int, int]] = set()
+    work = []
+    for share in schedule_steps(schedule, lanes):
+        if share.step == 2 * steps:
+            break
+        total = 0.0
+        for at, frame in zip(share.lanes, share.frames, strict=True):
+            gop = at, frame // 2
+            total += cameras[at] * _CONVERSION
+            if gop not in waiting:
+                total += cameras[at] * 2 * (1 - _CONVERSION)
+            waiting ^= {gop}
+        work.append(total)
+    return work[steps:]  # the start of an epoch, when no frame waits, is not simulated
+
+
+def _share_used(work: npt.NDArray[np.float64], depth: int) -> float:
+    return float(work.sum() / (len(work) * _makespan(work, depth)))
+
+
+def _makespan(work: npt.NDArray[np.float64], depth: int) -> float:
+    """Return when all work is done; no worker is over `depth` batches ahead of the slowest."""
+    done = np.zeros(work.shape[1] + 1)
+    free = np.zeros(work.shape[0])
+    for step in range(work.shape[1]):
+        start = np.maximum(free, done[max(0, step + 1 - depth)])
+        free = start + work[:, step]
+        done[step + 1] = free.max()
+    return float(done[-1])

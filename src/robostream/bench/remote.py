@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.case import bench_dataset
 from robostream.bench.measure import Batch, consume
-from robostream.bench.process import iterate_process
+from robostream.bench.processes import iterate_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.table import format_table, select_cells
+from robostream.bench.tables import table_of
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -265,4 +265,4 @@ def _table(runs: dict[str, list[Figures]]) -> str:
         for name, epochs in runs.items()
         for number, epoch in enumerate(epochs, start=1)
     ]
-    return format_table(list(_COLUMNS), select_cells(rows, _COLUMNS))
+    return table_of(rows, _COLUMNS)

@@ -1,25 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
 """`bench report`: results of `bench stream` as a table, summary.csv and report.html.
 
-Runs with equal settings become one row, with medians over rounds and nodes.
+Runs with equal settings become one row, with medians over rounds and nodes. The page is one HTML
+file that holds its charts and fetches nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from robostream.bench.page import page_html
-from robostream.bench.results import Figures, csv_text, read_figures
+from robostream.bench.charts import (
+    COLOURS,
+    PANEL_PX,
+    ROW_PX,
+    SHARE_COLOURS,
+    SOFT,
+    draw_bars,
+    draw_curve,
+    draw_percentiles,
+    draw_shares,
+    inline_svg,
+    steps,
+)
+from robostream.bench.results import csv_text
 from robostream.bench.stream_settings import OUT_DIR
-from robostream.bench.summary import group_rows, summary_rows
-from robostream.bench.table import format_table
+from robostream.bench.summary import (
+    ReportRow,
+    collect,
+    group_rows,
+    summary_rows,
+    workers_text,
+)
+from robostream.bench.tables import format_cell, format_table
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 
-# A field of every result of `bench stream`; other JSON files may lie beside them.
-_MARK = "frames_per_s_node"
+_MODES = {"single": "one frame of every camera", "sarm": "8 steps, 1 s apart, of every camera"}
+# Each chart is drawn twice; the style sheet shows the one that fits the window.
+_WIDTHS = {"wide": 1058, "narrow": 328}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,27 +91,260 @@ def _write(path: Path, text: str) -> None:
     print(f"written to {path}")
 
 
-def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:
-    """Return the figures of all runs below a folder, and the reasons of failures by file.
+def page_html(rows: Sequence[ReportRow], failures: Mapping[str, str], *, title: str) -> str:
+    """Return the page of all rows. Needs matplotlib."""
+    style = resources.files("robostream.bench").joinpath("report.css").read_text()
+    parts = [f"<h1>{escape(title)}</h1>{_about(rows)}", _failures(failures), _tiles(rows)]
+    parts += [_throughput(rows), _start(rows), _waits(rows), _worker_time(rows), _memory(rows)]
+    parts += [_mixing(rows), _table(rows), _definitions(rows)]
+    content = "\n".join(filter(None, parts))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n"
+        f"<body><main>\n{content}\n</main></body></html>\n"
+    )
 
-    A file NAME.failed means that a run failed, and its first line says why; a job that runs the
-    benchmark may write one. An unreadable JSON file is a failure, too.
-    """
-    if not folder.is_dir():
-        raise RobostreamError(
-            f"{folder}: want a folder of results, found none. Run `robostream bench stream` first, "
-            "or give its --out_dir."
+
+def _about(rows: Sequence[ReportRow]) -> str:
+    first = rows[0].runs[0]
+    machine, versions = first["machine"], first["machine"]["versions"]
+    runs = sum(len(row.runs) for row in rows)
+    return (
+        f"<p>{runs} runs of {len(rows)} settings on {machine['cpus']} cores of "
+        f"{escape(machine['cpu'])}, {machine['memory_bytes'] / 2**30:.0f} GiB of memory. "
+        f"robostream {escape(versions['robostream'])} "
+        f"({escape(machine['git_commit'] or 'no commit known')}), torch "
+        f"{escape(versions['torch'])}, PyAV {escape(versions['av'])}, Python "
+        f"{escape(machine['python'])}. Every figure is the median of its runs.</p>"
+    )
+
+
+def _failures(failures: Mapping[str, str]) -> str:
+    if not failures:
+        return ""
+    listed = "".join(
+        f"<li><b>{escape(name)}</b>: {escape(reason)}</li>" for name, reason in failures.items()
+    )
+    return f'<section class="failed"><h2>{len(failures)} failed</h2><ul>{listed}</ul></section>'
+
+
+def _tiles(rows: Sequence[ReportRow]) -> str:
+    tiles = []
+    for mode, found in _by_mode(rows):
+        best = max(found, key=lambda row: float(row["frames_per_s_node"]))
+        tiles.append(_tile(mode, best["frames_per_s_node"], "samples/s", best))
+        tiles.append(_tile(mode, best["images_per_s"], "images/s", best))
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _tile(mode: str, value: float, unit: str, best: ReportRow) -> str:
+    more = f"{best['source']}, {workers_text(best)}"
+    if best.over_floor is not None and unit == "images/s":
+        more += f", {best.over_floor:.2f} of decoding alone"
+    return (
+        f'<div class="tile {mode}"><span class="what">{mode}, best</span><b>{value:,.0f}</b>{unit}'
+        f'<div class="more">{escape(more)}</div></div>'
+    )
+
+
+def _by_mode(rows: Sequence[ReportRow]) -> list[tuple[str, list[ReportRow]]]:
+    groups = [(mode, [row for row in rows if row["mode"] == mode]) for mode in _MODES]
+    return [(mode, found) for mode, found in groups if found]
+
+
+def _section(title: str, lead: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2><p>{escape(lead)}</p>{content}</section>"
+
+
+def _chart(rows: Sequence[ReportRow], name: str, draw: Any) -> str:
+    """Return a chart with a line for each row, drawn by `draw(axes)`."""
+
+    def fill(figure: Any) -> None:
+        draw(figure.subplots())
+
+    return _both_widths(name, {"wide": fill, "narrow": fill}, dict.fromkeys(_WIDTHS, len(rows)))
+
+
+def _both_widths(
+    name: str, fills: Mapping[str, Any], lines: Mapping[str, int], px: int = ROW_PX
+) -> str:
+    return "".join(
+        f'<div class="{kind}" role="img" aria-label="{escape(name)}">'
+        + inline_svg(fills[kind], width=width, height=lines[kind] * px + 50, salt=f"{name} {kind}")
+        + "</div>"
+        for kind, width in _WIDTHS.items()
+    )
+
+
+def _panels(
+    rows: Sequence[ReportRow], name: str, unit: str, draw: Any, *, is_one_scale: bool
+) -> str:
+    """Return a small chart for each row, drawn by `draw(axes, row)`."""
+
+    def fill(figure: Any, columns: int) -> None:
+        lines = -(-len(rows) // columns)
+        grid = figure.subplots(lines, columns, sharex=True, sharey=is_one_scale, squeeze=False)
+        every = grid.ravel()
+        for axes, row in zip(every, rows, strict=False):
+            draw(axes, row)
+            axes.set(xlim=(0, None), ylim=(0, None))
+        for axes in every[len(rows) :]:
+            axes.remove()
+        figure.supylabel(unit, color=SOFT, fontsize=13)
+        figure.supxlabel("s", color=SOFT, fontsize=13)
+
+    columns = {"wide": 3, "narrow": 1}
+    fills = {kind: functools.partial(fill, columns=count) for kind, count in columns.items()}
+    lines = {kind: -(-len(rows) // count) for kind, count in columns.items()}
+    return _both_widths(name, fills, lines, PANEL_PX)
+
+
+def _labels(rows: Sequence[ReportRow], texts: Sequence[str], *, modes: bool = True) -> list[str]:
+    """Return labels of two lines, short enough for a telephone."""
+
+    def label(row: ReportRow, text: str) -> str:
+        source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
+        return f"{source}{' ' + row['mode'] if modes else ''}\n{workers_text(row)}: {text}"
+
+    return [label(row, text) for row, text in zip(rows, texts, strict=True)]
+
+
+def _colours(rows: Sequence[ReportRow]) -> list[str]:
+    return [COLOURS[row["mode"]] for row in rows]
+
+
+def _throughput(rows: Sequence[ReportRow]) -> str:
+    def chart(found: list[ReportRow], axes: Any) -> None:
+        texts = [f"{row['images_per_s']:,.0f}" for row in found]
+        over = ["" if row.over_floor is None else f", {row.over_floor:.2f}" for row in found]
+        labels = _labels(found, [a + b for a, b in zip(texts, over, strict=True)], modes=False)
+        marks = [row.numbers.get("floor_images_per_s") for row in found]
+        spreads = [row.spread("images_per_s") for row in found]
+        values = [row["images_per_s"] for row in found]
+        draw_bars(axes, labels, values, _colours(found), marks=marks, spreads=spreads)
+
+    charts = "".join(
+        f"<h3>{mode}: {_MODES[mode]}</h3>"
+        + _chart(found, f"throughput, {mode}", functools.partial(chart, found))
+        for mode, found in _by_mode(rows)
+    )
+    return _section(
+        "Throughput",
+        "Images per second after the warm-up, and over the floor, by source and workers. The line "
+        "is the floor: decoding the same files alone, in as many processes.",
+        charts,
+    )
+
+
+def _start(rows: Sequence[ReportRow]) -> str:
+    def draw(axes: Any, row: ReportRow) -> None:
+        run = row.typical()
+        area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
+        draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
+        axes.set_title(
+            f"{row.label_in_mode}\nfirst batch {row['first_batch_latency_s']:.1f} s, lowest "
+            f"{row['start_lowest_samples_per_s']:,.0f}"
         )
-    runs, failures = [], {}
-    for path in sorted(folder.rglob("*.json")):
-        try:
-            figures = read_figures(path)
-        except RobostreamError as error:
-            failures[str(path.relative_to(folder))] = str(error)
-            continue
-        if _MARK in figures:
-            runs.append(figures)
-    for path in sorted(folder.rglob("*.failed")):
-        reason = path.read_text(errors="replace").strip().splitlines()
-        failures[str(path.relative_to(folder))] = reason[0] if reason else "no reason given"
-    return runs, failures
+
+    charts = "".join(
+        f"<h3>{mode}</h3>"
+        + _panels(found, f"start-up, {mode}", "samples/s", draw, is_one_scale=False)
+        for mode, found in _by_mode(rows)
+    )
+    return _section(
+        "Start-up",
+        "Samples per second in each 2 s since the first batch was requested, nothing left out; "
+        "the lowest is that of the first ten. Dashed: the rate after the warm-up. Each chart has "
+        "a scale of its own.",
+        charts,
+    )
+
+
+def _waits(rows: Sequence[ReportRow]) -> str:
+    def draw(axes: Any) -> None:
+        found = [[row[f"p{p}_batch_wait_ms"] for p in (50, 95, 99)] for row in rows]
+        labels = _labels(rows, [f"{values[-1]:,.1f} ms" for values in found])
+        draw_percentiles(axes, labels, found, _colours(rows))
+        axes.set_xlabel("ms")
+
+    return _section(
+        "Waiting for a batch",
+        "From the request of a batch to its arrival: median, 95th and 99th percentile (also "
+        "as a number). The consumer does nothing else, so it waits most of the time.",
+        _chart(rows, "waits", draw),
+    )
+
+
+def _worker_time(rows: Sequence[ReportRow]) -> str:
+    def draw(axes: Any) -> None:
+        labels = _labels(rows, [f"{row['amplification']:.2f}" for row in rows])
+        names = {kind: f"{kind}_pct_worker_time" for kind in SHARE_COLOURS}
+        found = [{kind: row[name] for kind, name in names.items()} for row in rows]
+        draw_shares(axes, labels, found)
+
+    return _section(
+        "Where the workers' time goes",
+        "Shares of the time of all workers after the warm-up, in per cent, and images decoded per "
+        "image delivered. Other: rows, and waiting for the consumer or for each other.",
+        _chart(rows, "time of the workers", draw),
+    )
+
+
+def _memory(rows: Sequence[ReportRow]) -> str:
+    def draw(axes: Any, row: ReportRow) -> None:
+        run = row.typical()
+        line = run["rss_gb_over_time"]
+        draw_curve(axes, run["pss_gb_over_time"], COLOURS[row["mode"]], line=line)
+        axes.set_title(f"{row.label}\npeak {row['peak_pss_gb']:.2f} GB")
+
+    return _section(
+        "Memory",
+        "Of all processes, on one scale. Filled: shared pages counted once (PSS). Dotted: counted "
+        "in each process (RSS).",
+        _panels(rows, "memory", "GB", draw, is_one_scale=True),
+    )
+
+
+def _mixing(rows: Sequence[ReportRow]) -> str:
+    def draw(axes: Any) -> None:
+        values = [row["shuffle_randomness_frac"] for row in rows]
+        labels = _labels(rows, [f"{value:.2f}" for value in values])
+        spreads = [row.spread("shuffle_randomness_frac") for row in rows]
+        draw_bars(axes, labels, values, _colours(rows), marks=[1.0] * len(rows), spreads=spreads)
+
+    return _section(
+        "Shuffle quality",
+        "Distinct episodes in a batch, as a share of those of a uniform shuffle of the whole "
+        "dataset. The line is uniform.",
+        _chart(rows, "shuffle quality", draw),
+    )
+
+
+def _table(rows: Sequence[ReportRow]) -> str:
+    found = summary_rows(rows)
+
+    def cell(tag: str, name: str, value: Any) -> str:
+        text = "–" if value is None else format_cell(value)  # noqa: RUF001  # a dash of its width
+        kind = ' class="name"' if name in ("source", "mode", "decode") else ""
+        return f"<{tag}{kind}>{escape(text)}</{tag}>"
+
+    head = "".join(cell("th", name, name) for name in found[0])
+    body = "".join(
+        f"<tr>{''.join(cell('td', name, value) for name, value in row.items())}</tr>"
+        for row in found
+    )
+    table = f'<div class="wide-table"><table><tr>{head}</tr>{body}</table></div>'
+    return _section("All figures", "The same as summary.csv.", table)
+
+
+def _definitions(rows: Sequence[ReportRow]) -> str:
+    first = rows[0].runs[0]
+    entries = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
+        for name, text in first.get("definitions", {}).items()
+    )
+    shuffle = ", ".join(f"{name} {value}" for name, value in first["shuffle"].items())
+    return _section(
+        "What the figures mean", f"Shuffle of the first row: {shuffle}.", f"<dl>{entries}</dl>"
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench rows`: reading rows whose row groups are not episodes; and the time that a resume takes.
+"""`bench rows`: reading rows whose row groups are not episodes; and the time of a resume.
 
 Datasets converted from v2.1 have one row group per data file. The same rows are read in three ways:
 from files with a row group per episode, the ideal; from files with one row group, by each process
@@ -19,14 +19,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from robostream.bench.imagined import write_rows_only
+from robostream import config
 from robostream.bench.measure import consume, run_rounds
-from robostream.bench.process import run_process
+from robostream.bench.processes import run_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.table import format_table
+from robostream.bench.tables import format_table
 from robostream.byte_sizes import format_bytes
+from robostream.meta import DEFAULT_FEATURES, DatasetInfo, tasks_to_arrow
+from robostream.storage import write_bytes_atomic
 from robostream.write import create_writer
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ _CASES = {
     "a group per file, not shared": ("files", "0"),
     "a group per file, shared": ("files", "10GB"),
 }
+_EPISODES_PER_FILE = 1000  # of the dataset for resumes
 _RESUME_BATCH = 32
 # How much of the epoch was delivered before the resume.
 _RESUME_SHARES = (0.0, 0.5, 0.9)
@@ -162,3 +166,48 @@ def _resume_once(open_loader: Callable[[], StreamingDataLoader], state: dict[str
     seconds = time.perf_counter() - begin
     iterator.close()
     return seconds
+
+
+def write_rows_only(root: Path, frames: int) -> None:
+    """Write a dataset of equally long episodes with the default columns and no cameras."""
+    episodes = frames // _EPISODE_FRAMES
+    info = DatasetInfo(
+        fps=30,
+        features=dict(DEFAULT_FEATURES),
+        total_episodes=episodes,
+        total_frames=episodes * _EPISODE_FRAMES,
+        total_tasks=1,
+        video_path=None,
+    )
+    write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
+    pq.write_table(tasks_to_arrow(["wait"]), root / config.TASKS_PATH)
+    numbers = np.arange(episodes)
+    table = {
+        "episode_index": numbers,
+        "length": np.full(episodes, _EPISODE_FRAMES),
+        "data/chunk_index": np.zeros(episodes, np.int64),
+        "data/file_index": numbers // _EPISODES_PER_FILE,
+        "dataset_from_index": numbers * _EPISODE_FRAMES,
+        "dataset_to_index": (numbers + 1) * _EPISODE_FRAMES,
+    }
+    path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=0)
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(table), path)
+    for file in range(-(-episodes // _EPISODES_PER_FILE)):
+        first = file * _EPISODES_PER_FILE
+        path = root / config.DATA_PATH.format(chunk_index=0, file_index=file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = _default_rows(range(first, min(first + _EPISODES_PER_FILE, episodes)))
+        pq.write_table(rows, path, row_group_size=_EPISODE_FRAMES)
+
+
+def _default_rows(episodes: range) -> pa.Table:
+    frames = np.tile(np.arange(_EPISODE_FRAMES), len(episodes))
+    rows = {
+        "timestamp": (frames / 30).astype(np.float32),
+        "frame_index": frames,
+        "episode_index": np.repeat(np.array(episodes), _EPISODE_FRAMES),
+        "index": np.arange(episodes.start * _EPISODE_FRAMES, episodes.stop * _EPISODE_FRAMES),
+        "task_index": np.zeros(len(frames), np.int64),
+    }
+    return pa.table(rows)

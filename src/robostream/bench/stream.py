@@ -18,7 +18,7 @@ import torch
 
 from robostream.bench.floor import decode_floor, image_floor
 from robostream.bench.measure import Batch, BatchTimes, consume, latency_figures, limit_time
-from robostream.bench.memory import MemorySampler
+from robostream.bench.processes import MemorySampler
 from robostream.bench.results import Figures, ensure_writable, machine, save_run
 from robostream.bench.stream_settings import StreamSettings, settings_of
 from robostream.errors import RobostreamError, SelectionError

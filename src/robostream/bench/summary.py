@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a report: runs with equal settings become one row, with medians."""
+"""The rows of a report: read the results below a folder, one row for equal settings."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
-from robostream.bench.results import Figures, medians
+from robostream.bench.results import Figures, medians, read_figures
+from robostream.errors import RobostreamError
+
+# A field of every result of `bench stream`; other JSON files may lie beside them.
+_MARK = "frames_per_s_node"
 
 _SETTINGS = (
     "source",
@@ -124,3 +129,29 @@ def summary_rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:
+    """Return the figures of all runs below a folder, and the reasons of failures by file.
+
+    A file NAME.failed means that a run failed, and its first line says why; a job that runs the
+    benchmark may write one. An unreadable JSON file is a failure, too.
+    """
+    if not folder.is_dir():
+        raise RobostreamError(
+            f"{folder}: want a folder of results, found none. Run `robostream bench stream` first, "
+            "or give its --out_dir."
+        )
+    runs, failures = [], {}
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            figures = read_figures(path)
+        except RobostreamError as error:
+            failures[str(path.relative_to(folder))] = str(error)
+            continue
+        if _MARK in figures:
+            runs.append(figures)
+    for path in sorted(folder.rglob("*.failed")):
+        reason = path.read_text(errors="replace").strip().splitlines()
+        failures[str(path.relative_to(folder))] = reason[0] if reason else "no reason given"
+    return runs, failures

@@ -81,7 +81,7 @@ def _requested(header: str, size: int) -> range | None:
     return range(int(match[1]), min(int(match[2]) + 1, size) if match[2] else size)
 
 
-class _HttpServer(ThreadingHTTPServer):
+class _FileServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
@@ -92,7 +92,7 @@ class _HttpServer(ThreadingHTTPServer):
 def main(folder: str) -> None:
     """Serve until standard input closes."""
     handler = functools.partial(RangeHandler, directory=folder)
-    with _HttpServer(("127.0.0.1", 0), handler) as server:
+    with _FileServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
         sys.stdin.read()
