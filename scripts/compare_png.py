@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from robostream.assemble.plain_png import decode_plain_png
+from robostream.assemble.images import decode_plain_png
 from robostream.bench.tables import format_table
 from robostream.tools import SynthSpec
 from robostream.tools.synth.spec import frames_of, image_key, script_of

@@ -108,8 +108,8 @@ MOST_CACHED_BLOCKS = 1 << 22
 # How long a process waits for another that fetches, or decodes, the same.
 CACHE_PATIENCE_S = 30.0
 
-# The most pixels a side of a resized picture may have: more is a mistake.
-MAX_PICTURE_PX = 8192
+# The most pixels a side of a resized image may have: more is a mistake.
+MAX_IMAGE_PX = 8192
 
 # LeRobot's encoders: a key frame every 2 frames makes random access cheap.
 VIDEO_CODEC = "libsvtav1"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.assemble.columns import ColumnCase, numeric_column, object_column
+from robostream.assemble.columns import DeclaredColumn, numeric_column, object_column
 from robostream.errors import DataFileError
 from robostream.write.rows import language_array, language_fields
 
@@ -21,7 +21,7 @@ WHERE = "file.parquet: episode 4"
 def read(cells: Any, dtype: str, *shape: int) -> Any:
     """Return a column of these cells, read as info.json declares it."""
     stored = cells if isinstance(cells, pa.Array) else pa.array(cells)
-    case = ColumnCase("action", dtype, shape or (1,), WHERE)
+    case = DeclaredColumn("action", dtype, shape or (1,), WHERE)
     return numeric_column(pa.chunked_array([stored]), case)
 
 
@@ -169,7 +169,7 @@ def test_a_column_of_another_type(cells: Any, dtype: str, shape: tuple[int, ...]
 )
 def test_numbers_are_no_texts_and_paths_no_pictures(cells: Any, dtype: str) -> None:
     """What should be a text, a picture or a list of records is one."""
-    case = ColumnCase("note", dtype, (1,), WHERE)
+    case = DeclaredColumn("note", dtype, (1,), WHERE)
 
     with pytest.raises(DataFileError, match=f"'note' holds values of type .*declares {dtype}"):
         object_column(pa.chunked_array([cells]), case, copy=True)
@@ -197,7 +197,7 @@ def records(*calls: Any) -> list[list[dict[str, Any]]]:
 )
 def test_language_that_is_no_list_of_records(cells: Any, found: str) -> None:
     """Whatever could not be parsed when a sample is made is refused when its episode is read."""
-    case = ColumnCase("note", "language", (1,), WHERE)
+    case = DeclaredColumn("note", "language", (1,), WHERE)
     stored = cells if isinstance(cells, pa.Array) else pa.array(cells)
 
     with pytest.raises(DataFileError, match=rf"^{WHERE}{found}.*declares language"):
@@ -221,7 +221,7 @@ def test_language_that_is_no_list_of_records(cells: Any, found: str) -> None:
 @pytest.mark.parametrize("start", [0, 1])
 def test_language_that_is_one_stays_as_it_is(stored: pa.Array, start: int) -> None:
     """Frames without records, records without calls, calls of any kind; slices of a table too."""
-    case = ColumnCase("note", "language", (1,), WHERE)
+    case = DeclaredColumn("note", "language", (1,), WHERE)
     part = stored.slice(start)
 
     assert object_column(pa.chunked_array([part]), case, copy=False).equals(part)
@@ -229,7 +229,7 @@ def test_language_that_is_one_stays_as_it_is(stored: pa.Array, start: int) -> No
 
 def test_missing_texts_stay_missing() -> None:
     """A column of nulls is what a recorder writes where nothing was said."""
-    case = ColumnCase("note", "string", (1,), WHERE)
+    case = DeclaredColumn("note", "string", (1,), WHERE)
     nulls = object_column(pa.chunked_array([pa.nulls(2)]), case, copy=True)
 
     assert nulls.to_pylist() == [None, None]
@@ -237,7 +237,7 @@ def test_missing_texts_stay_missing() -> None:
 
 def test_texts_that_are_no_utf_8_are_refused() -> None:
     """When their episode is read, and not when a sample is made of them."""
-    case = ColumnCase("note", "string", (1,), WHERE)
+    case = DeclaredColumn("note", "string", (1,), WHERE)
     stored = pa.array([b"a", b"\xff"]).view(pa.string())
 
     with pytest.raises(DataFileError, match=rf"^{WHERE}: .* texts that cannot be read .*UTF8"):

@@ -11,7 +11,7 @@ import pytest
 
 from robostream import config
 from robostream.assemble import DatasetLocation, SampleOptions, open_dataset
-from robostream.assemble.columns import language_value
+from robostream.assemble.columns import parse_tool_calls
 from robostream.assemble.rows import RowReader
 from robostream.errors import DataFileError
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
@@ -177,5 +177,5 @@ def test_declared_language_columns_pass_through(tmp_path: Path) -> None:
     rows = reader_of(root).read(0)
 
     assert rows.object_at("language_events", 0) == []
-    parsed = language_value(rows.object_at("language_events", 1))
+    parsed = parse_tool_calls(rows.object_at("language_events", 1))
     assert parsed == [row | {"tool_calls": [{"name": "say"}]}]

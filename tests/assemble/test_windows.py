@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.assemble.windows import window_offsets, window_targets
+from robostream.assemble.spec import window_offsets, window_targets
 from robostream.errors import SelectionError
 
 FEATURES = {

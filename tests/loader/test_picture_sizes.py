@@ -106,7 +106,7 @@ def test_sizes_that_differ_inside_a_camera_are_refused_by_a_stream(tmp_path: Pat
     one = list(open_loader(open_stream(root, camera_keys=[TOP], episodes=alike), 4))
     two = list(open_loader(open_stream(root, camera_keys=[TOP], episodes=other), 4))
 
-    assert "the picture is 48x64" in str(error.value)
+    assert "the image is 48x64" in str(error.value)
     assert "are 64x48" in str(error.value)
     assert SECOND.name in str(error.value)
     assert any(f"episode {episode}:" in str(error.value) for episode in other)

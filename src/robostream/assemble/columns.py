@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From Arrow columns to the arrays samples are cut from; what does not fit info.json is refused."""
+"""From Arrow columns to checked arrays; columns that do not match info.json raise DataFileError."""
 
 from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,8 +18,7 @@ from robostream.errors import DataFileError
 
 Numbers = npt.NDArray[Any]
 
-_CURE = "Copy the file again, or correct the feature in info.json: the two do not match."
-# Tests of Arrow types: what a column may be stored as.
+# Predicates of Arrow types: how a column may be stored.
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 _NUMBERS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
 _OBJECTS = {
@@ -30,8 +29,8 @@ _OBJECTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnCase:
-    """A column of one episode and what info.json declares of it.
+class DeclaredColumn:
+    """A column as info.json declares it.
 
     Attributes:
         key: Its name.
@@ -46,66 +45,66 @@ class ColumnCase:
     where: str
 
     def refuse(self, found: str, frame: int | None = None) -> NoReturn:
-        """Raise DataFileError that says what was found, and in which frame."""
+        """Raise DataFileError that names what was found, and in which frame."""
         place = self.where if frame is None else f"{self.where}, frame {frame}"
         raise DataFileError(
             f"{place}: column {self.key!r} holds {found}; info.json declares {self.dtype} of shape "
-            f"{self.shape}. {_CURE}"
+            f"{self.shape}. Copy the file again, or correct the feature in info.json: the two do "
+            "not match."
         )
 
 
-def numeric_column(column: pa.ChunkedArray, case: ColumnCase) -> Numbers:
-    """Return a column as one array of (rows, *shape): float32, int64 or bool, nothing else.
+def numeric_column(column: pa.ChunkedArray, declared: DeclaredColumn) -> Numbers:
+    """Return a column as one array of (rows, *shape) in float32, int64 or bool.
 
-    LeRobot casts a column to its declared dtype, refusing values that this dtype cannot hold, and
-    passes them through Python numbers, which leaves these three dtypes. So does this: 2.0 in a
-    column of integers is 2, and 1.5 is an error. It is stricter in two ways: a text is never read
-    as a number, and a bool is 0 or 1 only.
+    As in LeRobot, values are cast to the declared dtype, which must hold them, and then to one of
+    these three: 2.0 in a column of integers is 2, and 1.5 is an error. Two rules are stricter: a
+    text is never read as a number, and a bool is 0 or 1 only.
     """
-    inner: tuple[int, ...] = () if case.shape == (1,) else case.shape
-    flat = _flatten(column, case)
-    if not _is_number(flat.type):
-        case.refuse(f"values of type {flat.type}")
+    inner: tuple[int, ...] = () if declared.shape == (1,) else declared.shape
+    flat = _flatten(column, declared)
+    if not any(test(flat.type) for test in _NUMBERS):
+        declared.refuse(f"values of type {flat.type}")
     if pa.types.is_float16(flat.type):
         flat = pa.array(flat.to_numpy().astype(np.float32))
-    cast = _caster(np.dtype(case.dtype))
+    cast = _caster(np.dtype(declared.dtype))
     try:
         values = cast(flat)
     except pa.ArrowInvalid as error:
         place = _first_refused(flat, cast)
-        case.refuse(f"{flat[place].as_py()!r} ({error})", place * len(column) // len(flat))
+        declared.refuse(f"{flat[place].as_py()!r} ({error})", place * len(column) // len(flat))
     return np.ascontiguousarray(values).reshape(len(column), *inner)
 
 
 def object_column(
-    column: pa.ChunkedArray, case: ColumnCase, *, copy: bool
+    column: pa.ChunkedArray, declared: DeclaredColumn, *, copy: bool
 ) -> pa.Array | pa.ChunkedArray:
-    """Return a column of texts, language lists or encoded pictures; the former two are checked.
+    """Return a column of checked texts or language lists, or of encoded images.
 
-    A slice keeps the whole table's memory alive; a copy holds its own bytes only. Pictures that
-    are not to be copied stay in the chunks they are in.
+    A slice keeps the memory of the whole table alive; a copy holds only its own bytes. Images that
+    are not copied stay in their chunks.
     """
-    if case.dtype == "image" and pa.types.is_struct(column.type):
+    if declared.dtype == "image" and pa.types.is_struct(column.type):
         if "bytes" not in column.type.names:
-            case.refuse(f"values of type {column.type}")
+            declared.refuse(f"values of type {column.type}")
         column = pa.chunked_array(
             [c.field("bytes") for c in column.chunks], column.type.field("bytes").type
         )
-    if not any(test(column.type) for test in (*_OBJECTS[case.dtype], pa.types.is_null)):
-        case.refuse(f"values of type {column.type}")
+    if not any(test(column.type) for test in (*_OBJECTS[declared.dtype], pa.types.is_null)):
+        declared.refuse(f"values of type {column.type}")
     if copy:
         column = column.take(pa.array(range(len(column)), pa.int64()))
-    elif case.dtype == "image" and column.num_chunks > 1:
+    elif declared.dtype == "image" and column.num_chunks > 1:
         return column
-    array = _in_one_piece(column)
-    if case.dtype == "language":
-        _check_language(array, case)
-    elif case.dtype == "string":
-        _check_texts(array, case)
+    array = _combine(column)
+    if declared.dtype == "language":
+        _check_language(array, declared)
+    elif declared.dtype == "string":
+        _check_texts(array, declared)
     return array
 
 
-def language_value(value: Any) -> Any:
+def parse_tool_calls(value: Any) -> Any:
     """Return a checked language cell with its tool calls parsed from JSON."""
     for entry in value or []:
         calls = entry.get("tool_calls")
@@ -114,76 +113,125 @@ def language_value(value: Any) -> Any:
     return value
 
 
-def _check_language(array: pa.Array, case: ColumnCase) -> None:
-    """Refuse what is no list of records, and tool calls that are no list of JSON texts or dicts."""
+def check_episode(numbers: Mapping[str, Numbers], episode: int, length: int, where: str) -> None:
+    """Raise DataFileError unless rows are frames 0, 1, 2 ... of an episode, with finite times."""
+    episodes, frames = numbers["episode_index"], numbers["frame_index"]
+    if not (episodes == episode).all() or not np.array_equal(frames, np.arange(length)):
+        raise DataFileError(
+            f"{where}: the rows that meta/ gives to episode {episode} hold episodes "
+            f"{np.unique(episodes).tolist()} and frames {frames.min()} to {frames.max()}; want "
+            f"frames 0 to {length - 1} of it in order. The file and meta/ do not match."
+        )
+    times_s = numbers["timestamp"]
+    if not np.isfinite(times_s).all():
+        wrong = int(np.argmin(np.isfinite(times_s)))
+        raise DataFileError(
+            f"{where}: episode {episode}, frame {wrong}: timestamp is {times_s[wrong]}; want "
+            "seconds since the episode began. Copy the file again."
+        )
+
+
+def check_times(
+    timestamps: npt.NDArray[np.floating[Any]],
+    frame_index: npt.NDArray[np.integer[Any]],
+    fps: float,
+    tolerance_s: float,
+    where: str,
+) -> None:
+    """Raise DataFileError unless each frame's time is frame_index / fps. Pure.
+
+    Video frames are found by these times, so a wrong one would show another frame. Tables store
+    times in 32 bits, which are coarser than the usual tolerance from about 1000 s on. So a time may
+    differ by the tolerance and one step of its 32 bits. `where` names the file and the episode.
+    """
+    wanted_s = frame_index / float(fps)
+    steps_s = np.spacing(wanted_s.astype(np.float32)).astype(np.float64)
+    near = np.abs(timestamps - wanted_s) <= tolerance_s + steps_s
+    if near.all():
+        return
+    first = int(np.argmin(near))
+    steps, hint = np.diff(timestamps.astype(np.float64)), ""
+    if steps.size and steps.min() > 0 and steps.max() <= 1.01 * steps.min():
+        found = 1 / steps.mean()
+        hint = f" (the steps between them are those of {found:.6g} fps, info.json says {fps:g})"
+    raise DataFileError(
+        f"{where}: frame {frame_index[first]} has timestamp {timestamps[first]:.6g} s, want "
+        f"frame_index / fps = {wanted_s[first]:.6g} s within {tolerance_s} s; "
+        f"{np.count_nonzero(~near)} of {len(near)} frames are off{hint}. They would show other "
+        "frames of the video. Correct fps in info.json if it is wrong, copy the file again if it "
+        "is damaged, or raise tolerance_s if such times are meant."
+    )
+
+
+def _check_language(array: pa.Array, declared: DeclaredColumn) -> None:
+    """Refuse cells that are not lists of records, and tool calls that cannot be parsed."""
     if pa.types.is_null(array.type):
         return
-    _check_texts(array, case)
+    _check_texts(array, declared)
     frames, records = pc.list_parent_indices(array), array.flatten()
     if records.null_count:
-        case.refuse("a null in place of a record", frames[records.is_null().index(True)].as_py())
+        frame = frames[records.is_null().index(True)].as_py()
+        declared.refuse("a null in place of a record", frame)
     if not len(records):
         return
     if not pa.types.is_struct(records.type):
-        case.refuse(f"values of type {array.type} in place of lists of records")
+        declared.refuse(f"values of type {array.type} in place of lists of records")
     if "tool_calls" in records.type.names:
-        _check_calls(records.field("tool_calls"), frames, case)
+        _check_tool_calls(records.field("tool_calls"), frames, declared)
 
 
-def _check_calls(calls: pa.Array, frames: pa.Array, case: ColumnCase) -> None:
-    """Refuse tool calls that `language_value` cannot parse; `frames` has the frame of each row."""
+def _check_tool_calls(calls: pa.Array, frames: pa.Array, declared: DeclaredColumn) -> None:
+    """Refuse tool calls that `parse_tool_calls` cannot parse; `frames` has each row's frame."""
     if pa.types.is_null(calls.type):
         return
     if not _is_list(calls.type):
-        case.refuse(f"tool_calls of type {calls.type} in place of lists")
+        declared.refuse(f"tool_calls of type {calls.type} in place of lists")
     owners, texts = pc.list_parent_indices(calls), calls.flatten()
     texts = texts.storage if isinstance(texts, pa.ExtensionArray) else texts
     if not any(test(texts.type) for test in _OBJECTS["string"]):
         return
-    # Persistent records are the same in many frames.
+    # Many frames share the same persistent records.
     for text in texts.unique().drop_null().to_pylist():
         try:
             json.loads(text)
         except (ValueError, RecursionError) as error:
-            owner = owners[texts.index(text).as_py()].as_py()
-            case.refuse(
-                f"a tool call that is no JSON, {text[:99]!r} ({error})", frames[owner].as_py()
-            )
+            frame = frames[owners[texts.index(text).as_py()].as_py()].as_py()
+            declared.refuse(f"a tool call that is no JSON, {text[:99]!r} ({error})", frame)
 
 
-def _check_texts(array: pa.Array, case: ColumnCase) -> None:
-    """Refuse texts that are no UTF-8: Arrow would fail on them only when they are looked at."""
+def _check_texts(array: pa.Array, declared: DeclaredColumn) -> None:
+    """Refuse texts that are not UTF-8, which Arrow would otherwise notice only in use."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        case.refuse(f"texts that cannot be read ({error})")
+        declared.refuse(f"texts that cannot be read ({error})")
 
 
-def _flatten(column: pa.ChunkedArray, case: ColumnCase) -> pa.Array:
-    """Return the numbers of all rows, each list on the way checked to be of its declared length."""
-    array = _storage(_in_one_piece(column))
+def _flatten(column: pa.ChunkedArray, declared: DeclaredColumn) -> pa.Array:
+    """Return the numbers of all rows; refuse lists of another length than declared, and nulls."""
+    array = _storage(_combine(column))
     # Some recorders store a shape of (1,) as lists of one number.
-    is_plain = case.shape == (1,) and not _is_list(array.type)
+    is_plain = declared.shape == (1,) and not _is_list(array.type)
     per_row = 1
-    for size in () if is_plain else case.shape:
+    for size in () if is_plain else declared.shape:
         if not _is_list(array.type):
-            case.refuse(f"values of type {column.type}")
+            declared.refuse(f"values of type {column.type}")
         lengths = pc.list_value_length(array).fill_null(-1).to_numpy(zero_copy_only=False)
         wrong = np.flatnonzero(lengths != size)
         if wrong.size:
             length = lengths[wrong[0]]
             found = "a null" if length < 0 else f"a list of {length} in place of {size}"
-            case.refuse(found, int(wrong[0]) // per_row)
+            declared.refuse(found, int(wrong[0]) // per_row)
         array = _storage(array.flatten())
         per_row *= size
     if array.null_count:
         missing = array.is_null().to_numpy(zero_copy_only=False)
-        case.refuse("a null", int(np.argmax(missing)) // per_row)
+        declared.refuse("a null", int(np.argmax(missing)) // per_row)
     return array
 
 
 def _caster(dtype: np.dtype[Any]) -> Callable[[pa.Array], Numbers]:
-    """Return what turns numbers of a declared dtype into ours, or raises ArrowInvalid."""
+    """Return the cast from a declared dtype to ours, which raises ArrowInvalid."""
     if dtype.kind == "f":
         return lambda flat: _as_floats(flat, dtype)
     if dtype.kind == "b":
@@ -199,7 +247,7 @@ def _cast(flat: pa.Array, kind: pa.DataType) -> pa.Array:
 def _as_floats(flat: pa.Array, dtype: np.dtype[Any]) -> Numbers:
     if not pa.types.is_floating(flat.type):
         flat = pc.cast(flat, pa.float64() if dtype.itemsize > 4 else pa.float32())
-    # Rounding is what a float dtype promises, up to infinity: LeRobot does it without a word too.
+    # A float dtype rounds, up to infinity; LeRobot does so without a warning too.
     with np.errstate(over="ignore"):
         values: Numbers = flat.to_numpy().astype(dtype, copy=False)
         return values.astype(np.float32, copy=False)
@@ -216,7 +264,7 @@ def _as_bools(flat: pa.Array) -> Numbers:
 
 
 def _first_refused(flat: pa.Array, cast: Callable[[pa.Array], Numbers]) -> int:
-    """Return the place of the first value that a cast refuses."""
+    """Return the index of the first value that a cast refuses."""
 
     def is_refused(stop: int) -> bool:
         try:
@@ -228,7 +276,7 @@ def _first_refused(flat: pa.Array, cast: Callable[[pa.Array], Numbers]) -> int:
     return bisect.bisect_left(range(1, len(flat)), True, key=is_refused)
 
 
-def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
+def _combine(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -238,7 +286,3 @@ def _storage(array: pa.Array) -> pa.Array:
 
 def _is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _LISTS)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _NUMBERS)

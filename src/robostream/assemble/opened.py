@@ -1,40 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An opened dataset: what it holds, where its files are, what of it is read, and as what.
+"""An opened dataset: its metadata, its files, the selected frames, and what a sample holds.
 
-An episode's number means something only together with the dataset it is of. So whatever reads
-episodes is made from one of these records, and keeps nothing under an episode's number alone that
-another dataset's reader could see.
+Everything that reads samples is made from an `OpenedDataset`. An episode's number means something
+only within its dataset, so no reader shares a cache with the reader of another dataset under that
+number alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from robostream import arguments, config
 from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
+from robostream.assemble.video_spans import warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
-from robostream.meta import LeRobotDatasetMetadata, location_of, resize_cameras, warn_of_overlaps
-from robostream.storage import CacheSettings, FileOpener, Location, as_location
+from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download
+from robostream.storage import CacheSettings, FileOpener, Location, as_location, parse_repo_url
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetLocation:
-    """Where a dataset is, as a user says it; see `LeRobotDatasetMetadata`.
+    """Where a dataset is, as the user gives it; see `LeRobotDatasetMetadata`.
 
     Attributes:
         repo_id: The dataset's name, or a URL.
         root: Its folder or URL, where `repo_id` is only a name.
         revision: Branch, tag or commit on the Hub.
-        data_files_root: Where data/ and videos/ lie, if not beside meta/.
-        force_cache_sync: Download metadata again.
+        data_files_root: The folder of data/ and videos/, if it is not that of meta/.
+        force_cache_sync: Whether to download the metadata again.
         token: Hub token.
-        storage_options: What the store of a URL is opened with.
-        cache: Where bytes of a URL's files are kept; None for nowhere.
+        storage_options: Options of the store of a URL.
+        cache: The disk cache of remote files; None for no cache.
     """
 
     repo_id: str
@@ -51,7 +52,7 @@ class DatasetLocation:
         arguments.path(self.data_files_root, "data_files_root")
         arguments.truth(self.force_cache_sync, "force_cache_sync")
         arguments.of_kind(self.revision, "revision", str | None, "a text")
-        # As in huggingface_hub: True is the one that was logged in with, False none.
+        # As in huggingface_hub: True is the stored token, False is no token.
         arguments.of_kind(self.token, "token", str | bool | None, "a text")
         by_name = "values by name (a dict)"
         arguments.of_kind(self.storage_options, "storage_options", Mapping | None, by_name)
@@ -59,7 +60,7 @@ class DatasetLocation:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """What of a dataset is read, and as what; the arguments of `LeRobotDataset` by these names."""
+    """What to read and in which form: the arguments of `LeRobotDataset` by these names."""
 
     episodes: Sequence[int] | None = None
     episode_filter: EpisodeFilter | None = None
@@ -74,14 +75,14 @@ class SampleOptions:
 
 @dataclass(frozen=True, slots=True)
 class OpenedDataset:
-    """What everything that reads samples of a dataset is made from.
+    """The record from which every reader of samples is made.
 
     Attributes:
-        meta: What the dataset holds.
-        files: Where data/ and videos/ lie.
-        selection: Which episodes and frames are read.
+        meta: The metadata.
+        files: The location of data/ and videos/.
+        selection: The selected episodes and frames.
         spec: What a sample holds.
-        opened_at_s: When this run opened it, in seconds since 1970.
+        opened_at_s: The time of opening, in seconds since 1970.
     """
 
     meta: LeRobotDatasetMetadata
@@ -91,22 +92,30 @@ class OpenedDataset:
     opened_at_s: float
 
     def file_opener(self) -> FileOpener:
-        """Return what opens files of data/ and videos/ in this process."""
+        """Return a new opener of data/ and videos/ for this process."""
         return FileOpener(self.files)
 
     @property
     def index_folder(self) -> Path | None:
-        """Where the indices of a remote dataset's videos are kept.
-
-        None for a local one, whose files' own tables are read within a millisecond.
-        """
+        """The folder that caches video indices; None for a local dataset, whose index is near."""
         return config.index_home() / self.meta.fingerprint if self.files.is_remote else None
+
+    def selected_files(self, *, videos: bool) -> list[str]:
+        """Return the files of the selected episodes, each once, in the order episodes need them."""
+        meta = self.meta
+        keys = meta.video_keys if videos else []
+        files: dict[str, None] = {}
+        for episode in map(int, self.selection.episodes):
+            files[meta.get_data_file_path(episode).as_posix()] = None
+            for key in keys:
+                files[meta.get_video_file_path(episode, key).as_posix()] = None
+        return list(files)
 
 
 def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSettings | None:
-    """Return where bytes of remote files are kept: by default in a folder of the user's cache.
+    """Return the settings of the disk cache; None if the limit is 0.
 
-    A limit of 0 is for keeping nothing.
+    The default folder is in the user's cache folder.
     """
     limit = config.cache_limit_setting() if limit is None else limit
     if limit is not None and parse_bytes(limit) == 0:
@@ -115,35 +124,51 @@ def choose_cache(folder: str | Path | None, limit: int | str | None) -> CacheSet
     return CacheSettings(Path(folder).expanduser().absolute(), limit)
 
 
-def open_dataset(address: DatasetLocation, choice: SampleOptions) -> OpenedDataset:
-    """Return a dataset that has episodes, or raise. Reads its metadata and nothing else."""
+def open_dataset(location: DatasetLocation, options: SampleOptions) -> OpenedDataset:
+    """Return an opened dataset that has episodes, or raise. Reads only its metadata."""
     opened_at_s = time.time()
     meta = LeRobotDatasetMetadata(
-        address.repo_id,
-        address.root,
-        address.revision,
-        address.force_cache_sync,
-        token=address.token,
-        storage_options=address.storage_options,
-        cache=address.cache,
+        location.repo_id,
+        location.root,
+        location.revision,
+        location.force_cache_sync,
+        token=location.token,
+        storage_options=location.storage_options,
+        cache=location.cache,
     )
     meta.ensure_readable()
-    meta.rescale_depth_stats(choice.depth_output_unit)
+    meta.rescale_depth_stats(options.depth_output_unit)
     spec = make_spec(
         meta,
-        camera_keys=choice.camera_keys,
-        delta_timestamps=choice.delta_timestamps,
-        tolerance_s=choice.tolerance_s,
-        return_uint8=choice.return_uint8,
-        depth_output_unit=choice.depth_output_unit,
-        image_transforms=choice.image_transforms,
-        resize=choice.resize,
+        camera_keys=options.camera_keys,
+        delta_timestamps=options.delta_timestamps,
+        tolerance_s=options.tolerance_s,
+        return_uint8=options.return_uint8,
+        depth_output_unit=options.depth_output_unit,
+        image_transforms=options.image_transforms,
+        resize=options.resize,
     )
-    resize_cameras(meta, spec.resize)
+    meta.resize_cameras(spec.resize)
     for key in spec.videos:
         warn_of_overlaps(meta.episodes, key, meta.fps, meta.repo_id)
     files = location_of(meta)
-    if address.data_files_root is not None:
-        files = as_location(address.data_files_root, address.storage_options, address.cache)
-    chosen = select_episodes(meta, choice.episodes, choice.episode_filter)
-    return OpenedDataset(meta, files, FrameSelection(meta, chosen), spec, opened_at_s)
+    if location.data_files_root is not None:
+        files = as_location(location.data_files_root, location.storage_options, location.cache)
+    episodes = select_episodes(meta, options.episodes, options.episode_filter)
+    return OpenedDataset(meta, files, FrameSelection(meta, episodes), spec, opened_at_s)
+
+
+def download_from_hub(
+    dataset: OpenedDataset, *, videos: bool, token: str | None, force: bool
+) -> OpenedDataset:
+    """Return the dataset with files that support random access.
+
+    Downloads the selected episodes' files of a Hub dataset, at the pinned commit. A local folder or
+    a bucket is returned as it is.
+    """
+    repo = parse_repo_url(dataset.files.url)
+    if repo is None:
+        return dataset
+    patterns = sorted(dataset.selected_files(videos=videos))
+    folder, _ = pin_and_download(repo[0], repo[1], patterns=patterns, token=token, force=force)
+    return replace(dataset, files=as_location(folder))

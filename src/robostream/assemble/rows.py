@@ -1,21 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of one episode, read from the row groups that hold it and nothing else."""
+"""The rows of an episode, read from the row groups that hold it, and cached within a budget.
+
+Images stored in Parquet may exceed the budget. Each of them would then read its whole row group
+again. So once the cache has evicted something, images are mapped from a file of decoded rows
+(`shared_rows.py`), which the operating system keeps in memory as it can.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from robostream import config
-from robostream.assemble.columns import ColumnCase, numeric_column, object_column
+from robostream.assemble.columns import (
+    DeclaredColumn,
+    check_episode,
+    check_times,
+    numeric_column,
+    object_column,
+)
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.shared_rows import MappedRows, SharedRows
-from robostream.assemble.times import check_times
 from robostream.errors import DataFileError
 from robostream.meta import (
     DEFAULT_FEATURES,
@@ -27,19 +38,22 @@ from robostream.meta import (
 )
 from robostream.storage import FileOpener, LruCache
 
-_OPEN_FILES = 16  # open Parquet files kept per reader; each holds a footer, not data
+logger = logging.getLogger(__name__)
+
+_OPEN_FILES = 16  # open Parquet files per reader; each holds a footer, not data
+_MAPPED_EPISODES = 64  # per cache; each may keep a file open
 # Row groups this many times as long as the episode are decoded once for the whole machine.
 _WORTH_SHARING = 2
-# What Arrow reads of the end of a file to find its footer.
+# Arrow reads this much of the end of a file to find its footer.
 _FOOTER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRows:
-    """The rows of one episode as arrays; texts and encoded pictures stay in Arrow.
+    """The rows of one episode as arrays; texts and encoded images stay in Arrow.
 
     Attributes:
-        mapped: The rows of the file that this is a slice of; None if it has memory of its own.
+        mapped: The decoded rows of the file that these are a slice of; None for a copy.
     """
 
     episode: int
@@ -50,22 +64,82 @@ class EpisodeRows:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """The bytes of all columns."""
         return sum(a.nbytes for a in [*self.numbers.values(), *self.objects.values()])
 
     def object_at(self, key: str, frame: int) -> Any:
-        """Return one text, language list or encoded picture as a Python value."""
+        """Return one text, language list or encoded image as a Python value."""
         return self.objects[key][frame].as_py()
 
 
+# Rows by (columns, episode), shared by the row caches of a process.
+RowLru: TypeAlias = LruCache[tuple[tuple[str, ...], int], EpisodeRows]
+
+
+def new_row_lru(budget_bytes: int) -> RowLru:
+    """Return an empty cache of rows, which holds at least one episode however large."""
+    return LruCache(budget_bytes, weigh=lambda rows: rows.nbytes)
+
+
+class RowCache:
+    """Reads some columns of episodes on first use. For one thread.
+
+    Args:
+        dataset: The dataset.
+        opener: Opens its files.
+        keys: The columns to read.
+        lru: The memory for rows, shared by all row caches of a process.
+        checks_times: Whether to check timestamps if there are videos, and to warn once if tasks or
+            indices differ from those of the episode table.
+    """
+
+    def __init__(
+        self,
+        dataset: OpenedDataset,
+        opener: FileOpener,
+        keys: Sequence[str],
+        lru: RowLru,
+        *,
+        checks_times: bool,
+    ) -> None:
+        spec = dataset.spec
+        tolerance_s = spec.tolerance_s if checks_times and spec.videos else None
+        self._reader = RowReader(dataset, opener, keys, tolerance_s=tolerance_s)
+        self._meta = dataset.meta
+        self._compares = checks_times
+        self._keys = tuple(keys)
+        self._lru = lru
+        self._mapped: LruCache[int, EpisodeRows] = LruCache(_MAPPED_EPISODES)
+
+    def get(self, episode: int) -> EpisodeRows:
+        """Return the rows of an episode."""
+        lru = self._lru
+        return lru.get((self._keys, episode)) or self._mapped.get(episode) or self._read(episode)
+
+    def _read(self, episode: int) -> EpisodeRows:
+        rows = self._reader.read(episode, maps_images=self._lru.has_evicted)
+        if self._compares:
+            has_warned = _warn_of_tasks(self._meta, rows) or _warn_of_index(self._meta, rows)
+            self._compares = not has_warned
+        if rows.mapped is not None:
+            return self._mapped.put(episode, rows)
+        return self._lru.put((self._keys, episode), rows)
+
+    def close(self) -> None:
+        """Release all rows and files."""
+        self._lru.clear()
+        self._mapped.clear()
+        self._reader.close()
+
+
 class RowBytes(NamedTuple):
-    """Where the rows of an episode lie, as bytes [start, stop).
+    """The byte ranges [start, stop) that hold the rows of an episode.
 
     Attributes:
         file: The data file, relative to the dataset's root.
         groups: The row groups.
-        footer: What is read whenever the file is opened.
-        are_shared: Whether the groups are decoded once for all processes, and not read again then.
+        footer: The part that every opening of the file reads.
+        are_shared: Whether one process decodes the groups for all, which then never read them.
     """
 
     file: str
@@ -82,25 +156,25 @@ class _DataFile(NamedTuple):
 
 
 class RowReader:
-    """Reads episodes' rows; for one thread.
+    """Reads the rows of episodes. For one thread.
 
     Args:
         dataset: The dataset.
-        door: What opens its files.
-        keys: The columns to read; the five every dataset has are read too.
-        tolerance_s: How far a frame's time may be from frame_index / fps; None for anything.
+        opener: Opens its files.
+        keys: The columns to read, besides the five of every dataset.
+        tolerance_s: How far a timestamp may be from frame_index / fps; None for no check.
     """
 
     def __init__(
         self,
         dataset: OpenedDataset,
-        door: FileOpener,
+        opener: FileOpener,
         keys: Sequence[str],
         tolerance_s: float | None = None,
     ) -> None:
         meta = dataset.meta
         self._location = dataset.files
-        self._door = door
+        self._opener = opener
         self._meta = meta
         self._tolerance_s = tolerance_s
         self._keys = [*dict.fromkeys([*keys, *DEFAULT_FEATURES])]
@@ -108,13 +182,13 @@ class RowReader:
         self._files: LruCache[str, _DataFile] = LruCache(
             _OPEN_FILES, drop=lambda file: file.parquet.close()
         )
-        self._has_pictures = any(meta.features[key]["dtype"] == "image" for key in self._keys)
-        self._shared = SharedRows(dataset, door, self._keys)
-        # A file whose row groups are not episodes is read group by group; neighbours share one.
-        self._shared_group: tuple[tuple[str, int, int], pa.Table] | None = None
+        self._has_images = any(meta.features[key]["dtype"] == "image" for key in self._keys)
+        self._shared = SharedRows(dataset, opener, self._keys)
+        # The row groups read last, if they hold several episodes, for the episodes next to it.
+        self._last_groups: tuple[tuple[str, int, int], pa.Table] | None = None
 
     def read(self, episode: int, *, maps_images: bool = False) -> EpisodeRows:
-        """Return the rows of an episode, checked against meta/; if asked to, without a copy."""
+        """Return the rows of an episode, checked against meta/; mapped images are not copied."""
         relative = self._meta.get_data_file_path(episode).as_posix()
         where = self._location.describe(relative)
         table, mapped = self._table(episode, relative, where, maps_images)
@@ -123,69 +197,68 @@ class RowReader:
         place = f"{where}: episode {episode}"
         for key in self._keys:
             dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
-            case = ColumnCase(key, dtype, shape, place)
+            declared = DeclaredColumn(key, dtype, shape, place)
             if dtype in ("string", "image", "language"):
                 with readable_parquet(place):
-                    objects[key] = object_column(table.column(key), case, copy=mapped is None)
+                    objects[key] = object_column(table.column(key), declared, copy=mapped is None)
             else:
-                numbers[key] = numeric_column(table.column(key), case)
-        rows = EpisodeRows(episode, table.num_rows, numbers, objects, mapped)
-        _check_rows(rows, where)
+                numbers[key] = numeric_column(table.column(key), declared)
+        check_episode(numbers, episode, table.num_rows, where)
         if self._tolerance_s is not None:
             times, frames = numbers["timestamp"], numbers["frame_index"]
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
-        return rows
+        return EpisodeRows(episode, table.num_rows, numbers, objects, mapped)
 
     def find(self, episode: int) -> RowBytes:
-        """Return where the rows of an episode lie."""
+        """Return the byte ranges of an episode's rows."""
         relative = self._meta.get_data_file_path(episode).as_posix()
         file = self._open(relative, self._location.describe(relative))
-        begin, stop, _ = self._groups(file, episode, relative)
-        size = self._door.open(relative).size()
+        groups, _ = self._groups(file, episode, relative)
+        size = self._opener.open(relative).size()
         return RowBytes(
             relative,
-            groups=file.parquet.byte_span(range(begin, stop)),
+            groups=file.parquet.byte_span(groups),
             footer=(max(size - _FOOTER_BYTES, 0), size),
-            are_shared=self._are_shared(file, episode, range(begin, stop)),
+            are_shared=self._are_shared(file, episode, groups),
         )
 
     def close(self) -> None:
         """Close all files."""
         self._files.clear()
         self._shared.close()
-        self._shared_group = None
+        self._last_groups = None
 
     def _table(
         self, episode: int, relative: str, where: str, maps_images: bool
     ) -> tuple[pa.Table, MappedRows | None]:
-        """Return an episode's rows, and what they are a slice of if that is to stay mapped."""
+        """Return an episode's rows, and the mapped rows they are a slice of if they stay mapped."""
         file = self._open(relative, where)
-        begin, stop, offset = self._groups(file, episode, where)
+        groups, offset = self._groups(file, episode, where)
         length = int(self._meta.episodes["length"][episode])
-        if self._has_pictures:
-            # A file that is far away would have to come whole.
+        if self._has_images:
+            # Sharing a remote file would fetch all of it.
             is_shared = maps_images and not self._location.is_remote
         else:
-            is_shared = self._are_shared(file, episode, range(begin, stop))
+            is_shared = self._are_shared(file, episode, groups)
         if is_shared:
             _check_sizes(file.parquet, range(len(file.ends)), where)
             with readable_parquet(where):
                 shared = self._shared.get(relative, int(self._first_rows[episode]), length)
             if shared is not None:
                 rows, mapped = shared
-                return rows, mapped if self._has_pictures else None
-        table = self._read_groups(file.parquet, (relative, begin, stop), where)
+                return rows, mapped if self._has_images else None
+        table = self._read_groups(file.parquet, relative, groups, where)
         if table.num_rows > length:
-            self._shared_group = ((relative, begin, stop), table)
+            self._last_groups = ((relative, groups.start, groups.stop), table)
         return table.slice(offset, length), None
 
     def _are_shared(self, file: _DataFile, episode: int, groups: range) -> bool:
-        """Return whether an episode's row groups are so long that they are decoded for all."""
+        """Return whether an episode's row groups are long enough to be decoded for all."""
         rows = file.ends[groups.stop - 1] - (file.ends[groups.start - 1] if groups.start else 0)
         return bool(rows > _WORTH_SHARING * int(self._meta.episodes["length"][episode]))
 
-    def _groups(self, file: _DataFile, episode: int, where: str) -> tuple[int, int, int]:
-        """Return the row groups [begin, stop) of an episode, and where it begins in them."""
+    def _groups(self, file: _DataFile, episode: int, where: str) -> tuple[range, int]:
+        """Return the row groups of an episode, and the row in them at which it begins."""
         first_row = int(self._first_rows[episode])
         length = int(self._meta.episodes["length"][episode])
         ends = file.ends
@@ -197,28 +270,40 @@ class RowReader:
             )
         begin = int(np.searchsorted(ends, first_row, side="right"))
         stop = int(np.searchsorted(ends, first_row + length, side="left")) + 1
-        return begin, stop, first_row - (int(ends[begin - 1]) if begin else 0)
+        return range(begin, stop), first_row - (int(ends[begin - 1]) if begin else 0)
 
-    def _read_groups(self, file: OpenParquet, groups: tuple[str, int, int], where: str) -> pa.Table:
-        if self._shared_group is not None and self._shared_group[0] == groups:
-            return self._shared_group[1]
-        numbers = range(*groups[1:])
-        _check_sizes(file, numbers, where)
+    def _read_groups(self, file: OpenParquet, relative: str, groups: range, where: str) -> pa.Table:
+        key = (relative, groups.start, groups.stop)
+        if self._last_groups is not None and self._last_groups[0] == key:
+            return self._last_groups[1]
+        _check_sizes(file, groups, where)
         if self._location.is_remote:
-            self._door.open(groups[0]).ensure_cached(*file.byte_span(numbers))
+            self._opener.open(relative).ensure_cached(*file.byte_span(groups))
         with readable_parquet(where):
-            return file.read_row_groups(numbers, self._keys)
+            return file.read_row_groups(groups, self._keys)
 
     def _open(self, relative: str, where: str) -> _DataFile:
-        held = self._files.get(relative)
-        if held is not None:
-            return held
-        # Far away, the columns of a row group are read together: fewer requests.
+        opened = self._files.get(relative)
+        if opened is not None:
+            return opened
+        # One request fetches all columns of a remote row group.
         is_remote = self._location.is_remote
-        file = open_parquet(self._door.open(relative), columns_together=is_remote)
+        file = open_parquet(self._opener.open(relative), columns_together=is_remote)
         _check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))
+
+
+def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
+    """Return the row at which each episode starts in its file."""
+    table = meta.episodes
+    chunk, file = table["data/chunk_index"], table["data/file_index"]
+    new_file = np.ones(len(table), dtype=bool)
+    new_file[1:] = (chunk[1:] != chunk[:-1]) | (file[1:] != file[:-1])
+    # Episodes of a file are neighbours in the table, so rows count from the last change of file.
+    first = np.maximum.accumulate(np.where(new_file, np.arange(len(table)), 0))
+    start: npt.NDArray[np.int64] = table["dataset_from_index"]
+    return start - start[first]
 
 
 def _check_sizes(file: OpenParquet, groups: range, where: str) -> None:
@@ -229,18 +314,6 @@ def _check_sizes(file: OpenParquet, groups: range, where: str) -> None:
                 f"{where}: row group {group} says it has {size:,} bytes; want at most "
                 f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
             )
-
-
-def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
-    """Return the row at which each episode starts in its file."""
-    table = meta.episodes
-    chunk, file = table["data/chunk_index"], table["data/file_index"]
-    new_file = np.ones(len(table), dtype=bool)
-    new_file[1:] = (chunk[1:] != chunk[:-1]) | (file[1:] != file[:-1])
-    # Episodes of a file are neighbours in the table: count from the last place a file began.
-    first = np.maximum.accumulate(np.where(new_file, np.arange(len(table)), 0))
-    start: npt.NDArray[np.int64] = table["dataset_from_index"]
-    return start - start[first]
 
 
 def _check_columns(
@@ -268,18 +341,34 @@ def _check_columns(
         )
 
 
-def _check_rows(rows: EpisodeRows, where: str) -> None:
-    episodes, frames = rows.numbers["episode_index"], rows.numbers["frame_index"]
-    if not (episodes == rows.episode).all() or not np.array_equal(frames, np.arange(rows.length)):
-        raise DataFileError(
-            f"{where}: the rows that meta/ gives to episode {rows.episode} hold episodes "
-            f"{np.unique(episodes).tolist()} and frames {frames.min()} to {frames.max()}; want "
-            f"frames 0 to {rows.length - 1} of it in order. The file and meta/ do not match."
+def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
+    """Warn if rows have tasks that the episode table does not list; return whether they do."""
+    listed = meta.episodes[rows.episode].get("tasks")
+    if not isinstance(listed, list) or not listed:
+        return False
+    numbers = np.unique(rows.numbers["task_index"]).tolist()
+    texts = [meta.tasks[number] for number in numbers if 0 <= number < len(meta.tasks)]
+    others = [text for text in texts if text not in listed]
+    if others:
+        logger.warning(
+            "%s: the task of episode %d is %r in %s, but %r in meta/episodes; samples have the "
+            "first. Copy meta/ again, unless the texts were edited on purpose. Other episodes are "
+            "not named.",
+            *(meta.root, rows.episode, others[0], config.TASKS_PATH, ", ".join(map(str, listed))),
         )
-    times_s = rows.numbers["timestamp"]
-    if not np.isfinite(times_s).all():
-        wrong = int(np.argmin(np.isfinite(times_s)))
-        raise DataFileError(
-            f"{where}: episode {rows.episode}, frame {wrong}: timestamp is {times_s[wrong]}; want "
-            "seconds since the episode began. Copy the file again."
+    return bool(others)
+
+
+def _warn_of_index(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
+    """Warn if the index of rows differs from the episode table; return whether it does."""
+    wanted = int(meta.episodes["dataset_from_index"][rows.episode]) + np.arange(rows.length)
+    index = rows.numbers["index"]
+    wrong = np.flatnonzero(index != wanted)
+    if wrong.size:
+        at = wrong[0]
+        logger.warning(
+            "%s: frame %d of episode %d has the index %d, want %d as meta/episodes counts; samples "
+            "have the first. Other frames are not named.",
+            *(meta.root, at, rows.episode, index[at], wanted[at]),
         )
+    return bool(wrong.size)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sample written to its place: rows, masks, texts, and pictures stored in Parquet.
+"""Writes one sample into a batch: numbers, pad masks, texts, and images stored in Parquet.
 
-Map-style items and streamed batches are written by the same functions, so their values agree.
+Map-style reading and streaming call the same functions, so their values agree.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.assemble.columns import language_value
+from robostream.assemble.columns import parse_tool_calls
+from robostream.assemble.images import Pixels, decode_image, write_image
 from robostream.assemble.layout import CameraLayout, SampleLayout
-from robostream.assemble.pictures import Pixels, decode_image, write_image
 from robostream.assemble.rows import EpisodeRows
-from robostream.assemble.windows import Offsets, window_targets
+from robostream.assemble.spec import Offsets, window_targets
 from robostream.errors import DataFileError, MetadataError
-from robostream.meta import LeRobotDatasetMetadata, decode_depth
+from robostream.meta import decode_depth
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -41,16 +41,22 @@ def fill_row(
 
 
 def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str, Any]:
-    """Return the texts of one sample, its task among them."""
+    """Return the texts of one sample and its task; raise if the dataset has no such task."""
     meta = layout.meta
     found: dict[str, Any] = {}
     for key in layout.texts:
         if key == "task":
-            found[key] = task_text(meta, int(rows.numbers["task_index"][frame]))
+            task_index = int(rows.numbers["task_index"][frame])
+            if not 0 <= task_index < len(meta.tasks):
+                raise MetadataError(
+                    f"{meta.root}/{config.TASKS_PATH}: a frame has task_index "
+                    f"{task_index}, but there are only {len(meta.tasks)} tasks. Copy meta/ again."
+                )
+            found[key] = meta.tasks[task_index]
         else:
             value = rows.object_at(key, frame)
             is_language = meta.features[key]["dtype"] == "language"
-            found[key] = language_value(value) if is_language else value
+            found[key] = parse_tool_calls(value) if is_language else value
     return found
 
 
@@ -61,25 +67,31 @@ def decode_images_into(
     frames: list[int],
     out: npt.NDArray[Any],
 ) -> None:
-    """Decode the pictures a camera has in Parquet into (steps, channels, height, width)."""
+    """Decode a camera's images from Parquet into (steps, channels, height, width)."""
     for slot, frame in enumerate(frames):
-        pixels = _stored_pixels(layout, camera, rows, frame)
-        _check_size(layout, camera, rows.episode, frame, pixels, out.shape[1:])
-        _write_stored(layout, camera, pixels, out[slot])
+        pixels = _decode_image(layout, camera, rows, frame)
+        if pixels.shape != out.shape[1:]:
+            path = layout.meta.get_data_file_path(rows.episode).as_posix()
+            found, others = (pixels.shape[2], pixels.shape[1]), (out.shape[3], out.shape[2])
+            raise DataFileError(
+                f"{layout.dataset.files.describe(path)}: {camera.key}, episode {rows.episode}, "
+                f"frame {frame}: {describe_size_mismatch(found, others)}"
+            )
+        _write_image(layout, camera, pixels, out[slot])
 
 
 def decode_images(
     layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frames: list[int]
 ) -> npt.NDArray[np.float32]:
-    """Return the pictures a camera has in Parquet, of whatever size, if all have the same."""
-    first = _stored_pixels(layout, camera, rows, frames[0])
+    """Return a camera's images from Parquet, which must all have the size of the first."""
+    first = _decode_image(layout, camera, rows, frames[0])
     out = np.empty((len(frames), *first.shape), np.float32)
-    _write_stored(layout, camera, first, out[0])
+    _write_image(layout, camera, first, out[0])
     decode_images_into(layout, camera, rows, frames[1:], out[1:])
     return out
 
 
-def _stored_pixels(
+def _decode_image(
     layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frame: int
 ) -> Pixels:
     where = f"{layout.dataset.files.url}: {camera.key}, episode {rows.episode}, frame {frame}"
@@ -87,7 +99,7 @@ def _stored_pixels(
     return decode_image(encoded, where=where, channels=camera.stack[1], size=camera.resize)
 
 
-def _write_stored(
+def _write_image(
     layout: SampleLayout, camera: CameraLayout, pixels: Pixels, out: npt.NDArray[Any]
 ) -> None:
     write_image(pixels, out)
@@ -96,27 +108,11 @@ def _write_stored(
         (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
 
 
-def _check_size(
-    layout: SampleLayout,
-    camera: CameraLayout,
-    episode: int,
-    frame: int,
-    pixels: Pixels,
-    wanted: tuple[int, ...],
-) -> None:
-    if pixels.shape != wanted:
-        file = layout.dataset.files.describe(layout.meta.get_data_file_path(episode).as_posix())
-        raise DataFileError(
-            f"{file}: {camera.key}, episode {episode}, frame {frame}: "
-            + describe_size_mismatch((pixels.shape[2], pixels.shape[1]), (wanted[2], wanted[1]))
-        )
-
-
 def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
-    """Return what is to be said of a picture that cannot lie beside others; (width, height)."""
+    """Return the message for an image that cannot be batched with others; (width, height)."""
     return (
-        "the picture is {}x{} (width x height), those it is to be put together with are {}x{}. "
-        "Pictures of one camera must have one size to be batched: pass resize=(height, width), or "
+        "the image is {}x{} (width x height), those it is to be put together with are {}x{}. "
+        "Images of one camera must have one size to be batched: pass resize=(height, width), or "
         "choose episodes of one size."
     ).format(*found, *others)
 
@@ -124,16 +120,6 @@ def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> s
 def write_depth(
     layout: SampleLayout, camera: CameraLayout, codes: npt.NDArray[Any], out: npt.NDArray[Any]
 ) -> None:
-    """Turn the codes of a depth video into distances."""
+    """Write the distances that the codes of a depth video stand for."""
     assert camera.coding is not None
     out[:] = decode_depth(codes, camera.coding, layout.spec.depth_output_unit)
-
-
-def task_text(meta: LeRobotDatasetMetadata, task_index: int) -> str:
-    """Return the text of a task, or raise MetadataError if tasks.parquet has no such row."""
-    if not 0 <= task_index < len(meta.tasks):
-        raise MetadataError(
-            f"{meta.root}/{config.TASKS_PATH}: a frame has task_index "
-            f"{task_index}, but there are only {len(meta.tasks)} tasks. Copy meta/ again."
-        )
-    return meta.tasks[task_index]

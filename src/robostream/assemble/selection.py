@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which episodes are read, and where an item of the selection lies in the dataset."""
+"""The selected episodes, and the item number of each of their frames."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def select_episodes(
     episodes: Sequence[int] | None,
     episode_filter: EpisodeFilter | None,
 ) -> npt.NDArray[np.int64]:
-    """Return the chosen episodes in storage order, each once.
+    """Return the selected episodes in storage order, each once.
 
-    Numbers that do not exist are left out with a warning, as in LeRobot; none left is an error, and
-    so is what is no whole number.
+    As in LeRobot, unknown numbers are left out with a warning. Raises SelectionError for a value
+    that is not a whole number, and if no episode is left.
     """
     arguments.of_kind(episode_filter, "episode_filter", Callable | None, "callable or None")
     total = meta.total_episodes
@@ -38,7 +38,12 @@ def select_episodes(
     else:
         wanted = sorted(set(arguments.whole_numbers(episodes, "episodes")))
         chosen = np.array([n for n in wanted if 0 <= n < total], dtype=np.int64)
-        _warn_of_strangers([n for n in wanted if not 0 <= n < total], meta)
+        unknown = [n for n in wanted if not 0 <= n < total]
+        if unknown:
+            logger.warning(
+                "%s has no episodes %s (it has %d, numbered from 0); they are left out",
+                *(meta.repo_id, _shorten(unknown), total),
+            )
     if episode_filter is not None:
         chosen = np.intersect1d(chosen, np.asarray(meta.filter_episodes(episode_filter)))
     if len(chosen) == 0:
@@ -51,7 +56,7 @@ def select_episodes(
 
 
 class FrameSelection:
-    """The frames of the chosen episodes: item number <-> (episode, frame). Memory O(episodes)."""
+    """The frames of the selected episodes by item number. Takes O(episodes) memory."""
 
     def __init__(self, meta: LeRobotDatasetMetadata, episodes: npt.NDArray[np.int64]) -> None:
         self.episodes = episodes
@@ -61,11 +66,11 @@ class FrameSelection:
 
     @property
     def num_frames(self) -> int:
-        """Frames of all chosen episodes."""
+        """The number of selected frames."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def locate(self, item: int) -> tuple[int, int]:
-        """Return (episode, frame in it) of an item; negative numbers count from the end."""
+        """Return the (episode, frame) of an item; negative numbers count from the end."""
         count, item = self.num_frames, _item_number(item)
         if not -count <= item < count:
             raise IndexError(f"item {item} is out of range; the selection has {count} frames")
@@ -75,7 +80,7 @@ class FrameSelection:
         return int(self.episodes[place]), item - start
 
     def find(self, absolute: int) -> int:
-        """Return the item of a frame's index in the whole dataset; KeyError if not selected."""
+        """Return the item number of a dataset-wide index; KeyError if it is not selected."""
         place = int(np.searchsorted(self._first, absolute, side="right")) - 1
         if place < 0 or absolute >= self._first[place] + self.lengths[place]:
             raise KeyError(absolute)
@@ -88,7 +93,7 @@ class FrameSelection:
 
 
 class AbsoluteToRelative(Mapping[int, int]):
-    """The mapping from a frame's dataset-wide index to its item number, computed, not stored."""
+    """Maps a frame's dataset-wide index to its item number, computed on demand."""
 
     def __init__(self, selection: FrameSelection) -> None:
         self._selection = selection
@@ -104,7 +109,7 @@ class AbsoluteToRelative(Mapping[int, int]):
 
 
 def _item_number(item: object) -> int:
-    """Return the number that an item is asked for by: an integer of Python, numpy or torch."""
+    """Return an item number given as an integer of Python, numpy or torch."""
     try:
         if not isinstance(item, bool):
             return operator.index(item)  # type: ignore[arg-type]
@@ -114,16 +119,6 @@ def _item_number(item: object) -> int:
         f"the number of an item must be a whole number, as in dataset[3]; got {item!r:.200}. A "
         "slice, dataset[3:5], gives several items."
     )
-
-
-def _warn_of_strangers(strangers: Sequence[int], meta: LeRobotDatasetMetadata) -> None:
-    if strangers:
-        logger.warning(
-            "%s has no episodes %s (it has %d, numbered from 0); they are left out",
-            meta.repo_id,
-            _shorten(strangers),
-            meta.total_episodes,
-        )
 
 
 def _shorten(numbers: Sequence[int]) -> str:

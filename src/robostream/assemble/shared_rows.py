@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files whose row groups are not episodes, decoded once per machine.
+"""Data files with long row groups, decoded once per machine.
 
-Most datasets on the Hub have one row group per data file, so that each episode would decode its
-file whole. The first process that needs such a file writes its columns into the cache as they lie
-in memory; all map that, and an episode is a slice. Encoded pictures are the bulk of a file and no
-smaller there, so they are shared only where memory is too small for them.
+Most datasets on the Hub have one row group per data file, so each episode would decode its whole
+file. The first process that needs such a file writes its decoded columns into the cache; all
+processes map that file, and an episode is a slice of it. Encoded images are the bulk of a file and
+no smaller there, so they are shared only where memory is too small for them.
 
 A shared file is a sequence of blocks, each an Arrow IPC stream, then a `_BLOCK` record for each
-block, then `_FOOT`. A process compares the checksum of a block before it first reads the block.
+block, then `_FOOT`. A process verifies the checksum of a block before it first reads the block.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from robostream.meta import OpenParquet, open_parquet
 from robostream.storage import (
     ByteSource,
     Cache,
-    CacheSettings,
     FileOpener,
     LruCache,
     MappedFile,
@@ -40,7 +39,7 @@ _IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 _MAPPED_FILES = 64  # per reader
 _VERSION = "rows 3"
-# The unit of checking, which takes 1 ms. An episode that crosses blocks has its numbers copied.
+# A block is verified at once, in 1 ms. An episode that crosses blocks has its numbers copied.
 _BLOCK_BYTES = 2 * 1024**2
 # Rows and bytes of the file up to the block's end, and the CRC-32 of its bytes.
 _BLOCK = np.dtype([("stop_row", "<i8"), ("stop_byte", "<i8"), ("checksum", "<u4")])
@@ -48,16 +47,11 @@ _FOOT = struct.Struct("<II")  # number of blocks, CRC-32 of the file's key and t
 
 
 class _DamagedRowsError(Exception):
-    """A shared file does not hold what was written to it: the file, and the reason."""
+    """A shared file is damaged; the arguments are the file and the reason."""
 
 
 class MappedRows:
-    """The decoded rows of a data file. The cache keeps their file as long as this object lives.
-
-    Args:
-        file: The file.
-        key: The key under which the cache keeps it.
-    """
+    """The decoded rows of a data file, mapped. The cache does not evict it while this lives."""
 
     def __init__(self, file: MappedFile, key: str) -> None:
         self._file = file
@@ -68,10 +62,10 @@ class MappedRows:
             raise _DamagedRowsError(file, "its end does not match its checksum")
         self._content = content
         self._blocks = np.frombuffer(records, _BLOCK)
-        self._tables: dict[int, pa.Table] = {}  # of the blocks that were checked
+        self._tables: dict[int, pa.Table] = {}  # of verified blocks
 
     def read(self, first: int, length: int) -> pa.Table:
-        """Return the rows [first, first + length), not copied; raise if they are damaged."""
+        """Return the rows [first, first + length) without a copy; raise if they are damaged."""
         stops = self._blocks["stop_row"]
         begin = int(np.searchsorted(stops, first, side="right"))
         stop = int(np.searchsorted(stops, first + length, side="left")) + 1
@@ -91,26 +85,20 @@ class MappedRows:
 
 
 class SharedRows:
-    """The decoded data files of a dataset, for one reader.
+    """Some columns of a dataset's data files, decoded once per machine. For one reader."""
 
-    Args:
-        dataset: The dataset.
-        door: What opens its files.
-        keys: The columns that are read.
-    """
-
-    def __init__(self, dataset: OpenedDataset, door: FileOpener, keys: Sequence[str]) -> None:
-        self._door = door
-        self._settings, self._is_far = dataset.files.cache, dataset.files.is_remote
+    def __init__(self, dataset: OpenedDataset, opener: FileOpener, keys: Sequence[str]) -> None:
+        self._opener = opener
+        self._settings, self._is_remote = dataset.files.cache, dataset.files.is_remote
         self._keys = list(keys)
         self._is_shared = self._settings is not None
         self._mapped: LruCache[str, MappedRows] = LruCache(_MAPPED_FILES)
 
     def get(self, relative: str, first: int, length: int) -> tuple[pa.Table, MappedRows] | None:
-        """Return rows [first, first + length) of a data file and the file they are mapped from.
+        """Return rows [first, first + length) of a data file, and the mapped file they are from.
 
-        The file is decoded now if nobody has yet. None if it cannot be shared: a file without a
-        version, a cache without room.
+        Decodes the file if no process has yet. None if it cannot be shared: the file has no
+        version, or the cache has no space.
         """
         for _ in range(2):
             try:
@@ -122,28 +110,28 @@ class SharedRows:
         return None
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Release all files."""
         self._mapped.clear()
 
     def _map(self, relative: str) -> MappedRows | None:
         if not self._is_shared:
             return None
-        source = self._door.open(relative)
+        source = self._opener.open(relative)
         key = repr((_VERSION, source.identity, source.size(), source.version(), self._keys))
         file = self._decoded(source, key)
         if file is None:
-            self._is_shared = False  # what cannot be shared would be decoded twice
+            self._is_shared = False  # trying again would decode each file twice
             return None
         return self._mapped.put(relative, MappedRows(file, key))
 
     def _decoded(self, source: ByteSource, key: str) -> MappedFile | None:
-        """Return the decoded columns of a Parquet file as they are kept for its present content."""
-        cache = None if self._settings is None else _open_cache(self._settings)
+        """Return the cached file of decoded columns for the current version of a Parquet file."""
+        cache = self._open_cache()
         if cache is None or not source.version():
             return None
 
         def blocks() -> Iterator[pa.Table]:
-            with open_parquet(source, columns_together=self._is_far) as file:
+            with open_parquet(source, columns_together=self._is_remote) as file:
                 yield from _blocks(file, self._keys)
 
         def make() -> tuple[int, Callable[[BinaryIO], None]]:
@@ -153,9 +141,16 @@ class SharedRows:
 
     def _discard(self, file: MappedFile, reason: str) -> None:
         logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)
-        cache = None if self._settings is None else _open_cache(self._settings)
+        cache = self._open_cache()
         if cache is not None:
             cache.discard(file)
+
+    def _open_cache(self) -> Cache | None:
+        try:
+            return None if self._settings is None else open_cache(self._settings)
+        except CacheError as error:
+            logger.warning("decoded rows are not shared: %s", error)
+            return None
 
 
 def _blocks(file: OpenParquet, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -172,7 +167,7 @@ def _write_block(table: pa.Table, sink: pa.NativeFile) -> None:
 
 
 def _measure(blocks: Iterator[pa.Table]) -> int:
-    """Return how many bytes `_write` will write."""
+    """Return the number of bytes that `_write` will write."""
     sink, nbytes = pa.MockOutputStream(), _FOOT.size
     for block in blocks:
         _write_block(block, sink)
@@ -192,11 +187,3 @@ def _write(blocks: Iterator[pa.Table], key: str, sink: BinaryIO) -> None:
         records.append((rows, nbytes, zlib.crc32(content)))
     listed = np.array(records, _BLOCK).tobytes()
     sink.write(listed + _FOOT.pack(len(records), zlib.crc32(listed, zlib.crc32(key.encode()))))
-
-
-def _open_cache(settings: CacheSettings) -> Cache | None:
-    try:
-        return open_cache(settings)
-    except CacheError as error:
-        logger.warning("decoded rows are not shared: %s", error)
-        return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sample holds: which columns, cameras and windows, in which units."""
+"""What a sample holds: its columns, cameras, frame sizes, units and windows."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
-from robostream.assemble.windows import Offsets, window_offsets
 from robostream.decode import Size
 from robostream.errors import SelectionError
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.meta import Features, LeRobotDatasetMetadata
 
 ImageTransforms = Callable[[Any], Any]
 # (height, width) of all cameras, or by camera.
 Resize = Sequence[int] | npt.NDArray[np.integer[Any]] | Mapping[str, Sequence[int]]
-DEPTH_UNITS = ("m", "mm")
+Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """The recipe of a sample; the same for map-style and streaming, so their values agree."""
+    """What a sample holds; map-style reading and streaming share it, so their values agree."""
 
     columns: tuple[str, ...]
     videos: tuple[str, ...]
@@ -39,12 +38,12 @@ class SampleSpec:
 
     @property
     def cameras(self) -> tuple[str, ...]:
-        """All cameras a sample holds."""
+        """All cameras of a sample: videos, then images."""
         return self.videos + self.images
 
     @property
     def images_per_sample(self) -> int:
-        """The pictures of a sample."""
+        """The number of images in a sample, windows included."""
         return sum(len(self.windows.get(key, (0,))) for key in self.cameras)
 
 
@@ -59,22 +58,20 @@ def make_spec(
     image_transforms: ImageTransforms | None,
     resize: Resize | None,
 ) -> SampleSpec:
-    """Return the checked recipe; `camera_keys` of None means all cameras, an empty list none."""
+    """Return the checked spec; `camera_keys` of None selects all cameras, an empty list none."""
     check_transforms(image_transforms)
-    if depth_output_unit not in DEPTH_UNITS:
+    if depth_output_unit not in ("m", "mm"):
         raise SelectionError(f"depth_output_unit must be 'm' or 'mm', got {depth_output_unit!r}")
     tolerance_s = arguments.number(tolerance_s, "tolerance_s")
-    wanted = _wanted_cameras(meta, camera_keys)
-    dropped = set(meta.camera_keys) - set(wanted)
+    wanted = meta.camera_keys
+    if camera_keys is not None:
+        wanted = arguments.names(camera_keys, "camera_keys")
+        _check_known("camera_keys", wanted, meta.camera_keys, f"the cameras of {meta.repo_id}")
+    excluded = set(meta.camera_keys) - set(wanted)
     windows = window_offsets(delta_timestamps, meta.features, fps=meta.fps, tolerance_s=tolerance_s)
-    idle = [key for key in windows if key in dropped]
-    if idle:
-        raise SelectionError(
-            f"delta_timestamps asks for {', '.join(idle)}, which camera_keys leaves out"
-        )
-    _check_pad_names(meta, windows)
+    _check_windows(meta, windows, excluded)
     columns = tuple(
-        key for key, f in meta.features.items() if f["dtype"] != "video" and key not in dropped
+        key for key, f in meta.features.items() if f["dtype"] != "video" and key not in excluded
     )
     return SampleSpec(
         columns=columns,
@@ -90,15 +87,71 @@ def make_spec(
 
 
 def check_transforms(image_transforms: ImageTransforms | None) -> None:
-    """Raise TypeError unless the transforms can be called."""
+    """Raise TypeError unless `image_transforms` is callable or None."""
     if image_transforms is not None and not callable(image_transforms):
         raise TypeError(
             f"image_transforms must be callable or None, got {type(image_transforms).__name__}"
         )
 
 
-def _check_pad_names(meta: LeRobotDatasetMetadata, windows: Mapping[str, Offsets]) -> None:
-    """Refuse a window whose mask would take the name of a feature."""
+def window_offsets(
+    delta_timestamps: Mapping[str, Sequence[float]] | None,
+    features: Features,
+    *,
+    fps: float,
+    tolerance_s: float,
+) -> dict[str, Offsets]:
+    """Return the frame offsets of each key, or raise SelectionError naming every bad delta."""
+    by_name = "lists of seconds by name of a feature (a dict)"
+    arguments.of_kind(delta_timestamps, "delta_timestamps", Mapping | None, by_name)
+    windows: dict[str, Offsets] = {}
+    faults: list[str] = []
+    for key, given in (delta_timestamps or {}).items():
+        if key not in features:
+            raise SelectionError(
+                f"delta_timestamps asks for {key!r}, which the dataset does not have. Its features "
+                f"are {', '.join(features)}"
+            )
+        if features[key]["dtype"] in ("string", "language"):
+            raise SelectionError(f"delta_timestamps asks for {key!r}, but texts have no windows")
+        deltas = arguments.numbers(given, f"delta_timestamps[{key!r}]")
+        if not deltas:
+            raise SelectionError(f"delta_timestamps[{key!r}] is empty; leave the key out instead")
+        exact = np.array(deltas) * fps
+        offsets = np.rint(exact)
+        with np.errstate(invalid="ignore"):
+            off = ~(np.abs(exact - offsets) / fps <= tolerance_s)  # NaN is off, too
+        faults += [f"{key}: {deltas[i]!r} s" for i in range(len(off)) if off[i]]
+        windows[key] = np.where(off, 0, offsets).astype(np.int64)
+    if faults:
+        raise SelectionError(
+            f"these deltas are no multiples of 1/fps = {1 / fps:.6g} s within tolerance_s = "
+            f"{tolerance_s}: {'; '.join(faults)}. Round them to whole frames."
+        )
+    return windows
+
+
+def window_targets(
+    offsets: Offsets, frame: int | Offsets, length: int | Offsets
+) -> tuple[Offsets, npt.NDArray[np.bool_]]:
+    """Return the frames of a window, clamped to the episode, and which of them are padding. Pure.
+
+    `frame` and `length` may be columns of shape (n, 1), for n windows at once.
+    """
+    targets = offsets + frame
+    is_pad = (targets < 0) | (targets >= length)
+    return np.clip(targets, 0, np.asarray(length) - 1), is_pad
+
+
+def _check_windows(
+    meta: LeRobotDatasetMetadata, windows: Mapping[str, Offsets], excluded: set[str]
+) -> None:
+    """Raise for windows of excluded cameras, and for masks that would take a feature's name."""
+    unused = [key for key in windows if key in excluded]
+    if unused:
+        raise SelectionError(
+            f"delta_timestamps asks for {', '.join(unused)}, which camera_keys leaves out"
+        )
     taken = [f"{key}_is_pad" for key in windows if f"{key}_is_pad" in meta.features]
     if taken:
         raise SelectionError(
@@ -108,19 +161,15 @@ def _check_pad_names(meta: LeRobotDatasetMetadata, windows: Mapping[str, Offsets
         )
 
 
-def _wanted_cameras(
-    meta: LeRobotDatasetMetadata, camera_keys: Sequence[str] | None
-) -> Sequence[str]:
-    if camera_keys is None:
-        return meta.camera_keys
-    wanted = arguments.names(camera_keys, "camera_keys")
-    strangers = [key for key in wanted if key not in meta.camera_keys]
-    if strangers:
+def _check_known(
+    argument: str, names: Sequence[object], known: Sequence[str], described: str
+) -> None:
+    unknown = [str(name) for name in names if name not in known]
+    if unknown:
         raise SelectionError(
-            f"camera_keys names {', '.join(strangers)}, but the cameras of {meta.repo_id} are "
-            f"{', '.join(meta.camera_keys) or 'none'}"
+            f"{argument} names {', '.join(unknown)}, but {described} are "
+            f"{', '.join(known) or 'none'}"
         )
-    return wanted
 
 
 def _sizes(resize: Resize | None, cameras: Sequence[str]) -> dict[str, Size]:
@@ -128,25 +177,19 @@ def _sizes(resize: Resize | None, cameras: Sequence[str]) -> dict[str, Size]:
     if resize is None:
         return {}
     if not isinstance(resize, Mapping):
-        size = _size(resize, "resize")
-        return dict.fromkeys(cameras, size)
-    strangers = [key for key in resize if key not in cameras]
-    if strangers:
-        raise SelectionError(
-            f"resize names {', '.join(map(str, strangers))}, but the cameras of a sample are "
-            f"{', '.join(cameras) or 'none'}"
-        )
+        return dict.fromkeys(cameras, _size(resize, "resize"))
+    _check_known("resize", list(resize), cameras, "the cameras of a sample")
     return {key: _size(size, f"resize of {key}") for key, size in resize.items()}
 
 
 def _size(size: object, name: str) -> Size:
     sides: list[int] = []
     if isinstance(size, Sequence | np.ndarray):
-        with contextlib.suppress(SelectionError):  # said below, with what a size is
+        with contextlib.suppress(SelectionError):  # the error below says what a size is
             sides = arguments.whole_numbers(size, name)
-    if len(sides) == 2 and all(1 <= side <= config.MAX_PICTURE_PX for side in sides):
+    if len(sides) == 2 and all(1 <= side <= config.MAX_IMAGE_PX for side in sides):
         return sides[0], sides[1]
     raise SelectionError(
-        f"{name} must be (height, width), two whole numbers from 1 to {config.MAX_PICTURE_PX}, or "
+        f"{name} must be (height, width), two whole numbers from 1 to {config.MAX_IMAGE_PX}, or "
         f"such a pair for each camera by name; got {size!r}"
     )

@@ -16,7 +16,6 @@ from robostream.assemble import (
     SampleOptions,
     choose_cache,
     open_dataset,
-    selected_files,
 )
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
@@ -106,7 +105,7 @@ def _warm(args: argparse.Namespace) -> int:
         print(json.dumps(None) if args.json else f"{dataset.files.url}: already on this disk")
         return 0
     opener = dataset.file_opener()
-    files = selected_files(dataset, videos=True)
+    files = dataset.selected_files(videos=True)
     warming = CacheWarmer(opener, files, requests=config.WARM_REQUESTS)
     fitting = sum(piece.stop - piece.start for piece in warming.pieces)
     try:

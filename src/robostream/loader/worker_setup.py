@@ -207,7 +207,7 @@ def choose_layout(dataset: OpenedDataset) -> SampleLayout:
     Pictures have the size that the first selected episode's have; what the user's transform makes
     of them is tried on black ones.
     """
-    layout = SampleLayout(dataset, found=probe_cameras(dataset))
+    layout = SampleLayout(dataset, probed=probe_cameras(dataset))
     transform = dataset.spec.image_transforms
     if transform is None:
         return layout

@@ -9,7 +9,6 @@ features.py  the feature entries of info.json
 info.py      info.json as a record
 missing.py   what lies where a dataset was looked for
 episodes.py  the episode table, held as columns
-spans.py     whether an episode's seconds in a video are as many as its frames take
 tasks.py     the task texts
 stats.py     statistics over the whole dataset
 depth.py     depth as 12-bit codes, and back
@@ -30,11 +29,10 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
+from robostream.meta.metadata import LeRobotDatasetMetadata, location_of
 from robostream.meta.missing import is_being_recorded
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
-from robostream.meta.spans import SLACK_FRAMES, check_span, files_of, warn_of_overlaps
 from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
 
@@ -48,11 +46,8 @@ __all__ = [
     "Features",
     "LeRobotDatasetMetadata",
     "OpenParquet",
-    "SLACK_FRAMES",
     "Stats",
     "TaskTable",
-    "check_span",
-    "files_of",
     "decode_depth",
     "decoded_bytes",
     "depth_unit",
@@ -68,9 +63,7 @@ __all__ = [
     "pin_and_download",
     "readable_parquet",
     "rescale_depth",
-    "resize_cameras",
     "tasks_from_arrow",
     "tasks_to_arrow",
     "validate_features",
-    "warn_of_overlaps",
 ]

@@ -259,6 +259,11 @@ class LeRobotDatasetMetadata:
         if self.stats is not None:
             self.stats = rescale_depth(self.stats, self.features, unit)
 
+    def resize_cameras(self, sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Declare cameras as resized to (height, width) in `features`, but not in `info`."""
+        declared = self.info.features
+        self._resized = declared | {key: resized(declared[key], sizes[key]) for key in sizes}
+
     def get_chunk_settings(self) -> dict[str, float]:
         """Return the size rules a recorder follows."""
         return {
@@ -384,15 +389,6 @@ class LeRobotDatasetMetadata:
 def location_of(meta: LeRobotDatasetMetadata) -> Location:
     """Return where data/ and videos/ of a dataset lie, unless the user says otherwise."""
     return meta._location
-
-
-def resize_cameras(meta: LeRobotDatasetMetadata, sizes: Mapping[str, tuple[int, int]]) -> None:
-    """Declare cameras as of the (height, width) they are delivered in.
-
-    `info`, what is written of it, and the fingerprint stay as they are in info.json.
-    """
-    features = meta.info.features
-    meta._resized = features | {key: resized(features[key], sizes[key]) for key in sizes}
 
 
 def _is_old_mirror(folder: Path) -> bool:

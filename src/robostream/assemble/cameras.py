@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a camera's pictures are: found in the files, since info.json may say something else."""
+"""What a camera's files hold: frame numbers, sizes and pixel formats.
+
+info.json may declare another size, so the first frames decide.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from robostream.assemble.episode import find_frames
+import numpy as np
+import numpy.typing as npt
+
+from robostream.assemble.images import decode_image
 from robostream.assemble.layout import ProbedCamera, SampleLayout
 from robostream.assemble.opened import OpenedDataset
-from robostream.assemble.pictures import decode_image
 from robostream.assemble.rows import RowReader
+from robostream.assemble.video_spans import match_frames
 from robostream.decode import (
     PLANAR_8BIT,
     FileRun,
@@ -29,59 +35,67 @@ from robostream.storage import FileOpener
 logger = logging.getLogger(__name__)
 
 Shape = tuple[int, int, int]
-# How many episodes are looked at for one that can be read.
+# The first episode that can be read decides; so many are tried.
 _TRIES = 3
-_said: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
+
+
+def find_frames(
+    dataset: OpenedDataset, files: VideoFiles, episode: int, key: str
+) -> tuple[VideoFile, npt.NDArray[np.int64]]:
+    """Return a camera's video file of an episode, and the number in it of every frame."""
+    meta = dataset.meta
+    file = files.get(meta.get_video_file_path(episode, key).as_posix())
+    tolerance_s = dataset.spec.tolerance_s
+    return file, match_frames(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
 def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
-    """Return what the files say of each camera.
+    """Return what the files of the first readable episode say of each camera.
 
-    They are those of the first selected episode that can be read. A camera for which none of the
-    first few can be is left out; whoever reads its pictures will say what is wrong.
+    A camera without a readable file among the first episodes is left out: reading its frames will
+    raise the error.
     """
     spec = dataset.spec
-    door = dataset.file_opener()
-    files = _open_files(dataset, door)
-    first = _first_episodes(dataset)
-    found: dict[str, ProbedCamera] = {}
+    opener = dataset.file_opener()
+    files = _open_videos(dataset, opener)
+    probed: dict[str, ProbedCamera] = {}
     for key in spec.cameras:
-        for episode in first:
-            with _left_to_readers(f"the size of {key}", episode):
+        for episode in _first_episodes(dataset):
+            with _errors_left_to_readers(f"the size of {key}", episode):
                 if key in spec.videos:
-                    found[key] = _find_video(dataset, files, episode, key)
+                    probed[key] = _probe_video(dataset, files, episode, key)
                 else:
-                    found[key] = ProbedCamera(_stored_shape(dataset, door, episode, key))
+                    probed[key] = ProbedCamera(_stored_shape(dataset, opener, episode, key))
                 break
-    for key, camera in found.items():
+    for key, camera in probed.items():
         if key not in spec.resize:
             warn_of_shape(dataset.meta, key, camera.shape)
-    return found
+    return probed
 
 
 def find_yuv_cameras(layout: SampleLayout) -> list[str]:
-    """Return the cameras whose pictures can travel as 8-bit 4:2:0.
+    """Return the cameras whose frames a batch can hold as 8-bit YUV 4:2:0.
 
-    The first picture of a camera that can be read decides. Pictures that the user's transform
-    applies to cannot travel so.
+    The first readable frame of a camera decides. The user's transform needs RGB.
     """
     dataset = layout.dataset
-    files = _open_files(dataset, dataset.file_opener())
+    files = _open_videos(dataset, dataset.file_opener())
     first = _first_episodes(dataset)
     found = []
     for camera in layout.cameras:
         is_even = camera.stack[2] % 2 == 0
         if camera.key in layout.spec.videos and is_even and not camera.is_transformed:
-            kinds = (_video_kind(dataset, files, episode, camera.key) for episode in first)
+            kinds = (_pixel_format(dataset, files, episode, camera.key) for episode in first)
             if next(filter(None, kinds), None) in PLANAR_8BIT:
                 found.append(camera.key)
     return found
 
 
 def find_first_frames(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, int]]:
-    """Yield (camera, file, frame number) of the first picture of each camera with parcels."""
+    """Yield (camera, file, frame number) of the first frame of each YUV camera."""
     dataset = layout.dataset
-    files = _open_files(dataset, dataset.file_opener())
+    files = _open_videos(dataset, dataset.file_opener())
     for camera in layout.cameras:
         if camera.is_yuv:
             file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], camera.key)
@@ -91,7 +105,7 @@ def find_first_frames(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, in
 def find_video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Shape:
     """Return (channels, height, width) of a frame of a video file.
 
-    Where the file's table agrees with info.json that is it; otherwise the frame itself is asked.
+    The frame is decoded only if the sample description of the file differs from info.json.
     """
     _, height, width = image_shape(entry)
     config = file.index.config_of(number)
@@ -104,22 +118,22 @@ def find_video_shape(file: VideoFile, number: int, entry: dict[str, Any]) -> Sha
 
 
 def warn_of_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
-    """Say that a camera's pictures are not of the declared size; once for each camera."""
+    """Warn once for each camera if its images are not of the declared size."""
     _, height, width = image_shape(meta.info.features[key])
     camera = str(meta.root), key
-    if shape[1:] == (height, width) or camera in _said:
+    if shape[1:] == (height, width) or camera in _warned:
         return
-    _said.add(camera)
+    _warned.add(camera)
     logger.warning(
-        "%s: info.json declares the pictures of %s as %dx%d (width x height), but there are some "
+        "%s: info.json declares the images of %s as %dx%d (width x height), but there are some "
         "of %dx%d. They are delivered in their own size; correct the shape in info.json.",
         *(*camera, width, height, shape[2], shape[1]),
     )
 
 
-def _open_files(dataset: OpenedDataset, door: FileOpener) -> VideoFiles:
+def _open_videos(dataset: OpenedDataset, opener: FileOpener) -> VideoFiles:
     return VideoFiles(
-        door.open,
+        opener.open,
         max_files=1,
         index_folder=dataset.index_folder,
         looked_since_s=dataset.opened_at_s,
@@ -130,27 +144,11 @@ def _first_episodes(dataset: OpenedDataset) -> list[int]:
     return [int(episode) for episode in dataset.selection.episodes[:_TRIES]]
 
 
-def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
-    run = plan_runs(file.index, [number])[0]
-    decoded = PyavBackend().decode([FileRun(file.source, file.index, run)])
-    layouts = [picture.layout for _, _, picture in decoded if picture is not None]
-    return layouts[-1] if layouts else None
-
-
-def _video_kind(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:
-    """Return how the first picture of an episode is kept; None if it cannot be read."""
-    layout = None
-    with _left_to_readers(f"the format of {key}", episode):
-        file, numbers = find_frames(dataset, files, episode, key)
-        layout = _decoded_layout(file, int(numbers[0]))
-    return None if layout is None else layout.kind
-
-
 @contextmanager
-def _left_to_readers(what: str, episode: int) -> Iterator[None]:
-    """Leave what is wrong with a file to those who read it.
+def _errors_left_to_readers(what: str, episode: int) -> Iterator[None]:
+    """Log errors of a file, which its readers will raise.
 
-    But not that it changed: they open it anew, and would never know.
+    A changed file raises here: readers open it anew and would not notice.
     """
     try:
         yield
@@ -160,14 +158,30 @@ def _left_to_readers(what: str, episode: int) -> Iterator[None]:
         logger.info("%s is not found in episode %d: %s", what, episode, error)
 
 
-def _find_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> ProbedCamera:
+def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
+    run = plan_runs(file.index, [number])[0]
+    decoded = PyavBackend().decode([FileRun(file.source, file.index, run)])
+    layouts = [frame.layout for _, _, frame in decoded if frame is not None]
+    return layouts[-1] if layouts else None
+
+
+def _pixel_format(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:
+    """Return the pixel format of the first frame of an episode; None if it cannot be read."""
+    layout = None
+    with _errors_left_to_readers(f"the format of {key}", episode):
+        file, numbers = find_frames(dataset, files, episode, key)
+        layout = _decoded_layout(file, int(numbers[0]))
+    return None if layout is None else layout.kind
+
+
+def _probe_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> ProbedCamera:
     file, numbers = find_frames(dataset, files, episode, key)
     shape = find_video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
     return ProbedCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
 
 
-def _stored_shape(dataset: OpenedDataset, door: FileOpener, episode: int, key: str) -> Shape:
-    reader = RowReader(dataset, door, [key])
+def _stored_shape(dataset: OpenedDataset, opener: FileOpener, episode: int, key: str) -> Shape:
+    reader = RowReader(dataset, opener, [key])
     try:
         encoded = reader.read(episode).object_at(key, 0)
     finally:

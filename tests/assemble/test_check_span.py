@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robostream.assemble.video_spans import check_span
 from robostream.errors import MetadataError
-from robostream.meta import LeRobotDatasetMetadata, check_span
+from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import ROOTS, root_id
 
 WHERE = "meta/episodes: episode 3, observation.images.top"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every kind of picture a Parquet file may hold: LeRobot's values, or an error with a cure."""
+"""Every kind of image a Parquet file may hold: LeRobot's values, or an error with a cure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from robostream.assemble.pictures import decode_image, write_image
+from robostream.assemble.images import decode_image, write_image
 from robostream.errors import DataFileError
 
 HEIGHT, WIDTH = 3, 5
@@ -27,8 +27,8 @@ def encode(image: Image.Image, file_format: str, **options: Any) -> bytes:
     return buffer.getvalue()
 
 
-def picture(mode: str) -> Image.Image:
-    """Return a picture of random values in a mode."""
+def image_of(mode: str) -> Image.Image:
+    """Return an image of random values in a mode."""
     if mode in ("I", "F", "I;16"):
         dtype = {"I": np.int32, "F": np.float32, "I;16": np.uint16}[mode]
         return Image.fromarray(RNG.integers(0, 60_000, (HEIGHT, WIDTH)).astype(dtype))
@@ -39,8 +39,8 @@ def picture(mode: str) -> Image.Image:
     return Image.frombytes(mode, (WIDTH, HEIGHT), content)
 
 
-def decode_picture(encoded: bytes | None, *, channels: int | None = None) -> npt.NDArray[Any]:
-    """Return a picture as samples hold it."""
+def decode_values(encoded: bytes | None, *, channels: int | None = None) -> npt.NDArray[Any]:
+    """Return an image as samples hold it."""
     pixels = decode_image(encoded, where="here", channels=channels)
     values = np.empty(pixels.shape, np.float32)
     write_image(pixels, values)
@@ -48,7 +48,7 @@ def decode_picture(encoded: bytes | None, *, channels: int | None = None) -> npt
 
 
 def as_lerobot(image: Image.Image) -> npt.NDArray[Any]:
-    """Return what LeRobot makes of a picture: torchvision's ToTensor, but for 16 bits."""
+    """Return what LeRobot makes of an image: torchvision's ToTensor, but for 16 bits."""
     if image.mode.startswith("I;16"):
         return np.array(image, np.float32)[None]
     dtype = {"I": np.int32, "F": np.float32}.get(image.mode, np.uint8)
@@ -66,11 +66,11 @@ def as_lerobot(image: Image.Image) -> npt.NDArray[Any]:
         *((mode, "tiff") for mode in ("1", "L", "LA", "RGB", "RGBA", "I;16", "I", "F")),
     ],
 )
-def test_pictures_have_lerobots_values(mode: str, file_format: str) -> None:
+def test_images_have_lerobots_values(mode: str, file_format: str) -> None:
     """Grey, colour and transparency are shares of 255, measurements are themselves."""
-    encoded = encode(picture(mode), file_format)
+    encoded = encode(image_of(mode), file_format)
     wanted = as_lerobot(Image.open(BytesIO(encoded)))
-    found = decode_picture(encoded)
+    found = decode_values(encoded)
 
     np.testing.assert_array_equal(found, wanted)
     assert len(found) == {"LA": 2, "RGB": 3, "RGBA": 4}.get(mode, 1)
@@ -78,11 +78,11 @@ def test_pictures_have_lerobots_values(mode: str, file_format: str) -> None:
 
 def test_black_and_white_is_0_and_1() -> None:
     """One bit per pixel is the darkest and the brightest there is."""
-    image = picture("1")
+    image = image_of("1")
     wanted = np.asarray(image).astype(np.float32)[None]
 
     assert 0 < wanted.mean() < 1
-    np.testing.assert_array_equal(decode_picture(encode(image, "png")), wanted)
+    np.testing.assert_array_equal(decode_values(encode(image, "png")), wanted)
 
 
 def png_of_16_bits(values: npt.NDArray[np.uint16]) -> bytes:
@@ -104,7 +104,7 @@ def test_colour_of_16_bits_is_read_with_8() -> None:
     values = RNG.integers(0, 65_536, (HEIGHT, WIDTH, 3)).astype(np.uint16)
     wanted = (values >> 8).astype(np.float32).transpose(2, 0, 1) / np.float32(255)
 
-    np.testing.assert_array_equal(decode_picture(png_of_16_bits(values)), wanted)
+    np.testing.assert_array_equal(decode_values(png_of_16_bits(values)), wanted)
 
 
 @pytest.mark.parametrize(
@@ -121,17 +121,17 @@ def test_colour_of_16_bits_is_read_with_8() -> None:
 )
 def test_values_that_are_no_colours_are_refused(mode: str, file_format: str, meaning: str) -> None:
     """The message names place, mode, meaning and cure; nothing is taken for grey or RGB."""
-    image = picture("RGB").quantize(4) if mode == "P" else picture(mode)
+    image = image_of("RGB").quantize(4) if mode == "P" else image_of(mode)
 
     with pytest.raises(DataFileError, match=rf"^here: .*mode '{mode}' \(.*{meaning}.*convert\("):
-        decode_picture(encode(image, file_format))
+        decode_values(encode(image, file_format))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("file_format", ["png", "jpeg"])
-def test_a_picture_taken_sideways_is_turned(file_format: str, orientation: int) -> None:
+def test_an_image_taken_sideways_is_turned(file_format: str, orientation: int) -> None:
     """The orientation beside the pixels is followed, as LeRobot's reader does."""
-    image = picture("L").resize((40, 24), Image.Resampling.NEAREST)
+    image = image_of("L").resize((40, 24), Image.Resampling.NEAREST)
     exif = Image.Exif()
     exif[0x0112] = orientation
     encoded = encode(image, file_format, exif=exif)
@@ -148,31 +148,31 @@ def test_a_picture_taken_sideways_is_turned(file_format: str, orientation: int) 
     ]
     wanted = turns[orientation - 1](plain).astype(np.float32)[None] / np.float32(255)
 
-    np.testing.assert_array_equal(decode_picture(encoded), wanted)
+    np.testing.assert_array_equal(decode_values(encoded), wanted)
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA"])
-def test_a_picture_of_other_channels_is_refused(mode: str) -> None:
+def test_an_image_of_other_channels_is_refused(mode: str) -> None:
     """Grey is not spread over three channels, and nothing is cut off."""
-    encoded = encode(picture(mode), "png")
+    encoded = encode(image_of(mode), "png")
 
     with pytest.raises(DataFileError, match=r"^here: .*has [14] channels, want the 3"):
-        decode_picture(encoded, channels=3)
-    assert decode_picture(encoded).shape[1:] == (HEIGHT, WIDTH)
+        decode_values(encoded, channels=3)
+    assert decode_values(encoded).shape[1:] == (HEIGHT, WIDTH)
 
 
-@pytest.mark.parametrize("encoded", [None, b"", b"not a picture"])
-def test_what_is_no_picture_is_refused(encoded: bytes | None) -> None:
-    """A missing and a damaged picture are told apart, each with its place."""
-    with pytest.raises(DataFileError, match=r"^here: the picture (is missing|cannot be decoded)"):
-        decode_picture(encoded)
+@pytest.mark.parametrize("encoded", [None, b"", b"not an image"])
+def test_what_is_no_image_is_refused(encoded: bytes | None) -> None:
+    """A missing and a damaged image are told apart, each with its place."""
+    with pytest.raises(DataFileError, match=r"^here: the image (is missing|cannot be decoded)"):
+        decode_values(encoded)
 
 
 @pytest.mark.filterwarnings("ignore:Truncated File Read")
 @pytest.mark.parametrize("file_format", ["png", "tiff"])
-def test_a_picture_cut_short_is_refused(file_format: str) -> None:
-    """Half a file gives no half picture."""
-    encoded = encode(picture("RGB"), file_format)
+def test_an_image_cut_short_is_refused(file_format: str) -> None:
+    """Half a file gives no half image."""
+    encoded = encode(image_of("RGB"), file_format)
 
-    with pytest.raises(DataFileError, match=r"^here: the picture cannot be decoded .*is damaged"):
-        decode_picture(encoded[: len(encoded) * 2 // 3])
+    with pytest.raises(DataFileError, match=r"^here: the image cannot be decoded .*is damaged"):
+        decode_values(encoded[: len(encoded) * 2 // 3])
