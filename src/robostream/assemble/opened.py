@@ -19,7 +19,7 @@ from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_
 from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
 from robostream.assemble.video_spans import warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
-from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download
+from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download, resize_cameras
 from robostream.storage import CacheSettings, FileOpener, Location, as_location, parse_repo_url
 
 
@@ -148,7 +148,7 @@ def open_dataset(location: DatasetLocation, options: SampleOptions) -> OpenedDat
         image_transforms=options.image_transforms,
         resize=options.resize,
     )
-    meta.resize_cameras(spec.resize)
+    resize_cameras(meta, spec.resize)
     for key in spec.videos:
         warn_of_overlaps(meta.episodes, key, meta.fps, meta.repo_id)
     files = location_of(meta)

@@ -29,7 +29,7 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.metadata import LeRobotDatasetMetadata, location_of
+from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
 from robostream.meta.missing import is_being_recorded
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.pinning import pin_and_download
@@ -63,6 +63,7 @@ __all__ = [
     "pin_and_download",
     "readable_parquet",
     "rescale_depth",
+    "resize_cameras",
     "tasks_from_arrow",
     "tasks_to_arrow",
     "validate_features",

@@ -259,8 +259,7 @@ class LeRobotDatasetMetadata:
         if self.stats is not None:
             self.stats = rescale_depth(self.stats, self.features, unit)
 
-    def resize_cameras(self, sizes: Mapping[str, tuple[int, int]]) -> None:
-        """Declare cameras as resized to (height, width) in `features`, but not in `info`."""
+    def _resize_cameras(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         declared = self.info.features
         self._resized = declared | {key: resized(declared[key], sizes[key]) for key in sizes}
 
@@ -389,6 +388,11 @@ class LeRobotDatasetMetadata:
 def location_of(meta: LeRobotDatasetMetadata) -> Location:
     """Return where data/ and videos/ of a dataset lie, unless the user says otherwise."""
     return meta._location
+
+
+def resize_cameras(meta: LeRobotDatasetMetadata, sizes: Mapping[str, tuple[int, int]]) -> None:
+    """Declare cameras as resized to (height, width) in `features`, but not in `info`."""
+    meta._resize_cameras(sizes)
 
 
 def _is_old_mirror(folder: Path) -> bool:
