@@ -19,8 +19,8 @@ from torch.nn.functional import interpolate
 
 from robostream.bench.tables import format_table
 from robostream.decode import DecodedFrame, FrameReader, FrameScaler, Renderer, load_ffmpeg
-from robostream.decode.picture.conversion import convert
-from robostream.decode.picture.scale import FILTER
+from robostream.decode.frames import convert
+from robostream.decode.render import FILTER
 from robostream.tools import SynthSpec
 from robostream.tools.synth.spec import frames_of, image_key, script_of
 

@@ -8,10 +8,9 @@ import timeit
 import av
 import numpy as np
 
-from robostream.decode.picture.from_pyav import FrameReader
-from robostream.decode.picture.native import Ffmpeg, load_ffmpeg
-from robostream.decode.picture.proof import is_proven
-from robostream.decode.picture.render import Renderer
+from robostream.decode.ffmpeg import Ffmpeg, is_proven, load_ffmpeg
+from robostream.decode.frames import FrameReader
+from robostream.decode.render import Renderer
 
 SIZES = ((256, 256), (640, 480))
 CALLS, REPEATS = 200, 7

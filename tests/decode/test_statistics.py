@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robostream.decode import COUNTERS, DecodeStatistics, Meter, MeteredSource, summarise
+from robostream.decode import COUNTERS, DecodeStatistics, Meter, VideoSource, summarise
 from robostream.storage import TRAFFIC
 
 ONE_READ = tuple(range(1, len(COUNTERS) + 1))
@@ -58,7 +58,7 @@ def test_reading_is_timed() -> None:
             return bytes(range(start, stop))
 
     meter = Meter()
-    source = MeteredSource(Source(), meter)
+    source = VideoSource(Source(), meter)
 
     assert (source.name, source.size(), source.read(2, 5)) == ("here", 10, b"\2\3\4")
     assert meter.fetch_s > 0

@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
             np.testing.assert_equal(files.get(clip(kind).file).index.num_frames, 48)
 
     assert len(caplog.records) == 1
-    assert "cannot be kept" in caplog.text
+    assert "cannot be saved" in caplog.text
 
 
 def test_room_for_no_file_is_refused() -> None:

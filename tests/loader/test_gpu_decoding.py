@@ -17,7 +17,7 @@ import torch
 
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import CodecConfig
-from robostream.decode.codec.pyav_backend import open_on_cpu
+from robostream.decode.backends import open_on_cpu
 from robostream.device import count_workers, free_gpu_memory, gpu_memory, nvdec
 from robostream.device.nvdec import DeviceRenderer, picture_on_device
 from robostream.errors import SelectionError

@@ -106,7 +106,7 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(
     stream = StreamingLeRobotDataset("x", root="memory://unkept")
 
     assert sorted(flat(open_loader(stream, 8))) == list(range(62))
-    assert caplog.text.count("cannot be kept") == 1
+    assert caplog.text.count("cannot be saved") == 1
 
 
 def test_statistics_are_flat_numbers_that_add_up() -> None:

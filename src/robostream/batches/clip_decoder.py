@@ -20,7 +20,6 @@ from robostream.decode import (
     FrameLayout,
     FrameScaler,
     Meter,
-    MeteredSource,
     PyavBackend,
     Renderer,
     Size,
@@ -106,9 +105,8 @@ class ClipDecoder:
                 if is_long(reel):
                     self._go_on(reel, pictures)
                     continue
-                source = MeteredSource(reel.file.source, self._meter)
                 runs = plan_runs(reel.file.index, reel.numbers_of(pictures))
-                file_runs += [FileRun(source, reel.file.index, run) for run in runs]
+                file_runs += [FileRun(reel.file.source, reel.file.index, run) for run in runs]
                 owners += [reel] * len(runs)
             for place, number, decoded in self._backend.decode(file_runs):
                 self._keep(owners[place], number, decoded)
@@ -248,8 +246,7 @@ class ClipDecoder:
         stop = index.start_from(int(reel.numbers[picture]) + _FRAMES_PER_DECODING)
         numbers = reel.numbers[picture:]
         run = plan_runs(index, numbers[numbers < stop])[0]
-        source = MeteredSource(reel.file.source, self._meter)
-        reel.decoding = iter(self._backend.decode([FileRun(source, index, run)]))
+        reel.decoding = iter(self._backend.decode([FileRun(reel.file.source, index, run)]))
         reel.decoding_at = 0
         self._waiting[reel] = None
         while len(self._waiting) > self._max_decodings:

@@ -84,6 +84,7 @@ class WorkerContext:
             max_files=budgets.max_files,
             index_folder=dataset.index_folder,
             looked_since_s=dataset.opened_at_s,
+            meter=self._meter,
         )
         self.projector = self._open_projectors(budgets)
         self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]

@@ -1,35 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames: from byte ranges of an MP4 to pictures. For one thread of a process.
+"""Frames: from byte ranges of an MP4 to images. For one thread of a process.
 
-index/            which frames a file has
-codec/            from frame numbers to decoded frames
-picture/          from decoded frames to pictures
-video_source.py   the bytes of a video file, with errors that say so
-video_files.py    files held open, with their indices
-recent_frames.py  decoded pictures kept for random access
-read_ahead.py     what to decode beside the frames that are wanted
+mp4.py            the sample table of an MP4, from its moov box alone
+frame_index.py    FrameIndex: the frames of a file, and the only rule that matches times to frames
+indexing.py       builds the index of a file, through FFmpeg where its table is unusual
+index_cache.py    indices saved on disk
+statistics.py     counts and times of decoding
+video_files.py    open files with their indices
+packets.py        which packets a set of frames needs, and their bytes
+buffer_pool.py    memory of a fixed size, handed out in slots
+frames.py         decoded frames: layout, planes, and PyAV's frames as such
+backends.py       the decoders: PyAV and torchcodec
+ffmpeg.py         colour conversion by calling FFmpeg directly, which is faster
+yuv420.py         4:2:0 frames in a batch as they were decoded, and how to draw them
+render.py         draws, packs and scales frames
+recent_frames.py  decoded frames cached for random access
+read_ahead.py     which frames to decode besides those that are wanted
 engine.py         FrameEngine: random access to frames by number, made of the above
-metering.py       counts and times of one thread
-statistics.py     the same as counters of one process, which can be added up over processes
 """
 
-from robostream.decode.codec.backend import Backend, FileRun
-from robostream.decode.codec.built_in import has_codec
-from robostream.decode.codec.packets import new_packet, packet_span
-from robostream.decode.codec.pyav_backend import PyavBackend, new_context
-from robostream.decode.codec.runs import plan_runs
-from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
+from robostream.decode.backends import (
+    Backend,
+    PyavBackend,
+    TorchcodecBackend,
+    has_codec,
+    new_context,
+)
+from robostream.decode.buffer_pool import BufferPool, SlotMemory
 from robostream.decode.engine import FrameEngine
-from robostream.decode.index.frame_index import CodecConfig, FrameIndex
-from robostream.decode.index.indexing import build_index
-from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.picture.buffer_pool import BufferPool, SlotMemory
-from robostream.decode.picture.conversion import one_thread
-from robostream.decode.picture.decoded import CPU, DecodedFrame, Plane
-from robostream.decode.picture.from_pyav import FrameReader
-from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
-from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.parcel import (
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frame_index import CodecConfig, FrameIndex
+from robostream.decode.frames import (
+    CPU,
+    PLANAR_8BIT,
+    DecodedFrame,
+    FrameLayout,
+    FrameReader,
+    Plane,
+    kept_layout,
+    one_thread,
+)
+from robostream.decode.indexing import build_index
+from robostream.decode.packets import FileRun, new_packet, packet_span, plan_runs
+from robostream.decode.render import FrameScaler, Renderer, Size, scale_values
+from robostream.decode.statistics import COUNTERS, DecodeStatistics, Meter, summarise
+from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
+from robostream.decode.yuv420 import (
     NUM_LABELS,
     drawing_of,
     label_of,
@@ -37,30 +53,24 @@ from robostream.decode.picture.parcel import (
     open_yuv,
     yuv_bytes,
 )
-from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import FrameScaler, Size, scale_values
-from robostream.decode.statistics import COUNTERS, DecodeStatistics, summarise
-from robostream.decode.video_files import VideoFile, VideoFiles
-from robostream.decode.video_source import VideoSource
 
 __all__ = [
     "COUNTERS",
     "CPU",
     "NUM_LABELS",
     "PLANAR_8BIT",
-    "BufferPool",
     "Backend",
+    "BufferPool",
     "CodecConfig",
     "DecodeStatistics",
     "DecodedFrame",
+    "FileRun",
     "FrameEngine",
     "FrameIndex",
-    "FrameReader",
-    "Meter",
-    "MeteredSource",
     "FrameLayout",
+    "FrameReader",
     "FrameScaler",
-    "FileRun",
+    "Meter",
     "Plane",
     "PyavBackend",
     "Renderer",
@@ -72,8 +82,8 @@ __all__ = [
     "VideoSource",
     "build_index",
     "drawing_of",
-    "kept_layout",
     "has_codec",
+    "kept_layout",
     "label_of",
     "label_place",
     "load_ffmpeg",
@@ -82,8 +92,8 @@ __all__ = [
     "one_thread",
     "open_yuv",
     "packet_span",
-    "yuv_bytes",
     "plan_runs",
     "scale_values",
     "summarise",
+    "yuv_bytes",
 ]

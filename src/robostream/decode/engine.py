@@ -11,18 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.codec.backend import Backend, FileRun
-from robostream.decode.codec.pyav_backend import PyavBackend
-from robostream.decode.codec.runs import plan_runs
-from robostream.decode.index.frame_index import FrameIndex
-from robostream.decode.metering import Meter, MeteredSource
-from robostream.decode.picture.decoded import DecodedFrame
-from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import FrameScaler, Size
+from robostream.decode.backends import Backend, PyavBackend
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frame_index import FrameIndex
+from robostream.decode.frames import DecodedFrame
+from robostream.decode.packets import FileRun, plan_runs
 from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
 from robostream.decode.recent_frames import RecentFrames
-from robostream.decode.statistics import DecodeStatistics
+from robostream.decode.render import FrameScaler, Renderer, Size
+from robostream.decode.statistics import DecodeStatistics, Meter
 from robostream.decode.video_files import VideoFile, VideoFiles
 from robostream.errors import VideoFileError
 from robostream.storage import ByteSource
@@ -51,13 +48,15 @@ class FrameEngine:
         index_folder: Path | None = None,
     ) -> None:
         self.statistics = DecodeStatistics()
-        self.files = VideoFiles(open_source, max_files=max_files, index_folder=index_folder)
+        self._meter = Meter()
+        self.files = VideoFiles(
+            open_source, max_files=max_files, index_folder=index_folder, meter=self._meter
+        )
         self._backend = backend or PyavBackend()
         self._renderer = Renderer(load_ffmpeg())
         self._scaler = FrameScaler(self._renderer)
         self._recent = RecentFrames(budget_bytes)
         self._order = ReadingOrder()
-        self._meter = Meter()
 
     def __enter__(self) -> FrameEngine:
         return self
@@ -144,8 +143,7 @@ class FrameEngine:
         """Decode missing frames, and those `read_ahead.py` adds to them; keep all of them."""
         began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
         chosen = frames_to_decode(held, sorted(rows), within, self._order, self._recent)
-        source = MeteredSource(held.source, self._meter)
-        file_runs = [FileRun(source, held.index, run) for run in plan_runs(held.index, chosen)]
+        file_runs = [FileRun(held.source, held.index, run) for run in plan_runs(held.index, chosen)]
         left, kept = dict(rows), []
         size = (out.shape[2], out.shape[3]) if resize else None
         try:

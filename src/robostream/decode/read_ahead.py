@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from robostream.config import STRETCH_FRAMES
-from robostream.decode.index.frame_index import FrameIndex
+from robostream.decode.frame_index import FrameIndex
 from robostream.decode.recent_frames import RecentFrames
 from robostream.decode.video_files import VideoFile
 from robostream.storage import LruCache

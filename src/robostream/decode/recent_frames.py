@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from robostream.decode.picture.buffer_pool import SlotMemory, allocate
-from robostream.decode.picture.layout import FrameLayout
+from robostream.decode.buffer_pool import SlotMemory, allocate
+from robostream.decode.frames import FrameLayout
 from robostream.storage import LruCache
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of decoding; those of several processes can be added up."""
+"""Counts and times of decoding: of one thread, of one process, and added up over processes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,12 +28,51 @@ COUNTERS = (
 )
 
 
+@dataclass(slots=True)
+class Meter:
+    """Counts and seconds since the last `take`. For one thread."""
+
+    images_delivered: int = 0
+    images_decoded: int = 0
+    picture_hits: int = 0
+    fetch_s: float = 0.0
+    decode_s: float = 0.0
+    convert_s: float = 0.0
+    copy_s: float = 0.0
+
+    @property
+    def elsewhere_s(self) -> float:
+        """Seconds spent on anything but decoding."""
+        return self.fetch_s + self.convert_s + self.copy_s
+
+    def take(
+        self, *, picture_evictions: int, file_hits: int, file_misses: int, file_evictions: int
+    ) -> tuple[float, ...]:
+        """Return all counts in the order of `COUNTERS`, and set them to 0."""
+        taken = (
+            self.images_delivered,
+            self.images_decoded,
+            self.picture_hits,
+            picture_evictions,
+            self.fetch_s,
+            self.decode_s,
+            self.convert_s,
+            self.copy_s,
+            file_hits,
+            file_misses,
+            file_evictions,
+        )
+        self.images_delivered = self.images_decoded = self.picture_hits = 0
+        self.fetch_s = self.decode_s = self.convert_s = self.copy_s = 0.0
+        return taken
+
+
 class DecodeStatistics:
     """The counters of one process, in a row of memory that others may read."""
 
     def __init__(self, row: npt.NDArray[np.float64] | None = None) -> None:
         self._row = np.zeros(len(COUNTERS)) if row is None else row
-        # A view of the same memory, through which one number is changed faster than through numpy.
+        # A view of the same memory that changes one number faster than numpy does.
         self._cells: Any = self._row.data
 
     def add(self, amounts: Sequence[float]) -> None:
@@ -42,7 +82,7 @@ class DecodeStatistics:
                 self._cells[column] += amount
 
     def summary(self) -> dict[str, float]:
-        """Return all counters by name, and two rates."""
+        """Return all counters by name, and their rates."""
         return summarise(self._row)
 
 

@@ -1,31 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Video files held open: their byte source and frame index. Those used longest ago are closed."""
+"""Open video files: their bytes and frame indices. The least recently used are closed."""
 
 from __future__ import annotations
 
 import logging
 import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from robostream.decode.index.frame_index import FrameIndex
-from robostream.decode.index.index_cache import drop_index, load_index, save_index
-from robostream.decode.index.indexing import build_index
-from robostream.decode.video_source import VideoSource
-from robostream.errors import ReplacedFileError, StorageError, VideoFileError
+from robostream.decode.frame_index import FrameIndex
+from robostream.decode.index_cache import drop_index, load_index, save_index
+from robostream.decode.indexing import build_index
+from robostream.decode.statistics import Meter
+from robostream.errors import (
+    DamagedFileError,
+    MissingFileError,
+    ReplacedFileError,
+    StorageError,
+    VideoFileError,
+)
 from robostream.storage import ByteSource, LruCache
 
 logger = logging.getLogger(__name__)
 _unwritable: set[Path] = set()
 
 
+class VideoSource:
+    """The bytes of a video file. Missing files and bytes raise VideoFileError.
+
+    An episode can be quarantined for that. A network that is down says nothing about the video.
+
+    Args:
+        source: The bytes.
+        meter: Counts the time that reads take, if given.
+    """
+
+    def __init__(self, source: ByteSource, meter: Meter | None = None) -> None:
+        self.name = source.name
+        self.identity = source.identity
+        self._source = source
+        self._meter = meter
+
+    def metered(self, meter: Meter) -> VideoSource:
+        """Return the same bytes, with the time of reads added to a meter."""
+        return VideoSource(self._source, meter)
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        with _as_video_error():
+            return self._source.size()
+
+    def version(self) -> str:
+        """Return a text that changes when the file does."""
+        with _as_video_error():
+            return self._source.version()
+
+    def expect(self, size: int, version: str) -> None:
+        """Take these for the file's size and version; raise if it is known to have others."""
+        self._source.expect(size, version)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        began = time.perf_counter()
+        try:
+            return self._source.read(start, stop)
+        except (MissingFileError, DamagedFileError) as error:
+            raise VideoFileError(str(error)) from error
+        finally:
+            if self._meter is not None:
+                self._meter.fetch_s += time.perf_counter() - began
+
+    def ensure_cached(self, start: int, stop: int) -> None:
+        """Copy the bytes [start, stop) to the local cache."""
+        with _as_video_error():
+            self._source.ensure_cached(start, stop)
+
+
+@contextmanager
+def _as_video_error() -> Iterator[None]:
+    try:
+        yield
+    except (MissingFileError, DamagedFileError) as error:
+        raise VideoFileError(str(error)) from error
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoFile:
-    """What is held for one file."""
+    """An open video file."""
 
     name: str
     source: ByteSource
@@ -33,16 +100,17 @@ class VideoFile:
 
 
 class VideoFiles:
-    """At most `max_files` files open at a time. Thread-safe: each file is opened once.
+    """At most `max_files` open files. Thread-safe: each file is opened once.
 
     A file that was dropped from here stays open while somebody still reads it.
 
     Args:
         open_source: Opens a file's bytes by its name.
-        max_files: How many files are held open at most.
+        max_files: How many files are open at most.
         index_folder: Where the indices of files are saved; one folder per version of a dataset.
         looked_since_s: A saved index that some process compared with its file since then (seconds
-            since 1970) is taken without looking at the file again.
+            since 1970) is used without looking at the file again.
+        meter: Counts the time that reads of packets take. Only one thread may read them.
     """
 
     def __init__(
@@ -52,6 +120,7 @@ class VideoFiles:
         max_files: int,
         index_folder: Path | None = None,
         looked_since_s: float = math.inf,
+        meter: Meter | None = None,
     ) -> None:
         if max_files < 1:
             raise ValueError(f"want room for at least one open file, got max_files={max_files}")
@@ -60,9 +129,10 @@ class VideoFiles:
         self._open_source = open_source
         self._index_folder = index_folder
         self._looked_since_s = looked_since_s
+        self._meter = meter
         self._files: LruCache[str, VideoFile] = LruCache(max_files)
         self._lock = threading.Lock()
-        # Held while a file is opened: of a remote one that takes some round trips, in which other
+        # Held while a file is opened. A remote one takes some round trips, during which other
         # threads open other files.
         self._opening: dict[str, threading.Lock] = {}
 
@@ -70,7 +140,7 @@ class VideoFiles:
         return len(self._files)
 
     def take_counts(self) -> dict[str, int]:
-        """Return what was done since the last call, by the names `Meter.take` knows."""
+        """Return the counts since the last call, by the names of `Meter.take`'s arguments."""
         counts = {
             "file_hits": self._hits,
             "file_misses": self._misses,
@@ -80,27 +150,27 @@ class VideoFiles:
         return counts
 
     def get(self, name: str) -> VideoFile:
-        """Return a file, opened and indexed if need be."""
-        held = self._held(name)
-        if held is not None:
-            return held
+        """Return a file; open and index it if need be."""
+        file = self._find(name)
+        if file is not None:
+            return file
         with self._lock:
             opening = self._opening.setdefault(name, threading.Lock())
         with opening:
-            held = self._held(name)
-            return self._open(name) if held is None else held
+            file = self._find(name)
+            return self._open(name) if file is None else file
 
     def explain(self, error: Exception) -> Exception:
         """Return a ReplacedFileError if that is why a video cannot be decoded, else the error.
 
-        Files whose server gives no version are compared with their index; those that were replaced
-        are let go of, so that they are read again.
+        Compares files whose server gives no version with their index, and drops those that were
+        replaced, so that they are read again.
         """
         if not isinstance(error, VideoFileError):
             return error
         with self._lock:
-            held = [file for name in list(self._files) if (file := self._files.get(name))]
-        replaced = [file for file in held if not file.source.version() and _is_replaced(file)]
+            files = [file for name in list(self._files) if (file := self._files.get(name))]
+        replaced = [file for file in files if not file.source.version() and _is_replaced(file)]
         with self._lock:
             for file in replaced:
                 self._files.forget(file.name)
@@ -111,25 +181,26 @@ class VideoFiles:
         return ReplacedFileError(
             f"{replaced[0].source.name}: the file was replaced by another of the same size while "
             "it was read, and the server gives no version of it (ETag or Last-Modified) that "
-            "would have told so. It is read again; frames delivered before are of the old file."
+            "would have shown it. It is read again; frames delivered before are of the old file."
         )
 
     def clear(self) -> None:
-        """Let go of all files. Does not wait for one that is being opened."""
+        """Drop all files. Does not wait for one that is being opened."""
         self._files = LruCache(self._files.budget)
 
-    def _held(self, name: str) -> VideoFile | None:
+    def _find(self, name: str) -> VideoFile | None:
         with self._lock:
-            held = self._files.get(name)
-            self._hits += held is not None
-            return held
+            file = self._files.get(name)
+            self._hits += file is not None
+            return file
 
     def _open(self, name: str) -> VideoFile:
         try:
             source = VideoSource(self._open_source(name))
-            file = VideoFile(name, source, self._index(source))
+            index = self._index(source)
+            packets = source if self._meter is None else source.metered(self._meter)
             with self._lock:
-                return self._files.put(name, file)
+                return self._files.put(name, VideoFile(name, packets, index))
         finally:
             with self._lock:
                 self._misses += 1
@@ -145,17 +216,16 @@ class VideoFiles:
             try:
                 save_index(folder, index, source)
             except OSError as error:
-                # It is not needed, but the next process must make the index again. One warning
-                # per folder is enough.
+                # The next process must build the index again. One warning per folder is enough.
                 if folder not in _unwritable:
-                    logger.warning("frame indices cannot be kept in %s: %s", folder, error)
+                    logger.warning("frame indices cannot be saved in %s: %s", folder, error)
                     _unwritable.add(folder)
                 self._index_folder = None
         return index
 
 
 def _is_replaced(file: VideoFile) -> bool:
-    """Return whether a file's index is another by now."""
+    """Return whether a file's index has changed."""
     try:
         now = build_index(file.source)
     except VideoFileError:

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import DecodedFrame
-from robostream.decode.picture.layout import kept_layout
-from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.render import Renderer
-from robostream.decode.picture.scale import FrameScaler, Size, scale_values
-from tests.decode.picture.frames import noise, picture_of, through_rgb24
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frames import kept_layout
+from robostream.decode.render import FrameScaler, Renderer, Size, scale_values
+from tests.decode.frames import noise, picture_of, through_rgb24
 
 # Planes of fewer than 4 rows or columns FFmpeg does not filter.
 SIDES = st.integers(4, 120)

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from av.container import InputContainer
 
 from robostream import config
-from robostream.decode.index.frame_index import CodecConfig, FrameIndex, Int64s, compact
-from robostream.decode.index.mp4 import (
+from robostream.decode.frame_index import CodecConfig, FrameIndex, Int64s, compact
+from robostream.decode.mp4 import (
     SampleEntry,
     VideoTrack,
     check_frame_count,

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode.picture.buffer_pool import allocate
-from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.render import Renderer
+from robostream.decode.buffer_pool import allocate
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.render import Renderer
 from robostream.errors import VideoFileError
 from tests.decode.conftest import local_engine
-from tests.decode.picture.frames import noise, picture_of, through_rgb24
+from tests.decode.frames import noise, picture_of, through_rgb24
 from tests.fixture_datasets import FIXTURES
 from tests.servers.required import lacking
 
@@ -206,7 +206,7 @@ def test_only_pyavs_own_ffmpeg_is_called(tmp_path: Path) -> None:
     stranger = tmp_path / "libswscale-0.so"
     stranger.write_bytes(_swscale_of_another_version())
     script = (
-        "import contextlib, ctypes, sys, av, robostream.decode.picture.native as native\n"
+        "import contextlib, ctypes, sys, av, robostream.decode.ffmpeg as native\n"
         "ctypes.CDLL(sys.argv[1])\n"
         "mapped = set(open('/proc/self/maps').read().split())\n"
         "assert sys.argv[1] in mapped\n"

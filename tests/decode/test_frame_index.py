@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import CodecConfig, FrameIndex
-from robostream.decode.index.frame_index import compact
+from robostream.decode.frame_index import compact
 from robostream.errors import FrameTimestampError
 
 

@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 
 from robostream.decode import Backend, build_index
-from robostream.decode.codec.backend import FileRun
-from robostream.decode.codec.packets import begins_afresh
-from robostream.decode.codec.pyav_backend import PyavBackend
-from robostream.decode.codec.runs import Run, plan_runs
-from robostream.decode.codec.torchcodec_backend import TorchcodecBackend
+from robostream.decode.backends import FileRun, PyavBackend, TorchcodecBackend
+from robostream.decode.packets import Run, begins_afresh, plan_runs
 from robostream.errors import MissingExtraError, VideoFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo, local_engine
@@ -133,5 +130,5 @@ def test_depth_is_not_for_eight_bit_backends(clip: VideoMaker) -> None:
     video = clip("depth")
     engine = local_engine()
 
-    with pytest.raises(VideoFileError, match="depth pictures"):
+    with pytest.raises(VideoFileError, match="depth frames"):
         engine.read(video.file, [0], np.zeros((1, 3, 64, 96), np.uint8))

@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import DecodedFrame
-from robostream.decode.picture.buffer_pool import SlotMemory
-from robostream.decode.picture.layout import kept_layout
-from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.parcel import (
+from robostream.decode.buffer_pool import SlotMemory
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frames import kept_layout
+from robostream.decode.render import Renderer
+from robostream.decode.yuv420 import (
     drawing_of,
     label_of,
     open_yuv,
     yuv_bytes,
 )
-from robostream.decode.picture.render import Renderer
 from robostream.errors import VideoFileError
-from tests.decode.picture.frames import noise, picture_of
+from tests.decode.frames import noise, picture_of
 
 # FFmpeg's vector code is what the numbers are taken from; its C code rounds otherwise.
 LEVELS = 0 if platform.machine() in ("x86_64", "AMD64") else 3
@@ -91,8 +91,8 @@ def test_ffmpegs_plain_code_rounds_otherwise_by_no_more_than_is_stated() -> None
     program = """
 import numpy as np
 from pathlib import Path
-from robostream.decode.picture import native
-from tests.decode.picture.test_parcel import difference
+from robostream.decode import ffmpeg as native
+from tests.decode.test_yuv420 import difference
 
 mapped = set(Path("/proc/self/maps").read_text().split())
 native._find_library("avutil", mapped).av_force_cpu_flags(0)
@@ -116,7 +116,7 @@ def test_a_parcel_is_half_of_rgb() -> None:
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        (kept_layout("rgb", 64, 48, 0, 0), r"top\.mp4: the pictures are not 8-bit 4:2:0"),
+        (kept_layout("rgb", 64, 48, 0, 0), r"top\.mp4: the frames are not 8-bit 4:2:0"),
         (kept_layout("yuv420p", 64, 48, 8, 0), r"top\.mp4: colour space 8 cannot"),
     ],
 )

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import CodecConfig, build_index
-from robostream.decode.codec.packets import begins_afresh, new_packet, read_packets
-from robostream.decode.codec.runs import Run
+from robostream.decode.packets import Run, begins_afresh, new_packet, read_packets
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo
 

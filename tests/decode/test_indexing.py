@@ -14,7 +14,7 @@ import pytest
 
 from robostream import config
 from robostream.decode import FrameIndex, build_index
-from robostream.decode.index.mp4 import read_video_track
+from robostream.decode.mp4 import read_video_track
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
 from tests.decode import boxes

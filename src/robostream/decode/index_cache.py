@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.index.frame_index import CodecConfig, FrameIndex, compact
+from robostream.decode.frame_index import CodecConfig, FrameIndex, compact
 from robostream.storage import ByteSource, open_private, write_bytes_atomic
 
 _MAGIC = b"rsindex3"

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit 4:2:0 pictures that travel as they were decoded, to be drawn where they arrive.
+"""8-bit YUV 4:2:0 frames in a batch, as they were decoded, to be drawn on the device they go to.
 
-A parcel is a picture's planes, one after the other as they are kept, and a label: one byte that
-says how its colours are coded. It is half as long as RGB, and nothing is converted to make it.
+Each is a packed frame and a label: one byte that says how its colours are coded. It is half as long
+as RGB, and takes no conversion.
 
-The numbers with which FFmpeg draws RGB are given here, so that others can draw the same: all of its
-arithmetic is in whole numbers, and follows from the luma weights of the standards.
+The coefficients with which FFmpeg draws RGB are given here, so that others can draw the same: all
+of its arithmetic is in integers, and follows from the luma weights of the standards.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from robostream.decode.picture.conversion import COLORSPACES, is_full_range
-from robostream.decode.picture.layout import PLANAR_8BIT, FrameLayout, kept_layout
+from robostream.decode.frames import (
+    COLORSPACES,
+    PLANAR_8BIT,
+    FrameLayout,
+    is_full_range,
+    kept_layout,
+)
 from robostream.errors import VideoFileError
 
-# Parcels begin where vector instructions like it; the label is the first byte after the planes.
+# Keeps frames aligned for vector instructions; the label is the first byte after the planes.
 _LABEL_BYTES = 64
 _FULL = 16
 NUM_LABELS = 2 * _FULL
@@ -24,7 +29,7 @@ NUM_LABELS = 2 * _FULL
 # Luma weights of red and blue by colour space; those not named are coded as BT.601.
 _BT601 = (0.299, 0.114)
 _WEIGHTS = {1: (0.2126, 0.0722), 4: (0.30, 0.11), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
-# Coefficients are multiples of 1 / 2^13, meant for values times 8 of which 16 bits fall away.
+# Coefficients are multiples of 1 / 2^13, for values times 8 that are then shifted by 16 bits.
 _ONE = 1 << 13
 
 
@@ -40,47 +45,47 @@ class Drawing(NamedTuple):
 
 
 def yuv_bytes(width: int, height: int) -> int:
-    """Return the bytes of a parcel. Pure."""
-    return _planes_bytes(width, height) + _LABEL_BYTES
+    """Return the bytes of a frame and its label. Pure."""
+    return kept_layout("yuv420p", width, height, 0, 0).nbytes + _LABEL_BYTES
 
 
 def label_of(layout: FrameLayout, *, file: str) -> int:
-    """Return the label of pictures of a layout, or raise VideoFileError if they cannot travel."""
+    """Return the label of frames of a layout. Raises VideoFileError if they cannot be drawn."""
     if layout.kind not in PLANAR_8BIT:
         raise VideoFileError(
-            f"{file}: the pictures are not 8-bit 4:2:0, as those of this camera's first episode "
+            f"{file}: the frames are not 8-bit 4:2:0, as those of this camera's first episode "
             "are, so they cannot be drawn on the device with them. Choose episodes of one format, "
             "or leave out `device` and copy batches to it."
         )
     if layout.colorspace not in COLORSPACES:
         raise VideoFileError(
-            f"{file}: colour space {layout.colorspace} cannot be turned into RGB. Re-encode the "
+            f"{file}: colour space {layout.colorspace} cannot be converted to RGB. Re-encode the "
             "file."
         )
     is_full = is_full_range(layout.kind, layout.color_range)
     return layout.colorspace | (_FULL if is_full else 0)
 
 
-def label_place(parcel: Any) -> Any:
-    """Return where the labels of parcels are, arrays or tensors, along the last axis."""
-    return parcel[..., -_LABEL_BYTES : 1 - _LABEL_BYTES]
+def label_place(frames: Any) -> Any:
+    """Return the labels of frames, arrays or tensors, along the last axis."""
+    return frames[..., -_LABEL_BYTES : 1 - _LABEL_BYTES]
 
 
-def open_yuv(parcels: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
+def open_yuv(frames: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
     """Return labels (count,), y (count, rows, columns), and u and v (count, 2, rows, columns).
 
-    Of parcels (count, bytes), arrays or tensors; copies nothing.
+    Of frames (count, bytes), arrays or tensors; copies nothing.
     """
-    (height, width), count = size, len(parcels)
+    (height, width), count = size, len(frames)
     rows, columns = (height + 1) // 2, (width + 1) // 2
     luma, end = height * width, height * width + 2 * rows * columns
-    y = parcels[:, :luma].reshape(count, height, width)
-    chroma = parcels[:, luma:end].reshape(count, 2, rows, columns)
-    return label_place(parcels)[:, 0], y, chroma
+    y = frames[:, :luma].reshape(count, height, width)
+    chroma = frames[:, luma:end].reshape(count, 2, rows, columns)
+    return label_place(frames)[:, 0], y, chroma
 
 
 def drawing_of(label: int) -> Drawing:
-    """Return the numbers FFmpeg draws pictures of a label with. Pure."""
+    """Return the coefficients with which FFmpeg draws frames of a label. Pure."""
     red, blue = _WEIGHTS.get(label % _FULL, _BT601)
     green = 1 - red - blue
     colours = (
@@ -97,9 +102,5 @@ def drawing_of(label: int) -> Drawing:
 
 
 def _rounded(number: int) -> int:
-    """Return a number of 16 binary places with 13."""
+    """Return a number of 16 binary places, rounded to 13."""
     return (number * _ONE + (1 << 15)) >> 16
-
-
-def _planes_bytes(width: int, height: int) -> int:
-    return kept_layout("yuv420p", width, height, 0, 0).nbytes

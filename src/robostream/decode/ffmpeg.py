@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two functions of the FFmpeg libraries that PyAV has loaded, called directly.
+"""Colour conversion and copies through functions of FFmpeg, called directly.
 
 PyAV converts a frame into memory of its own, from which numpy then copies plane by plane. FFmpeg
-can write straight into a batch, and copy a frame in one call: 18 instead of 46 us to draw a picture
-of 256x256, 12 instead of 16 us to keep it.
+can write straight into a batch, and copy a frame in one call: 18 instead of 46 us to draw a frame
+of 256x256, 12 instead of 16 us to pack it.
 
-If the libraries or a function cannot be found, `load_ffmpeg` returns None, and PyAV and numpy do
-the work. If they are found, they are used only for formats in which they have been shown to give
-the same pictures as PyAV (see `proof.py`).
+`load_ffmpeg` returns None if the libraries PyAV has loaded, or a function, cannot be found; then
+PyAV and numpy do the work. A format is converted here only if `is_proven` for it: what FFmpeg
+gives depends on its version, its build and the processor.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import random
 import weakref
 from collections.abc import Sequence
 from functools import lru_cache
@@ -21,17 +22,20 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 import numpy.typing as npt
+from av.video.reformatter import VideoReformatter
 
-from robostream.decode.picture.buffer_pool import SlotMemory
-from robostream.decode.picture.conversion import is_full_range
-from robostream.decode.picture.decoded import DecodedFrame
+from robostream.decode.buffer_pool import SlotMemory, allocate
+from robostream.decode.frames import DecodedFrame, FrameReader, convert, is_full_range
 
 logger = logging.getLogger(__name__)
 
 _SWS_BILINEAR = 2  # as PyAV does it; nothing is scaled
 _UNITY = 1 << 16
 _LIBRARIES = ("swscale", "avutil")
+# So many pixels show any difference in rounding, and are drawn in about a millisecond.
+_PROOF_PIXELS = 1 << 16
 
 _Int = ctypes.c_int
 _Pointer = ctypes.c_void_p
@@ -70,8 +74,7 @@ def load_ffmpeg() -> Ffmpeg | None:
         return Ffmpeg(swscale, avutil)
     except (OSError, AttributeError) as error:
         logger.info(
-            "FFmpeg cannot be called directly (%s); pictures are drawn through PyAV, which is "
-            "slower.",
+            "FFmpeg cannot be called directly (%s); frames are drawn through PyAV, slower.",
             error,
         )
         return None
@@ -92,7 +95,7 @@ def _find_library(name: str, mapped: set[str]) -> ctypes.CDLL:
 
 
 class PlaneReader:
-    """Reads planar pictures of one format, size and colour coding. For one thread."""
+    """Converts and copies planar frames of one format, size and colour coding. For one thread."""
 
     def __init__(
         self, ffmpeg: Ffmpeg, name: str, size: tuple[int, int], colours: tuple[int, int]
@@ -119,13 +122,13 @@ class PlaneReader:
         self._pixels = width * height
         self._packed_at = self._pixels, self._pixels + half * (height // 2)
 
-    def write(self, picture: DecodedFrame, out: npt.NDArray[Any]) -> None:
-        """Convert a picture into contiguous uint8 planes (3, height, width)."""
-        self._point_at(picture)
+    def write(self, frame: DecodedFrame, out: npt.NDArray[Any]) -> None:
+        """Convert a frame into contiguous uint8 planes (3, height, width)."""
+        self._point_at(frame)
         self._convert(self._from_lines, _address(out))
 
     def write_packed(self, slots: Sequence[SlotMemory], out: npt.NDArray[Any]) -> None:
-        """Convert kept pictures into contiguous uint8 planes (frames, 3, height, width)."""
+        """Convert packed frames into contiguous uint8 planes (frames, 3, height, width)."""
         source, (u, v), to = self._from, self._packed_at, _address(out)
         for slot in slots:
             address = slot.address
@@ -141,23 +144,62 @@ class PlaneReader:
             self._context, self._from, lines, 0, height, self._to, self._to_lines
         )
         if done != height:
-            raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a picture")
+            raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a frame")
 
-    def pack(self, picture: DecodedFrame, slot: SlotMemory) -> None:
-        """Copy a picture's planes, one after the other and without padding, into memory."""
-        self._point_at(picture)
+    def pack(self, frame: DecodedFrame, slot: SlotMemory) -> None:
+        """Copy a frame's planes, one after the other and without padding, into memory."""
+        self._point_at(frame)
         nbytes = slot.content.nbytes
         copied = self._ffmpeg.copy(
             slot.address, nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
         )
         if copied < 0:
-            raise RuntimeError(f"FFmpeg could not copy a picture of {self._size} into {nbytes}")
+            raise RuntimeError(f"FFmpeg could not copy a frame of {self._size} into {nbytes} bytes")
 
-    def _point_at(self, picture: DecodedFrame) -> None:
-        for place, plane in enumerate(picture.planes):
+    def _point_at(self, frame: DecodedFrame) -> None:
+        for place, plane in enumerate(frame.planes):
             self._from[place], self._from_lines[place] = plane.address, plane.line_bytes
 
 
 def _address(array: npt.NDArray[Any]) -> int:
     # Several times faster than asking numpy, and it raises an error if memory is not contiguous.
     return ctypes.addressof(_Byte.from_buffer(array))  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=1024)
+def is_proven(ffmpeg: Ffmpeg, name: str, width: int, colours: tuple[int, int]) -> bool:
+    """Return whether FFmpeg draws noise of this format, width and colour coding as PyAV does.
+
+    One frame is enough for all heights: FFmpeg converts line by line, and each pixel from its own
+    values. Which function it uses, and how it treats the end of a line, depends on the format, the
+    width and whether the height is even; odd heights are never drawn in this way.
+    """
+    try:
+        is_same = _draws_the_same(ffmpeg, name, width, colours)
+    except (av.FFmpegError, RuntimeError, MemoryError):
+        is_same = False
+    if not is_same:
+        logger.info(
+            "FFmpeg %s, called directly, draws %s of width %d, colour space %d, range %d "
+            "differently from PyAV; such frames are drawn through PyAV, slower.",
+            *(av.ffmpeg_version_info, name, width, *colours),
+        )
+    return is_same
+
+
+def _draws_the_same(ffmpeg: Ffmpeg, name: str, width: int, colours: tuple[int, int]) -> bool:
+    height = 2 * max(1, _PROOF_PIXELS // (2 * width))
+    frame = av.VideoFrame(width, height, name)
+    frame.colorspace, frame.color_range = colours
+    noise = random.Random(0)
+    for plane in frame.planes:
+        plane.update(noise.randbytes(plane.buffer_size))
+    wanted = convert(VideoReformatter(), frame, "rgb24").to_ndarray().transpose(2, 0, 1)
+    slot = allocate(width * height * 3 // 2)
+    reader = PlaneReader(ffmpeg, name, (width, height), colours)
+    direct, packed = np.zeros((2, 3, height, width), np.uint8)
+    decoded = FrameReader().read(frame, file="noise")
+    reader.write(decoded, direct)
+    reader.pack(decoded, slot)
+    reader.write_packed([slot], packed)
+    return np.array_equal(direct, wanted) and np.array_equal(packed, wanted)

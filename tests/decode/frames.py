@@ -9,8 +9,7 @@ import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode import DecodedFrame
-from robostream.decode.picture.conversion import convert
-from robostream.decode.picture.from_pyav import FrameReader
+from robostream.decode.frames import FrameReader, convert
 
 
 def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:

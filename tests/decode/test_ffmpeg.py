@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robostream.decode.picture import native
-from robostream.decode.picture.native import Ffmpeg, load_ffmpeg
-from robostream.decode.picture.proof import is_proven
-from robostream.decode.picture.render import Renderer
-from tests.decode.picture.frames import noise, picture_of, through_rgb24
+from robostream.decode import ffmpeg as native
+from robostream.decode.ffmpeg import Ffmpeg, is_proven, load_ffmpeg
+from robostream.decode.render import Renderer
+from tests.decode.frames import noise, picture_of, through_rgb24
 
 KINDS = ("yuv420p", "yuvj420p")
 COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
@@ -90,7 +89,7 @@ def test_a_library_that_draws_otherwise_is_refused(
     ffmpeg: Callable[[], Ffmpeg], caplog: pytest.LogCaptureFixture
 ) -> None:
     """FFmpeg is not called then, the pictures are still right, and the log says so once."""
-    caplog.set_level(logging.INFO, logger="robostream.decode.picture.proof")
+    caplog.set_level(logging.INFO, logger="robostream.decode.ffmpeg")
     library = ffmpeg()
     frame = noise(64, 48, "yuv420p", 0)
     for _ in range(3):
@@ -115,7 +114,7 @@ def test_a_library_without_the_functions_is_not_used(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a function is missing in the library, that is noticed at once and logged."""
-    caplog.set_level(logging.INFO, logger="robostream.decode.picture.native")
+    caplog.set_level(logging.INFO, logger="robostream.decode.ffmpeg")
     monkeypatch.setattr(native, "_find_library", lambda *_: ctypes.CDLL(None))
 
     assert load_ffmpeg.__wrapped__() is None

@@ -6,12 +6,11 @@ import gc
 import numpy as np
 import pytest
 
-from robostream.decode.picture.buffer_pool import allocate
-from robostream.decode.picture.decoded import CPU, kept_picture, picture_of_arrays
-from robostream.decode.picture.layout import kept_layout
-from robostream.decode.picture.native import load_ffmpeg
-from robostream.decode.picture.render import Renderer
-from tests.decode.picture.frames import noise, picture_of, through_rgb24
+from robostream.decode.buffer_pool import allocate
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frames import CPU, frame_of_arrays, kept_layout, unpack
+from robostream.decode.render import Renderer
+from tests.decode.frames import noise, picture_of, through_rgb24
 
 KINDS = {
     "yuv420p": "yuv420p",
@@ -65,10 +64,10 @@ def test_a_kept_picture_is_the_one_that_was_packed(kind: str) -> None:
         for width, height in layout.plane_sizes
     ]
     slot = allocate(layout.nbytes)
-    picture = picture_of_arrays(layout, planes)
+    picture = frame_of_arrays(layout, planes)
     Renderer(load_ffmpeg()).pack(picture, slot)
 
-    for array, wanted in zip(kept_picture(layout, slot).arrays(), picture.arrays(), strict=True):
+    for array, wanted in zip(unpack(layout, slot).arrays(), picture.arrays(), strict=True):
         np.testing.assert_array_equal(array, wanted)
 
 

@@ -7,7 +7,6 @@ import contextlib
 import mmap
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,38 +14,36 @@ import numpy.typing as npt
 
 # Blocks of this size are cut into slots of one size; cameras of different sizes share the budget.
 _BLOCK_BYTES = 4 << 20
-# FFmpeg's vector code may read a little past the end of a picture.
+# FFmpeg's vector code may read a little past the end of a frame.
 _MARGIN_BYTES = 256
-# Vector instructions are fastest with pictures that begin at a multiple of this.
+# Vector instructions are fastest with frames that begin at a multiple of this.
 _ALIGN_BYTES = 64
 # The value on Linux; the module mmap has a name for it only from Python 3.13 on.
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 class SlotMemory(NamedTuple):
-    """The bytes of a slot, and their address, which is kept because every picture needs it."""
+    """The bytes of a slot, and their address, stored because numpy is slow to give it."""
 
     content: npt.NDArray[np.uint8]
     address: int
 
 
 def allocate(nbytes: int) -> SlotMemory:
-    """Return memory for one picture outside any arena."""
+    """Return memory for one frame outside any pool."""
     memory = np.empty(nbytes + _MARGIN_BYTES, np.uint8)
     address = memory.ctypes.data
     first = -address % _ALIGN_BYTES
     return SlotMemory(memory[first : first + nbytes], address + first)
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
+class _Block(NamedTuple):
     """A piece of memory cut into slots of one size."""
 
     start: int
     length: int
     slot_bytes: int
     slots: list[int]
-    used: int = 0
 
 
 class BufferPool:
@@ -60,7 +57,7 @@ class BufferPool:
         self._address = self._memory.ctypes.data if memory is None else memory.data_ptr()
         self._cut_bytes = 0
         self._blocks: dict[int, list[_Block]] = {}
-        self._places: dict[int, _Block] = {}
+        self._block_of: dict[int, _Block] = {}
         self._slots: dict[int, SlotMemory] = {}
         self._free: dict[int, list[int]] = {}
         self._unused_numbers: list[int] = []
@@ -68,11 +65,11 @@ class BufferPool:
     @property
     def num_slots(self) -> int:
         """All slot numbers lie below this."""
-        return len(self._places)
+        return len(self._slots)
 
     def slot_bytes(self, slot: int) -> int:
         """Return the size of a slot."""
-        return self._places[slot].slot_bytes
+        return self._block_of[slot].slot_bytes
 
     def take(self, nbytes: int) -> int | None:
         """Return a free slot of `nbytes`, the one freed last first; None if there is no room."""
@@ -84,37 +81,39 @@ class BufferPool:
             self._cut(self._cut_bytes, length, nbytes)
             self._cut_bytes += length
             free = self._free[nbytes]
-        slot = free.pop()
-        self._places[slot].used += 1
-        return slot
+        return free.pop()
 
     def give(self, slot: int) -> None:
         """Give a slot back."""
-        block = self._places[slot]
-        block.used -= 1
-        self._free[block.slot_bytes].append(slot)
+        self._free[self._block_of[slot].slot_bytes].append(slot)
 
     def memory(self, slot: int) -> SlotMemory:
         """Return a slot's memory."""
         return self._slots[slot]
 
     def slots_in_the_way(self, nbytes: int) -> Sequence[int]:
-        """Return the slots of a block of another size that could be cut into slots of this size.
+        """Return the slots of the block of another size that is cheapest to cut anew for this size.
 
         Empty if slots of this size exist already or no block is long enough.
         """
         if self._blocks.get(nbytes):
             return ()
         others = [b for blocks in self._blocks.values() for b in blocks if b.length >= nbytes]
-        return min(others, key=lambda b: b.used).slots if others else ()
+        if not others:
+            return ()
+        free = {slot for slots in self._free.values() for slot in slots}
+        return min(others, key=lambda b: len(b.slots) - len(free.intersection(b.slots))).slots
 
     def recut(self, slots: Sequence[int], nbytes: int) -> None:
         """Cut the block of `slots`, all of them given back, into slots of another size.
 
-        The numbers of the old slots are used for the new ones.
+        The new slots reuse the numbers of the old ones.
         """
-        block = self._places[slots[0]]
-        self._blocks[block.slot_bytes].remove(block)
+        block = self._block_of[slots[0]]
+        # Compared by identity: two blocks are never the same memory.
+        self._blocks[block.slot_bytes] = [
+            b for b in self._blocks[block.slot_bytes] if b is not block
+        ]
         gone = set(slots)
         free = self._free[block.slot_bytes]
         free[:] = [slot for slot in free if slot not in gone]
@@ -128,7 +127,7 @@ class BufferPool:
         address = self._address + start
         for place, content in enumerate(contents):
             number = self._unused_numbers.pop() if self._unused_numbers else self.num_slots
-            self._places[number] = block
+            self._block_of[number] = block
             self._slots[number] = SlotMemory(content, address + place * nbytes)
             block.slots.append(number)
         self._blocks.setdefault(nbytes, []).append(block)
