@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the loader's speed with several versions of PyAV, in rounds in which all take turns.
+"""Compare the loader's speed with several versions of PyAV, which take turns in each round.
 
   PYTHON scripts/bench_pyav_versions.py [VERSION ...]
 
-PYTHON has robostream and what it needs; with 3.12 there are wheels of all versions, so that the
-environment of `make bench-peers` will do. PyAV is installed into a folder that is removed again.
+PYTHON has robostream and its dependencies. Python 3.12 has wheels of all versions, so the
+environment of `make bench-peers` works. PyAV is installed into a temporary folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare FFmpeg, as robostream calls it, with Pillow in decoding plain PNGs: how quick, how equal.
+"""Compare how fast FFmpeg, as robostream calls it, and Pillow decode plain PNGs, and their pixels.
 
-Pictures of the synthetic robot are stored as recorders do it. Milliseconds are of one picture on
-one thread, the best of several rounds in turn.
+The images show the synthetic robot, encoded as recorders do. Milliseconds are for one image on one
+thread, the best of several rounds in which both take turns.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from robostream.tools import SynthSpec
 from robostream.tools.synth.spec import frames_of, image_key, script_of
 
 SIZES = ((256, 256), (640, 480))
-PICTURES, ROUNDS = 8, 9
+IMAGES, ROUNDS = 8, 9
 
 
-def pictures(width: int, height: int) -> list[bytes]:
+def encode_images(width: int, height: int) -> list[bytes]:
     """Return PNGs of some frames of one camera."""
-    spec = SynthSpec(
-        episodes=1, min_frames=PICTURES, max_frames=PICTURES, width=width, height=height
-    )
+    spec = SynthSpec(episodes=1, min_frames=IMAGES, max_frames=IMAGES, width=width, height=height)
     frames = list(frames_of(spec, script_of(spec, 0)))
     key = next(key for key in frames[0] if key.startswith(image_key("")))
     return [_encode(frame[key]) for frame in frames]
@@ -39,8 +37,7 @@ def _encode(pixels: npt.NDArray[np.uint8]) -> bytes:
     return buffer.getvalue()
 
 
-def by_pillow(encoded: bytes) -> npt.NDArray[np.uint8]:
-    """Return the pixels by Pillow."""
+def decode_with_pillow(encoded: bytes) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.open(BytesIO(encoded)))
 
 
@@ -48,15 +45,15 @@ def main() -> None:
     """Print a table."""
     table = []
     for size in SIZES:
-        files = pictures(*size)
-        ways = {"Pillow": by_pillow, "FFmpeg": decode_plain_png}
+        files = encode_images(*size)
+        ways = {"Pillow": decode_with_pillow, "FFmpeg": decode_plain_png}
         best = dict.fromkeys(ways, float("inf"))
         for _ in range(ROUNDS):
             for name, decode in ways.items():
                 begin = time.process_time()
                 for file in files:
                     decode(file)
-                best[name] = min(best[name], (time.process_time() - begin) / PICTURES)
+                best[name] = min(best[name], (time.process_time() - begin) / IMAGES)
         is_same = all(np.array_equal(*(decode(f) for decode in ways.values())) for f in files)
         table.append(["{}x{}".format(*size), *(1e3 * s for s in best.values()), is_same])
     print(format_table(["size", "Pillow, ms", "FFmpeg, ms", "same pixels"], table))

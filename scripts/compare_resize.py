@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare FFmpeg's scaling filters with torch's antialiased resize: how near, how quick.
+"""Compare FFmpeg's scaling filters with torch's antialiased resize: PSNR and time.
 
-Pictures of the synthetic robot are 4:2:0, as a decoder leaves them. Each filter scales them to
-224x224, after which they are drawn as RGB. Torch scales the RGB of the full size. PSNR is of one
-against the other; microseconds are of one picture on one thread, drawing included.
+The frames show the synthetic robot in 4:2:0, as decoders return them. Each filter scales them to
+224x224, then they are converted to RGB. Torch scales the full-size RGB. Microseconds are for one
+frame on one thread, including the conversion.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ FILTERS = {
     "lanczos, exact": 512 | EXACT,
 }
 MODES = ("bilinear", "bicubic")
-PICTURES, ROUNDS = 4, 9
+FRAMES, ROUNDS = 4, 9
 
-Picture = np.ndarray
+Image = np.ndarray
 
 
 def main() -> None:
@@ -50,11 +50,11 @@ def main() -> None:
 
 def compare(width: int, height: int) -> list[list[object]]:
     """Return a row for each filter, and one for torch itself."""
-    decoded = decoded_pictures(width, height)
-    full = [draw(picture) for picture in decoded]
-    wanted = {mode: [by_torch(picture, mode) for picture in full] for mode in MODES}
+    decoded = make_frames(width, height)
+    full = [draw(frame) for frame in decoded]
+    wanted = {mode: [by_torch(image, mode) for image in full] for mode in MODES}
     scalers = {name: FrameScaler(RENDERER, flags) for name, flags in FILTERS.items()}
-    ways: dict[str, Callable[[int], Picture]] = {
+    ways: dict[str, Callable[[int], Image]] = {
         name: lambda n, scaler=scaler: draw(scaler.scale(decoded[n], TARGET, file=""))
         for name, scaler in scalers.items()
     }
@@ -65,29 +65,27 @@ def compare(width: int, height: int) -> list[list[object]]:
         [
             f"{width}x{height}",
             name,
-            *(psnr([way(n) for n in range(PICTURES)], wanted[mode]) for mode in MODES),
+            *(psnr([way(n) for n in range(FRAMES)], wanted[mode]) for mode in MODES),
             times[name],
         ]
         for name, way in ways.items()
     ]
 
 
-def timed(ways: dict[str, Callable[[int], Picture]]) -> dict[str, float]:
-    """Return the microseconds a picture takes, the best of several tries; the ways take turns."""
+def timed(ways: dict[str, Callable[[int], Image]]) -> dict[str, float]:
+    """Return the microseconds that a frame takes: the best of several rounds, in turns."""
     tries: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, way in ways.items():
             begin = time.perf_counter()
-            for number in range(PICTURES):
+            for number in range(FRAMES):
                 way(number)
-            tries[name].append((time.perf_counter() - begin) / PICTURES * 1e6)
+            tries[name].append((time.perf_counter() - begin) / FRAMES * 1e6)
     return {name: min(found) for name, found in tries.items()}
 
 
-def decoded_pictures(width: int, height: int) -> list[DecodedFrame]:
-    spec = SynthSpec(
-        episodes=1, min_frames=PICTURES, max_frames=PICTURES, width=width, height=height
-    )
+def make_frames(width: int, height: int) -> list[DecodedFrame]:
+    spec = SynthSpec(episodes=1, min_frames=FRAMES, max_frames=FRAMES, width=width, height=height)
     frames = list(frames_of(spec, script_of(spec, 0)))
     key = next(key for key in frames[0] if key.startswith(image_key("")))
     reformatter, reader = VideoReformatter(), FrameReader()
@@ -98,19 +96,19 @@ def decoded_pictures(width: int, height: int) -> list[DecodedFrame]:
 RENDERER = Renderer(load_ffmpeg())
 
 
-def draw(picture: DecodedFrame) -> Picture:
-    out = np.empty(picture.layout.shape, np.uint8)
-    RENDERER.draw(picture, out, file="")
+def draw(frame: DecodedFrame) -> Image:
+    out = np.empty(frame.layout.shape, np.uint8)
+    RENDERER.draw(frame, out, file="")
     return out
 
 
-def by_torch(picture: Picture, mode: str) -> Picture:
-    tensor = torch.from_numpy(picture)[None].float()
+def by_torch(image: Image, mode: str) -> Image:
+    tensor = torch.from_numpy(image)[None].float()
     scaled = interpolate(tensor, TARGET, mode=mode, antialias=True)
     return scaled.round_().clamp_(0, 255).to(torch.uint8)[0].numpy()
 
 
-def psnr(found: list[Picture], wanted: list[Picture]) -> str:
+def psnr(found: list[Image], wanted: list[Image]) -> str:
     error = np.mean((np.stack(found).astype(float) - np.stack(wanted)) ** 2)
     return "equal" if error == 0 else f"{10 * np.log10(255**2 / error):.1f}"
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare robostream with LeRobot itself, both ways, and print a table of what was found.
+"""Compare robostream with LeRobot in both directions, and print a table.
 
 Needs a Python 3.12 that has both: `pip install "lerobot[dataset]==0.6.1"`, then
 
     PYTHONPATH=src python scripts/compare_with_lerobot.py [folder to keep the datasets in]
 
-The same frames are recorded twice, by robostream and by LeRobot. Part 1 reads what robostream wrote
-with LeRobot: values as recorded, pixels as in LeRobot's own twin, the same metadata. Part 2 reads
-what LeRobot wrote with robostream and with LeRobot: every item alike. Part 3 lets each resume what
-the other wrote, and LeRobot reads both. Exit code 1 if anything differs.
+robostream and LeRobot record the same frames. In part 1, LeRobot reads robostream's dataset: values
+as recorded, pixels and metadata as in its own dataset. In part 2, robostream and LeRobot read
+LeRobot's dataset: every item is equal. In part 3, each resumes the other's dataset, and LeRobot
+reads both. The exit code is 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from robostream.write import VideoEncoderConfig, create_writer, resume_writer
 HEIGHT, WIDTH = 64, 96
 BITS = 12
 TASKS = ("stack the cups", "open the drawer", "wait")
-# LeRobot takes quantiles from 5000 bins, robostream exactly: they differ by up to a bin.
+# LeRobot estimates quantiles from 5000 bins; robostream computes them exactly.
 BIN = 1 / 5000
-# LeRobot sums up pixels in float32, robostream exactly.
+# LeRobot sums pixels in float32; robostream sums them exactly.
 FLOAT32_SUMS = 5e-3
-# LeRobot numbers the new tasks of an episode in the order of a set, another one in each run.
+# LeRobot numbers the new tasks of an episode in set order, which changes from run to run.
 UNORDERED = "task_index"
 
 
@@ -114,8 +114,8 @@ def features_of(case: Case) -> dict[str, Any]:
     }
 
 
-def picture(number: int, shift: int) -> np.ndarray:
-    """A moving gradient with the frame's number in it, as black and white blocks."""
+def make_image(number: int, shift: int) -> np.ndarray:
+    """Return a moving gradient that shows the frame's number as black and white blocks."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     image = np.stack([x * 2 + number * 3, y * 3 + shift, x + y], -1) % 256
     image = (image * 0.6 + 40).astype(np.uint8)
@@ -125,7 +125,7 @@ def picture(number: int, shift: int) -> np.ndarray:
 
 
 def number_in(image: np.ndarray) -> int:
-    """The number of the frame a CHW picture belongs to."""
+    """Return the frame number that a CHW image shows."""
     return sum(int(image[:, 2:6, b * 8 + 2 : b * 8 + 6].mean() > 127) << b for b in range(BITS))
 
 
@@ -140,8 +140,8 @@ def frames_of(case: Case) -> Iterator[tuple[int, dict[str, Any]]]:
 def frame_of(case: Case, number: int, episode: int, frame: int, length: int) -> dict[str, Any]:
     phase = episode + 0.13 * frame
     values = {
-        "observation.images.top": picture(number, 0),
-        "observation.images.wrist": picture(number, 90),
+        "observation.images.top": make_image(number, 0),
+        "observation.images.wrist": make_image(number, 90),
         "observation.state": np.sin(phase + np.arange(6)).astype(np.float32),
         "action": np.cos(2 * phase + np.arange(7)).astype(np.float32),
         "next.done": np.array([frame == length - 1]),
@@ -197,7 +197,7 @@ def read(root: Path) -> Reference:
 
 
 def difference(a: Any, b: Any) -> float:
-    """How far two values are apart; infinity if they differ in kind."""
+    """Return the largest difference of two values; infinity if their types differ."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.dtype != b.dtype or a.shape != b.shape:
             return float("inf")
@@ -232,7 +232,7 @@ def pixels(image: torch.Tensor) -> np.ndarray:
 def compare_items(
     case: Case, a: Any, b: Any, report: Report, check: str, *, but: tuple[str, ...] = ()
 ) -> None:
-    """Compare every key of every item; pixels apart from all else."""
+    """Compare every key of every item; report pixels and other values separately."""
     rows: list[float] = [abs(len(a) - len(b))]
     images: list[float] = []
     for place in range(len(b)):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what the source tree is like. Usage: `python scripts/house.py [FOLDER]`.
+"""Print figures of the source tree. Usage: `python scripts/house.py [FOLDER]`.
 
-For each stage its files and lines, and which other stages it imports; for all functions how long
-they are, without their docstrings; files with little code, class names that exist more than once,
-rows of the glossary, parameters of the stream, public names of the plan.
+For each stage: its files, lines and longest file, and the stages it imports. For the whole tree:
+lengths of files and functions (without docstrings), files with little code, repeated class names,
+rows of the glossary, parameters of the stream, public names of the plan. `scripts/walk.py` prints
+the calls of one sample.
 
-FOLDER is another tree to look at, that of an earlier commit say; the two outputs then show what
-has changed:
+FOLDER is another tree, such as that of an earlier commit, to compare with:
 
-    git archive COMMIT src | tar -x -C BEFORE
+    git archive COMMIT src docs | tar -x -C BEFORE
     python scripts/house.py BEFORE/src/robostream
 """
 
@@ -24,10 +24,12 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parents[1] / "src" / "robostream"
 SHORT_FILE_LINES = 40
+# The stages between decoded frames and the user's loop, under their present and earlier names.
+LOADING = ("batches", "workers", "device", "loader", "stream", "crew")
 
 
 class Function(NamedTuple):
-    """A function and the number of lines it has."""
+    """A function and its number of lines."""
 
     lines: int
     name: str
@@ -37,21 +39,24 @@ def main(root: Path) -> None:
     """Print the tables of a source tree."""
     files = sorted(root.rglob("*.py"))
     if not files:
-        sys.exit(f"{root}: want a folder with Python files, found none in it")
+        sys.exit(f"{root}: want a folder with Python files, found none")
     trees = {path: ast.parse(path.read_text()) for path in files}
     stages = sorted({stage_of(path, root) for path in files})
     imports = {stage: Counter[str]() for stage in stages}
     for path, tree in trees.items():
         imports[stage_of(path, root)].update(imported_stages(tree, set(stages)))
-    print(f"{'stage':12}{'files':>6}{'lines':>7}{'longest':>9}  imports (number of files that do)")
+    lines = {path: line_count(path) for path in files}
+    print(f"{'stage':12}{'files':>6}{'lines':>7}{'longest':>9}  imports (from how many files)")
     for stage in stages:
-        lengths = [line_count(path) for path in files if stage_of(path, root) == stage]
+        lengths = [lines[path] for path in files if stage_of(path, root) == stage]
         others = sorted((name, n) for name, n in imports[stage].items() if name != stage)
         listed = ", ".join(f"{name} {n}" for name, n in others)
         print(f"{stage:12}{len(lengths):6}{sum(lengths):7}{max(lengths):9}  {listed or '-'}")
-    lengths = sorted(line_count(path) for path in files)
-    print(f"{'all':12}{len(files):6}{sum(lengths):7}{lengths[-1]:9}")
-    print(f"\nlines of a file      {describe(lengths)}")
+    loading = [lines[path] for path in files if stage_of(path, root) in LOADING]
+    for name, lengths in (("loading", loading), ("all", list(lines.values()))):
+        note = f"  {' + '.join(n for n in LOADING if n in stages)}" if name == "loading" else ""
+        print(f"{name:12}{len(lengths):6}{sum(lengths):7}{max(lengths, default=0):9}{note}")
+    print(f"\nlines of a file      {describe(list(lines.values()))}")
     functions = sorted(f for path, tree in trees.items() for f in functions_of(path, tree, root))
     print(f"lines of a function  {describe([function.lines for function in functions])}")
     print(f"longest              {functions[-1].name}")
@@ -60,10 +65,11 @@ def main(root: Path) -> None:
     twice = repeated_classes(trees.values())
     print(f"class names that exist more than once   {len(twice)}  {', '.join(twice)}")
     print(f"rows of the glossary                    {glossary_rows(root)}")
-    print(f"parameters of StreamingLeRobotDataset   {stream_parameters(trees.values())}")
-    print(
-        f"public names of robostream.plan         {public_names(trees[root / 'plan/__init__.py'])}"
-    )
+    parameters = stream_parameters(trees.values())
+    unused = ignored_parameters(trees.values()) & parameters
+    print(f"parameters of StreamingLeRobotDataset   {len(parameters)}, {len(unused)} of no effect")
+    plan = public_names(trees[root / "plan/__init__.py"])
+    print(f"public names of robostream.plan         {plan}")
 
 
 def stage_of(path: Path, root: Path) -> str:
@@ -77,7 +83,7 @@ def line_count(path: Path) -> int:
 
 
 def imported_stages(tree: ast.Module, stages: set[str]) -> set[str]:
-    """Return the stages a file imports, wherever in it."""
+    """Return the stages that a file imports, at any level of it."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "robostream":
@@ -101,7 +107,7 @@ def functions_of(path: Path, tree: ast.Module, root: Path) -> list[Function]:
 
 
 def code_lines(tree: ast.Module) -> int:
-    """Return how many lines of a file hold code: neither blank, nor comment, nor docstring."""
+    """Return the number of lines with code: not blank, no comment, no docstring."""
     texts = {
         line
         for node in ast.walk(tree)
@@ -118,14 +124,14 @@ def code_lines(tree: ast.Module) -> int:
 
 
 def repeated_classes(trees: Iterable[ast.Module]) -> list[str]:
-    """Return the names that several classes have."""
+    """Return the names that more than one class has."""
     nodes = (node for tree in trees for node in ast.walk(tree))
     names = Counter(node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef))
     return sorted(name for name, count in names.items() if count > 1)
 
 
 def glossary_rows(root: Path) -> int:
-    """Return how many words the glossary of docs/design.md explains."""
+    """Return the number of words in the glossary of docs/design.md."""
     page = root.parents[1] / "docs" / "design.md"
     if not page.exists():
         return 0
@@ -134,19 +140,32 @@ def glossary_rows(root: Path) -> int:
     return len([row for row in rows if not row.startswith(("| **", "| word |"))])
 
 
-def stream_parameters(trees: Iterable[ast.Module]) -> int:
-    """Return how many parameters the public stream is made with."""
+def stream_parameters(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the parameters of the public stream."""
     for tree in trees:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and node.name == "StreamingLeRobotDataset":
-                makers = [f for f in node.body if isinstance(f, ast.FunctionDef)]
-                own = next(f for f in makers if f.name == "__init__").args
-                return len(own.args) - 1 + len(own.kwonlyargs)
-    return 0
+                methods = [f for f in node.body if isinstance(f, ast.FunctionDef)]
+                own = next(f for f in methods if f.name == "__init__").args
+                return {arg.arg for arg in (*own.args[1:], *own.kwonlyargs)}
+    return set()
+
+
+def ignored_parameters(trees: Iterable[ast.Module]) -> set[str]:
+    """Return the names in the table of arguments that robostream accepts and ignores."""
+    nodes = (node for tree in trees for node in tree.body)
+    tables = [n.value for n in nodes if isinstance(n, ast.Assign | ast.AnnAssign) and is_ignored(n)]
+    keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
+    return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
+
+
+def is_ignored(node: ast.Assign | ast.AnnAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(isinstance(target, ast.Name) and target.id == "_IGNORED" for target in targets)
 
 
 def public_names(tree: ast.Module) -> int:
-    """Return how many names an `__all__` has."""
+    """Return the number of names in `__all__`."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
             return len(node.value.elts)
@@ -154,7 +173,7 @@ def public_names(tree: ast.Module) -> int:
 
 
 def describe(counts: list[int]) -> str:
-    """Return how many there are, and their median, 90th percentile and greatest."""
+    """Return the number of counts, their median, 90th percentile and maximum."""
     ordered = sorted(counts)
     p90 = ordered[len(ordered) * 9 // 10]
     middle = statistics.median(ordered)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print what one picture costs to draw, by FFmpeg called directly and through PyAV."""
+"""Print how long FFmpeg takes to convert one frame to RGB, called directly and through PyAV."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def main() -> None:
 
 
 def draw_us(ffmpeg: Ffmpeg | None, width: int, height: int) -> float:
-    """Return the microseconds a picture takes; the best of several tries, others disturb."""
+    """Return the microseconds that a frame takes: the best of several tries."""
     frame = av.VideoFrame(width, height, "yuv420p")
     frame.colorspace, frame.color_range = 2, 1
     noise = np.random.default_rng(0)
     for plane in frame.planes:
         plane.update(noise.bytes(plane.buffer_size))
-    renderer, picture = Renderer(ffmpeg), FrameReader().read(frame, file="")
+    renderer, decoded = Renderer(ffmpeg), FrameReader().read(frame, file="")
     out = np.zeros((3, height, width), np.uint8)
     tries = timeit.repeat(
-        lambda: renderer.draw(picture, out, file=""), number=CALLS, repeat=REPEATS
+        lambda: renderer.draw(decoded, out, file=""), number=CALLS, repeat=REPEATS
     )
     return min(tries) / CALLS * 1e6
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print the route of one streamed sample: the files and functions it passes, and how many calls.
+"""Print the route of one streamed sample: the files and functions it passes, and its calls.
 
     python scripts/walk.py [--list]
 
-Batches of three cameras are built in this process, over a synthetic dataset. The first batches
-are not counted, so that the route is that of the steady state. `PYTHONPATH` may name the sources
-of another commit. Calls are counted per sample; a change of file is a call from one file of
-robostream to another.
+An in-process loader builds batches of three cameras from a synthetic dataset. The first batches are
+not traced, so the figures describe the steady state. Calls are per sample. A change of file is a
+call from one file of robostream to another. `PYTHONPATH` may name the sources of another commit.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ WARM_BATCHES, TRACED_BATCHES = 30, 40
 
 
 class Route:
-    """Counts the calls inside robostream, and those that lead from one of its files to another."""
+    """Counts the calls inside robostream, and those from one of its files to another."""
 
     def __init__(self) -> None:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.changes = 0
 
     def follow(self, frame: FrameType, event: str, _: Any) -> None:
-        """Take note of a call; what `sys.setprofile` wants."""
+        """Count a call. For `sys.setprofile`."""
         name = frame.f_code.co_filename
         if event != "call" or not name.startswith(HOME):
             return
@@ -50,7 +49,7 @@ class Route:
 
 
 def main() -> None:
-    """Make a dataset, stream it, print its route."""
+    """Make a dataset, stream it, and print the route."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="print each function and its calls")
     listed = parser.parse_args().list
@@ -72,7 +71,7 @@ def main() -> None:
 
 
 def trace(root: Path) -> Route:
-    """Return the route of the samples that follow the first batches."""
+    """Return the route of the samples after the first batches."""
     stream = StreamingLeRobotDataset("walk", root=root, return_uint8=True)
     loader = StreamingDataLoader(stream, BATCH_SIZE, num_workers=0)
     batches, route = iter(loader), Route()

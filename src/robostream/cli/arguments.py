@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several commands share, and the plan that they describe."""
+"""Arguments that several commands share, the plan they describe, and the printing of results."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from robostream import config
 from robostream.meta import LeRobotDatasetMetadata
@@ -26,55 +31,79 @@ def natural(text: str) -> int:
     return int(text)
 
 
-def add_order_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that determine the order."""
-    add = parser.add_argument_group("order").add_argument
-    add("--revision", help="branch, tag or commit on the Hub")
-    add("--seed", type=natural, default=config.SEED, help="(%(default)s)")
-    add("--epoch", type=natural, default=0, help="the first epoch (%(default)s)")
-    add("--lanes", type=positive, help="(the loader's choice, from episodes and ranks)")
-    add(
-        "--pool-size",
-        type=positive,
-        default=config.EPISODE_POOL_SIZE,
-        help="episodes mixed at a time, over all ranks (%(default)s)",
-    )
-    add("--no-shuffle", action="store_true", help="dataset order, one contiguous share per rank")
+def add_option(
+    parser: argparse.ArgumentParser | argparse._ArgumentGroup,
+    flag: str,
+    type: Callable[[str], object],
+    default: object,
+    help: str = "",
+    **others: Any,
+) -> None:
+    """Add an option whose help text ends with its default, unless that is None or a sequence."""
+    if default is not None and not isinstance(default, tuple | list):
+        help = f"{help} (%(default)s)".strip()
+    parser.add_argument(flag, type=type, default=default, help=help, **others)
 
 
-def add_cut_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that cut the order into batches."""
-    add = parser.add_argument_group("batches").add_argument
-    add("--batch-size", type=positive, default=64, help="samples per rank and step (%(default)s)")
-    add("--world-size", type=positive, default=1, help="ranks (%(default)s)")
-    add("--drop-last", action="store_true", help="drop a tail that does not fill a global batch")
+def add_dataset(parser: argparse.ArgumentParser) -> None:
+    """Add DATASET and --revision."""
+    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
+    add_revision(parser)
 
 
-def load_meta(dataset: str, revision: str | None) -> LeRobotDatasetMetadata:
-    """Return the metadata of a DATASET argument."""
-    return LeRobotDatasetMetadata(dataset, revision=revision)
+def add_revision(parser: argparse.ArgumentParser) -> None:
+    """Add --revision."""
+    parser.add_argument("--revision", help="branch, tag or commit on the Hub")
 
 
-def make_plan(args: argparse.Namespace, meta: LeRobotDatasetMetadata) -> EpochPlan:
-    """Return the plan that the arguments describe."""
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add --json."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+
+
+def print_result(args: argparse.Namespace, result: object, text: str) -> None:
+    """Print a result (dataclasses, paths and what JSON knows) as JSON with --json, else `text`."""
+
+    def encode(value: object) -> object:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            return dataclasses.asdict(value)
+        if isinstance(value, Path):
+            return str(value)
+        raise TypeError(f"cannot print {value!r} as JSON")
+
+    print(json.dumps(result, indent=2, default=encode) if args.json else text)
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that determine the order and cut it into batches."""
+    batches = parser.add_argument_group("batches")
+    add_option(batches, "--batch-size", positive, 64, "samples per rank and step")
+    add_option(batches, "--world-size", positive, 1, "number of ranks")
+    tail_help = "drop a tail that does not fill a global batch"
+    batches.add_argument("--drop-last", action="store_true", help=tail_help)
+    order = parser.add_argument_group("order")
+    add_option(order, "--seed", natural, config.SEED, "seed of the shuffle")
+    add_option(order, "--epoch", natural, 0, "the first epoch")
+    lanes_help = "number of lanes (chosen by the loader from episodes and ranks)"
+    add_option(order, "--lanes", positive, None, lanes_help)
+    pool_help = "episodes mixed at a time, over all ranks"
+    add_option(order, "--pool-size", positive, config.EPISODE_POOL_SIZE, pool_help)
+    shuffle_help = "read in dataset order, one contiguous share per rank"
+    order.add_argument("--no-shuffle", action="store_true", help=shuffle_help)
+
+
+def open_plan(args: argparse.Namespace) -> tuple[LeRobotDatasetMetadata, EpochPlan, Cut]:
+    """Return the metadata, the plan and the first rank's cut that the arguments describe."""
+    meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
     meta.ensure_readable()
     lengths = meta.episodes["length"]
-    lanes = default_lanes(len(lengths), args.world_size, shuffle=not args.no_shuffle)
-    return EpochPlan(
+    shuffle = not args.no_shuffle
+    plan = EpochPlan(
         lengths,
         seed=args.seed,
         epoch=args.epoch,
-        lanes=args.lanes or lanes,
+        lanes=args.lanes or default_lanes(len(lengths), args.world_size, shuffle=shuffle),
         pool_size=args.pool_size,
-        shuffle=not args.no_shuffle,
+        shuffle=shuffle,
     )
-
-
-def make_cut(args: argparse.Namespace) -> Cut:
-    """Return the first rank's cut that the arguments describe."""
-    return Cut(
-        rank=0,
-        world_size=args.world_size,
-        batch_size=args.batch_size,
-        drop_last=args.drop_last,
-    )
+    return meta, plan, Cut(0, args.world_size, args.batch_size, drop_last=args.drop_last)

@@ -14,6 +14,7 @@ from robostream.bench import (
     load_command,
     write_json,
 )
+from robostream.cli.arguments import add_option
 from robostream.errors import SelectionError
 
 EXAMPLES = """\
@@ -24,7 +25,7 @@ EXAMPLES = """\
 """
 
 
-# The defaults of flags that several benchmarks have.
+# The defaults of flags that several benchmarks have, in words.
 _USUAL = {
     "gpu": {"workers": "1, 2, 4 and so on up to the cores", "seconds": "6"},
     "loader": {"workers": "the cores", "seconds": "two whole epochs"},
@@ -85,66 +86,45 @@ def _sentence(title: str) -> str:
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", type=Path, default=Path("bench-results"), help="folder of the JSON (%(default)s)"
-    )
+    add_option(parser, "--out", Path, Path("bench-results"), "folder of the JSON")
 
 
 def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repeats")
     _add_out(parser)
+    add = parser.add_argument
     if name == "gpu":
         parts = ("uploads", "h264", "hevc")
-        parser.add_argument(
-            "--parts",
-            nargs="+",
-            choices=parts,
-            default=parts,
-            help="what to measure: uploads, and the codecs that NVDEC decodes (all)",
-        )
+        parts_help = "what to measure: uploads, and the codecs that NVDEC decodes (all)"
+        add("--parts", nargs="+", choices=parts, default=parts, help=parts_help)
     if name not in _USUAL:
         return
-    usual = _USUAL[name]
-    parser.add_argument(
-        "--workers",
-        type=int,
-        nargs="+",
-        default=[],
-        metavar="N",
-        help=f"worker processes, one run for each number ({usual['workers']})",
-    )
-    parser.add_argument(
-        "--seconds", type=float, default=0.0, help=f"time limit of a run ({usual['seconds']})"
-    )
-    parser.add_argument(
-        "--repo", type=Path, help="a checkout whose docs to refresh; not with --quick"
-    )
+    workers_help = f"worker processes, one run for each number ({_USUAL[name]['workers']})"
+    add("--workers", type=int, nargs="+", default=[], metavar="N", help=workers_help)
+    seconds_help = f"time limit of a run ({_USUAL[name]['seconds']})"
+    add("--seconds", type=float, default=0.0, help=seconds_help)
+    add("--repo", type=Path, help="a checkout whose docs to refresh; not with --quick")
     if name == "loader":
-        _configure_loader(parser)
-
-
-def _configure_loader(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", nargs="+", default=[], metavar="CASE", help="these rows only")
-    parser.add_argument("--rounds", type=int, help="how often each row is measured")
-    parser.add_argument(
-        "--no-plain", dest="plain", action="store_false", help="leave out the plain loader"
-    )
-    parser.add_argument(
-        "--cold",
-        action="store_true",
-        help="leave memory untouched; otherwise as much as decoded frames may take is touched "
-        "before each run, so that a virtual machine has it",
-    )
+        add("--only", nargs="+", default=[], metavar="CASE", help="measure only these rows")
+        add("--rounds", type=int, help="how often each row is measured")
+        add("--no-plain", dest="plain", action="store_false", help="leave out the plain loader")
+        cold_help = (
+            "do not touch memory before a run; by default, a run first touches as much memory as "
+            "decoded frames may take, so that a virtual machine has it"
+        )
+        add("--cold", action="store_true", help=cold_help)
 
 
 def _configure_comparison(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the arguments of `bench suite` and `bench peers`."""
-    parser.add_argument("--rounds", type=int, default=3, help="of each row (%(default)s)")
+    add_option(parser, "--rounds", int, 3, "runs of each row")
     if name == "peers":
-        parser.add_argument("--seconds", type=float, default=5.0, help="of each run (%(default)s)")
-        parser.add_argument("--workers", type=int, help="processes of each loader (the cores)")
-        parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these loaders")
-        cases = "these cases: av1-single, ..."
-        parser.add_argument("--events", nargs="+", default=[], metavar="NAME", help=cases)
+        several = {"nargs": "+", "metavar": "NAME"}
+        add_option(parser, "--seconds", float, 5.0, "length of a run")
+        add_option(parser, "--workers", int, None, "processes of each loader (the cores)")
+        add_option(parser, "--only", str, [], "measure only these loaders", **several)
+        add_option(
+            parser, "--events", str, [], "measure only these cases: av1-single, ...", **several
+        )
     _add_out(parser)
     parser.add_argument("--repo", type=Path, help="a checkout whose docs to refresh")

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 from pathlib import Path
 
 from tqdm import tqdm
@@ -19,7 +17,7 @@ from robostream.assemble import (
 )
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.cli.arguments import DATASET_HELP
+from robostream.cli.arguments import add_dataset, add_json, add_option, print_result
 from robostream.storage import (
     TRAFFIC,
     Cache,
@@ -37,9 +35,9 @@ EXAMPLES = """\
   robostream cache clear                        running jobs continue, and fetch again
 """
 _ACTIONS = {
-    "info": "show its contents",
-    "warm": "fetch a dataset into it; repeat the command to resume an interrupted one",
-    "clear": "delete its contents",
+    "info": "show the contents of the cache",
+    "warm": "fetch a dataset into the cache; repeat the command to resume an interrupted one",
+    "clear": "delete the contents of the cache",
 }
 
 
@@ -47,28 +45,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream cache`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, purpose in _ACTIONS.items():
-        action = actions.add_parser(name, help=purpose, description=purpose)
+        action = actions.add_parser(name, help=purpose, description=f"{purpose.capitalize()}.")
         if name == "warm":
-            _add_dataset(action)
-        action.add_argument(
-            "--cache-dir",
-            type=Path,
-            default=config.cache_home(),
-            metavar="FOLDER",
-            help="the cache's folder (%(default)s)",
-        )
-        action.add_argument("--json", action="store_true", help="print everything as JSON")
-
-
-def _add_dataset(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
-    parser.add_argument("--revision", help="branch, tag or commit on the Hub")
-    parser.add_argument(
-        "--cache-limit",
-        type=_size,
-        metavar="SIZE",
-        help="the most to keep, such as 200GB (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)",
-    )
+            add_dataset(action)
+            limit_help = (
+                "the most to keep, such as 200GB (ROBOSTREAM_CACHE_LIMIT, or half of the free disk)"
+            )
+            add_option(action, "--cache-limit", _size, None, limit_help, metavar="SIZE")
+        home = config.cache_home()
+        add_option(action, "--cache-dir", Path, home, "the cache's folder", metavar="FOLDER")
+        add_json(action, "everything")
 
 
 def _size(text: str) -> int:
@@ -85,15 +71,15 @@ def run(args: argparse.Namespace) -> int:
         return _warm(args)
     # Do not create a cache that does not exist.
     if not is_cache(args.cache_dir):
-        print(json.dumps(None) if args.json else f"{args.cache_dir}: no cache there")
+        print_result(args, None, f"{args.cache_dir}: no cache there")
         return 0
     cache = Cache(args.cache_dir, cache_limit(args.cache_dir, None))
     if args.action == "clear":
         freed = cache.clear()
-        print(json.dumps({"freed_bytes": freed}) if args.json else f"{format_bytes(freed)} freed")
+        print_result(args, {"freed_bytes": freed}, f"{format_bytes(freed)} freed")
     else:
         info = cache.info()
-        print(_as_json(info) if args.json else _as_text(info))
+        print_result(args, info, _as_text(info))
     return 0
 
 
@@ -102,7 +88,7 @@ def _warm(args: argparse.Namespace) -> int:
     location = DatasetLocation(args.dataset, revision=args.revision, cache=cache)
     dataset = open_dataset(location, SampleOptions())
     if not dataset.files.is_remote:
-        print(json.dumps(None) if args.json else f"{dataset.files.url}: already on this disk")
+        print_result(args, None, f"{dataset.files.url}: already on this disk")
         return 0
     opener = dataset.file_opener()
     files = dataset.selected_files(videos=True)
@@ -114,7 +100,7 @@ def _warm(args: argparse.Namespace) -> int:
     finally:
         # Also after an interrupt: fetched bytes stay in the cache.
         found = _warmed(opener, warming, fitting)
-        print(json.dumps(found) if args.json else _warmed_text(found, dataset.files.url))
+        print_result(args, found, _warmed_text(found, dataset.files.url))
     return 0
 
 
@@ -140,10 +126,6 @@ def _warmed_text(found: dict[str, int], url: str) -> str:
         left = format_bytes(found["size_bytes"] - found["fitting_bytes"])
         lines += [f"{left} do not fit the cache's limit or the disk: a run fetches them itself"]
     return "\n".join(lines)
-
-
-def _as_json(info: CacheInfo) -> str:
-    return json.dumps(dataclasses.asdict(info), indent=2, default=str)
 
 
 def _as_text(info: CacheInfo) -> str:

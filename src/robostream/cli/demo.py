@@ -8,7 +8,7 @@ import json
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 from robostream import config
 from robostream.bench import decode_floor, format_table
 from robostream.byte_sizes import format_bytes
+from robostream.cli.arguments import add_json, print_result
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.tools import SynthSpec, make_dataset
 
@@ -28,15 +29,8 @@ EXAMPLES = """\
 """
 
 # Many small files, so that all processes that measure the decode floor have work.
-_SPEC = SynthSpec(
-    episodes=20,
-    min_frames=100,
-    max_frames=140,
-    cameras=3,
-    width=192,
-    height=192,
-    video_file_mb=0.2,
-)
+_SIZES: dict[str, Any] = {"width": 192, "height": 192, "video_file_mb": 0.2}
+_SPEC = SynthSpec(episodes=20, min_frames=100, max_frames=140, cameras=3, **_SIZES)
 _BATCH = 16
 _ROUNDS = 3
 _COUNTS = ("images_delivered", "images_decoded")
@@ -48,7 +42,7 @@ Open = Callable[..., StreamingLeRobotDataset]
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream demo`."""
     parser.add_argument("--dataset", type=Path, help="a local dataset to use instead of a new one")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_json(parser, "the figures")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,16 +53,19 @@ def run(args: argparse.Namespace) -> int:
         if args.dataset is None:
             report = make_dataset(root, _SPEC)
             if not args.json:
-                made = f"made {report.episodes} episodes of a robot at a table: "
-                size = format_bytes(report.size_bytes)
-                print(f"{made}{report.frames} frames, {size}", flush=True)
+                print(
+                    f"made {report.episodes} episodes of a robot at a table: {report.frames} "
+                    f"frames, {format_bytes(report.size_bytes)}",
+                    flush=True,
+                )
 
         def open_stream(**options: Any) -> StreamingLeRobotDataset:
             return StreamingLeRobotDataset("demo", root=root, return_uint8=True, **options)
 
         speed = _measure_speed(open_stream, root, progress=not args.json)
         checks = [_check_once(open_stream), _check_resume(open_stream), _check_ranks(open_stream)]
-    _print(args, checks, speed)
+    figures = {"proofs": {name: held for name, held, _ in checks}, "speed": speed}
+    print_result(args, figures, _as_text(checks, speed))
     return 0 if all(held for _, held, _ in checks) else 1
 
 
@@ -79,6 +76,7 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
     for _ in range(_ROUNDS):
         loader = StreamingDataLoader(open_stream(), _BATCH, progress=progress)
         with closing(loader):
+            # The loader's counts add up over epochs.
             first, both = (_stream_epoch(loader) for _ in range(2))
         floor = decode_floor(files, max(loader.num_workers, 1))
         delivered, decoded = (both[key] - first[key] for key in _COUNTS)
@@ -97,7 +95,6 @@ def _measure_speed(open_stream: Open, root: Path, *, progress: bool) -> dict[str
 
 
 def _stream_epoch(loader: StreamingDataLoader) -> dict[str, float]:
-    """Stream an epoch and return the loader's figures; counts add up over epochs."""
     for _batch in loader:
         pass
     return loader.stats()
@@ -105,9 +102,7 @@ def _stream_epoch(loader: StreamingDataLoader) -> dict[str, float]:
 
 def _check_once(open_stream: Open) -> Check:
     stream = open_stream(camera_keys=[])
-    counts: Counter[int] = Counter()
-    for batch in StreamingDataLoader(stream, _BATCH, num_workers=0):
-        counts.update(batch["index"].tolist())
+    counts = Counter(_indices(StreamingDataLoader(stream, _BATCH, num_workers=0)))
     held = len(counts) == stream.num_frames and set(counts.values()) == {1}
     text = f"{len(counts)} of {stream.num_frames} frames, each {max(counts.values())} time"
     return "exactly once", held, text
@@ -115,21 +110,21 @@ def _check_once(open_stream: Open) -> Check:
 
 def _check_resume(open_stream: Open) -> Check:
     """Stop at a random batch, save the state as JSON, resume with another batch size."""
-    whole = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH, num_workers=0)
-    order = [index for batch in whole for index in batch["index"].tolist()]
-    loader = StreamingDataLoader(open_stream(camera_keys=[]), _BATCH, num_workers=0)
-    steps = random.randint(1, len(loader) - 1)
-    head = [i for batch in islice(loader, steps) for i in batch["index"].tolist()]
-    state = json.dumps(loader.state_dict())
-    other = StreamingDataLoader(open_stream(camera_keys=[]), 2 * _BATCH + 3, num_workers=0)
-    other.load_state_dict(json.loads(state))
-    tail = [i for batch in other for i in batch["index"].tolist()]
-    held = head + tail == order
-    return (
-        "resume exact",
-        held,
-        f"stopped after {len(head)} frames, resumed with another batch size: the same order",
-    )
+
+    def open_loader(batch_size: int) -> StreamingDataLoader:
+        return StreamingDataLoader(open_stream(camera_keys=[]), batch_size, num_workers=0)
+
+    order = _indices(open_loader(_BATCH))
+    loader, other = open_loader(_BATCH), open_loader(2 * _BATCH + 3)
+    head = _indices(islice(loader, random.randint(1, len(loader) - 1)))
+    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    held = head + _indices(other) == order
+    evidence = f"stopped after {len(head)} frames, resumed with another batch size: the same order"
+    return "resume exact", held, evidence
+
+
+def _indices(batches: Iterable[dict[str, Any]]) -> list[int]:
+    return [index for batch in batches for index in batch["index"].tolist()]
 
 
 def _check_ranks(open_stream: Open) -> Check:
@@ -151,14 +146,10 @@ def _check_ranks(open_stream: Open) -> Check:
     return "one order for 1 and 4 ranks", held, f"{len(steps[1])} global batches, the same frames"
 
 
-def _print(args: argparse.Namespace, checks: list[Check], speed: dict[str, float]) -> None:
-    if args.json:
-        print(json.dumps({"proofs": {name: held for name, held, _ in checks}, "speed": speed}))
-        return
+def _as_text(checks: list[Check], speed: dict[str, float]) -> str:
     rows = [[name, "yes" if held else "NO", text] for name, held, text in checks]
-    print(format_table(["promise", "held", "evidence"], rows))
-    print(
-        f"\n{speed['images_per_s']:,.0f} images/s in shuffled order on {speed['workers']:.0f} "
+    return format_table(["promise", "held", "evidence"], rows) + (
+        f"\n\n{speed['images_per_s']:,.0f} images/s in shuffled order on {speed['workers']:.0f} "
         f"workers, {speed['over_decode_floor']:.2f} of the decode floor (decoding alone, in file "
         f"order);\n{speed['images_decoded_per_delivered']:.2f} images decoded per image delivered, "
         f"first batch after {speed['first_batch_s']:.2f} s\n"

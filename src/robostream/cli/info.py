@@ -10,7 +10,7 @@ from typing import Any
 
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
-from robostream.cli.arguments import DATASET_HELP, load_meta, positive
+from robostream.cli.arguments import add_dataset, add_json, positive
 from robostream.meta import (
     LeRobotDatasetMetadata,
     image_shape,
@@ -34,23 +34,18 @@ _Row = tuple[str, str]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream info`."""
-    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
-    parser.add_argument("--revision", help="branch, tag or commit on the Hub")
-    parser.add_argument(
-        "--repo-id",
-        action="store_true",
-        help="treat DATASET as a Hub name, even if a folder here has the same name",
-    )
-    parser.add_argument(
-        "--episodes", type=positive, metavar="N", default=0, help="show the first N episodes too"
-    )
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_dataset(parser)
+    name_help = "treat DATASET as a Hub name, even if a folder here has the same name"
+    parser.add_argument("--repo-id", action="store_true", help=name_help)
+    rows_help = "show the first N episodes too"
+    parser.add_argument("--episodes", type=positive, metavar="N", default=0, help=rows_help)
+    add_json(parser, "everything")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the contents of the dataset."""
     dataset = f"hf://datasets/{args.dataset}" if args.repo_id else args.dataset
-    meta = load_meta(dataset, args.revision)
+    meta = LeRobotDatasetMetadata(dataset, revision=args.revision)
     print(_as_json(meta, args.episodes) if args.json else _as_text(meta, args.episodes))
     return 0
 
@@ -73,9 +68,13 @@ def _as_json(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
 
 
 def _as_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
+    features = [
+        (key, entry["dtype"], "x".join(map(str, entry["shape"])), _format_names(entry["names"]))
+        for key, entry in meta.features.items()
+    ]
     parts = [
         format_table(("what", "value"), _summary(meta)),
-        format_table(("feature", "dtype", "shape", "names"), _feature_rows(meta)),
+        format_table(("feature", "dtype", "shape", "names"), features),
     ]
     if meta.camera_keys:
         rows = [_camera_row(key, _camera(meta.features[key])) for key in meta.camera_keys]
@@ -88,12 +87,16 @@ def _as_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
 def _summary(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
     info = meta.info
     described = [key for key in info.features if key in (meta.stats or {})]
+    episodes = "0"
+    if len(meta.episodes):
+        lengths = meta.episodes["length"]
+        episodes = f"{len(lengths):,}, of {lengths.min():,} to {lengths.max():,} frames each"
     return [
         ("dataset", meta.url_root),
         *([("revision", meta.revision)] if meta.revision else []),
         ("version", info.codebase_version),
         ("robot", info.robot_type or "not recorded"),
-        ("episodes", _count_episodes(meta)),
+        ("episodes", episodes),
         ("frames", f"{info.total_frames:,} at {info.fps} fps"),
         ("duration", _format_time(info.total_frames / info.fps)),
         ("tasks", f"{len(meta.tasks):,}"),
@@ -102,13 +105,6 @@ def _summary(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
         *_file_rows(meta),
         ("fingerprint", meta.fingerprint),
     ]
-
-
-def _count_episodes(meta: LeRobotDatasetMetadata) -> str:
-    if not len(meta.episodes):
-        return "0"
-    lengths = meta.episodes["length"]
-    return f"{len(lengths):,}, of {lengths.min():,} to {lengths.max():,} frames each"
 
 
 def _task_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
@@ -140,13 +136,6 @@ def _files(meta: LeRobotDatasetMetadata) -> dict[str, int | None] | None:
         "mp4": sizes.num_video_files,
         "size_bytes": sizes.data_bytes + sizes.video_bytes if sizes.measured else None,
     }
-
-
-def _feature_rows(meta: LeRobotDatasetMetadata) -> Sequence[tuple[str, str, str, str]]:
-    return [
-        (key, entry["dtype"], _format_shape(entry["shape"]), _format_names(entry["names"]))
-        for key, entry in meta.features.items()
-    ]
 
 
 def _camera(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,10 +176,6 @@ def _episode_rows(meta: LeRobotDatasetMetadata, count: int) -> Sequence[Sequence
         )
         for row in meta.episodes[:count]
     ]
-
-
-def _format_shape(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))
 
 
 def _format_names(names: Any) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,12 +15,12 @@ from tqdm import tqdm
 from robostream.bench import format_table
 from robostream.cli.arguments import (
     DATASET_HELP,
-    add_cut_arguments,
-    add_order_arguments,
-    load_meta,
-    make_cut,
-    make_plan,
+    add_option,
+    add_plan_arguments,
+    add_revision,
+    open_plan,
     positive,
+    print_result,
 )
 from robostream.errors import WriteError
 from robostream.plan import (
@@ -47,31 +46,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream order`."""
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("dataset", nargs="?", metavar="DATASET", help=DATASET_HELP)
-    what.add_argument(
-        "--compare",
-        nargs=2,
-        type=Path,
-        metavar=("A", "B"),
-        help="find the step at which two logs fork",
-    )
+    two = {"nargs": 2, "metavar": ("A", "B")}
+    add_option(what, "--compare", Path, None, "find the step at which two logs fork", **two)
+    add_revision(parser)
     parser.add_argument("--log", type=Path, metavar="FILE", help="write all steps to a log")
     parser.add_argument("--json", action="store_true", help="print JSON lines, as in a log")
-    parser.add_argument(
-        "--steps",
-        type=positive,
-        help=f"how many steps (all in a log, else {_SHOWN_STEPS})",
-    )
-    parser.add_argument("--epochs", type=positive, default=1, help="(%(default)s)")
-    add_cut_arguments(parser)
-    add_order_arguments(parser)
+    steps_help = f"number of steps (all in a log, else {_SHOWN_STEPS})"
+    add_option(parser, "--steps", positive, None, steps_help)
+    add_option(parser, "--epochs", positive, 1, "number of epochs")
+    add_plan_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare two logs, write one, or print the first steps."""
     if args.compare:
-        return _compare(*args.compare, as_json=args.json)
-    meta = load_meta(args.dataset, args.revision)
-    plan, cut = make_plan(args, meta), make_cut(args)
+        comparison = compare_order_logs(*args.compare)
+        print_result(args, comparison, _describe(comparison, *args.compare))
+        return 1 if comparison.fork else 0
+    meta, plan, cut = open_plan(args)
     receipts = _receipts(plan, cut, args.epochs)
     state = capture_state(plan, 0, fingerprint=meta.fingerprint)
     if args.log:
@@ -104,15 +96,6 @@ def _write_log(path: Path, state: PlanState, receipts: Iterable[StepReceipt]) ->
         raise WriteError(
             f"cannot write the log {path}: {error.strerror}. Choose another file, or free space."
         ) from error
-
-
-def _compare(first: Path, second: Path, *, as_json: bool) -> int:
-    comparison = compare_order_logs(first, second)
-    if as_json:
-        print(json.dumps(dataclasses.asdict(comparison), indent=2))
-    else:
-        print(_describe(comparison, first, second))
-    return 1 if comparison.fork else 0
 
 
 def _describe(comparison: Comparison, first: Path, second: Path) -> str:

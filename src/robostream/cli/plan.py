@@ -4,21 +4,20 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 from collections.abc import Sequence
+from functools import partial
 
 from robostream import config
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
 from robostream.cli.arguments import (
-    DATASET_HELP,
-    add_cut_arguments,
-    add_order_arguments,
-    load_meta,
-    make_cut,
-    make_plan,
+    add_dataset,
+    add_json,
+    add_option,
+    add_plan_arguments,
+    open_plan,
     positive,
+    print_result,
 )
 from robostream.plan import CameraFrames, Cut, EpochPlan
 from robostream.tools import (
@@ -43,53 +42,35 @@ _Row = tuple[str, str]
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream plan`."""
-    parser.add_argument("dataset", metavar="DATASET", help=DATASET_HELP)
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    add_cut_arguments(parser)
-    add_order_arguments(parser)
-    add = parser.add_argument_group("run").add_argument
-    add("--epochs", type=positive, default=1, help="(%(default)s)")
-    add(
-        "--samples-per-second",
-        type=positive,
-        default=200,
-        help="samples that a rank consumes (%(default)s)",
-    )
-    add(
-        "--diversity",
-        type=_share,
-        default=0.9,
-        help="wanted distinct episodes per global batch, as a share of a uniform shuffle's "
-        "(%(default)s)",
-    )
-    add(
-        "--gop",
-        type=positive,
-        metavar="N",
-        help=f"frames per key frame (what info.json records, else {config.VIDEO_GOP})",
-    )
+    add_dataset(parser)
+    add_json(parser, "all figures")
+    add_plan_arguments(parser)
+    add = partial(add_option, parser.add_argument_group("run"))
+    add("--epochs", positive, 1, "number of epochs")
+    add("--samples-per-second", positive, 200, "samples that a rank consumes per second")
+    diversity_help = "wanted distinct episodes per global batch, as a share of a uniform shuffle's"
+    add("--diversity", _share, 0.9, diversity_help)
+    gop_help = f"frames per key frame (what info.json records, else {config.VIDEO_GOP})"
+    add("--gop", positive, None, gop_help, metavar="N")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what the run needs."""
-    meta = load_meta(args.dataset, args.revision)
-    plan, cut, sizes = make_plan(args, meta), make_cut(args), measure_dataset(meta)
+    meta, plan, cut = open_plan(args)
+    sizes = measure_dataset(meta)
     steps = estimate_steps(plan, cut, epochs=args.epochs, samples_per_s=args.samples_per_second)
     mixing = estimate_mixing(plan, cut, wanted=args.diversity)
     cameras = list_video_cameras(meta, args.gop)
     rank = estimate_rank(plan, cut, sizes, cameras, epoch_s=steps.epoch_s)
-    if args.json:
-        figures = {
-            "episodes": plan.num_episodes,
-            "frames": plan.num_frames,
-            "lanes": plan.lanes,
-            "dataset": dataclasses.asdict(sizes),
-            "steps": dataclasses.asdict(steps),
-            "mixing": dataclasses.asdict(mixing),
-            "rank": dataclasses.asdict(rank),
-        }
-        print(json.dumps(figures, indent=2))
-        return 0
+    figures = {
+        "episodes": plan.num_episodes,
+        "frames": plan.num_frames,
+        "lanes": plan.lanes,
+        "dataset": sizes,
+        "steps": steps,
+        "mixing": mixing,
+        "rank": rank,
+    }
     rows = [
         *_dataset_rows(plan, sizes),
         *_step_rows(cut, steps),
@@ -100,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         ("disk per rank for open episodes", format_bytes(rank.disk_cache_bytes)),
         ("disk per node to fetch once and for all", _total(sizes)),
     ]
-    print(format_table(("what", "how much"), rows))
+    print_result(args, figures, format_table(("what", "how much"), rows))
     return 0
 
 

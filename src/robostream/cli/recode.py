@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
+from functools import partial
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.arguments import positive
+from robostream.cli.arguments import add_json, add_option, positive, print_result
 from robostream.config import RECODE_CRF
 from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores
@@ -25,49 +24,36 @@ To resume an interrupted run, repeat the command.
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `robostream recode`."""
-    default = RecodeSpec()
-    add = parser.add_argument
-    add("root", metavar="ROOT", help="the folder of a dataset on this machine")
-    add("copy", metavar="COPY", help="the folder to make; it must not exist")
-    add("--codec", choices=RECODE_CODECS, default=default.codec, help="(%(default)s)")
-    add("--gop", type=positive, default=default.gop, help="frames per key frame (%(default)s)")
+    default, add = RecodeSpec(), partial(add_option, parser)
+    parser.add_argument("root", metavar="ROOT", help="the folder of a dataset on this machine")
+    parser.add_argument("copy", metavar="COPY", help="the folder to make; it must not exist")
+    add("--codec", str, default.codec, "the new codec", choices=RECODE_CODECS)
+    add("--gop", positive, default.gop, "frames per key frame")
     crfs = ", ".join(f"{crf:g} for {codec}" for codec, crf in RECODE_CRF.items())
-    add("--crf", type=float, help=f"quality, lower is better ({crfs})")
-    add(
-        "--jobs",
-        type=positive,
-        default=share_of_cores(1),
-        metavar="N",
-        help="processes that encode, a file each (%(default)s)",
+    add("--crf", float, None, f"quality, lower is better ({crfs})")
+    jobs_help = "processes that encode, a file each"
+    add("--jobs", positive, share_of_cores(1), jobs_help, metavar="N")
+    link_help = (
+        "hard-link unchanged files instead of copying them: takes no space, but editing the "
+        "copy's file changes the original too"
     )
-    add(
-        "--link",
-        action="store_true",
-        help="hard-link unchanged files instead of copying them: takes no space, but editing the "
-        "copy's file changes the original, too",
-    )
-    add("--json", action="store_true", help="print what was made as JSON")
+    parser.add_argument("--link", action="store_true", help=link_help)
+    add_json(parser, "what was made")
 
 
 def run(args: argparse.Namespace) -> int:
     """Make the copy and print a report."""
+    options = {"jobs": args.jobs, "cores": share_of_cores(1), "link": args.link}
     try:
         spec = RecodeSpec(args.codec, args.gop, args.crf)
-        cores = share_of_cores(1)
-        report = recode_dataset(
-            args.root, args.copy, spec, jobs=args.jobs, cores=cores, link=args.link
-        )
+        report = recode_dataset(args.root, args.copy, spec, **options)
     except RobostreamError:
         raise
     except ValueError as error:  # an option that is out of range or that the encoder rejects
         print(f"robostream recode: {error}", file=sys.stderr)
         return 2
-    print(_as_json(report) if args.json else _as_text(report))
+    print_result(args, report, _as_text(report))
     return 0
-
-
-def _as_json(report: RecodeReport) -> str:
-    return json.dumps(dataclasses.asdict(report) | {"path": str(report.path)}, indent=2)
 
 
 def _as_text(report: RecodeReport) -> str:

@@ -5,14 +5,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from robostream import config
 from robostream.bench import format_table
-from robostream.cli.arguments import DATASET_HELP, load_meta, natural, positive
+from robostream.cli.arguments import (
+    DATASET_HELP,
+    add_json,
+    add_option,
+    add_revision,
+    natural,
+    positive,
+    print_result,
+)
+from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import default_lanes
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 
@@ -28,28 +37,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("dataset", nargs="?", metavar="DATASET", help=DATASET_HELP)
     what.add_argument("--episodes", type=positive, help="invent this many episodes instead")
-    add = parser.add_argument
-    add("--mean-length", type=positive, default=150, help="of invented episodes (%(default)s)")
-    add("--revision", help="branch, tag or commit on the Hub")
-    add("--batch-size", type=positive, default=64, help="of a global batch (%(default)s)")
-    add("--lanes", type=positive, help="(the loader's choice, from episodes)")
-    add(
-        "--pool-sizes",
-        type=positive,
-        nargs="+",
-        default=[16, 64, 256],
-        metavar="N",
-        help="episodes mixed at a time (16 64 256)",
-    )
-    add("--seed", type=natural, default=config.SEED, help="(%(default)s)")
-    add("--plot", type=_image_path, metavar="FILE", help="draw a plot (.svg, .png, .pdf)")
-    add("--json", action="store_true", help="print all figures as JSON")
+    add = partial(add_option, parser)
+    add("--mean-length", positive, 150, "mean length of invented episodes")
+    add_revision(parser)
+    add("--batch-size", positive, 64, "samples per global batch")
+    add("--lanes", positive, None, "number of lanes (chosen by the loader from episodes)")
+    sizes_help = "episodes mixed at a time (16 64 256)"
+    add("--pool-sizes", positive, [16, 64, 256], sizes_help, nargs="+", metavar="N")
+    add("--seed", natural, config.SEED, "seed of the shuffle")
+    add("--plot", _image_path, None, "draw a plot (.svg, .png, .pdf)", metavar="FILE")
+    add_json(parser, "all figures")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, and draw the plot if requested."""
     if args.dataset:
-        meta = load_meta(args.dataset, args.revision)
+        meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
         meta.ensure_readable()
         lengths = meta.episodes["length"]
     else:
@@ -63,10 +66,7 @@ def run(args: argparse.Namespace) -> int:
     )
     qualities = list(tqdm(measured, total=3 * len(args.pool_sizes) + 1, disable=None))
     rows = [dataclasses.asdict(quality) for quality in qualities]
-    if args.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        print(format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    print_result(args, rows, format_table(list(rows[0]), [list(row.values()) for row in rows]))
     if args.plot:
         plot_qualities(qualities, args.batch_size, args.plot)
     return 0
