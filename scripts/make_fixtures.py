@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/fixtures with LeRobot itself, and the values LeRobot reads from them.
+"""Write tests/fixtures with LeRobot, and the values that LeRobot reads from them.
 
 Needs a Python 3.12 with `pip install "lerobot[dataset]==0.6.1"`:
 
     python scripts/make_fixtures.py tests/fixtures
 
-Each folder is a dataset made by LeRobot's writer; `expected/` holds what LeRobot's map-style reader
-returns for some items: `spec.json` (items, windows, texts, counts) and `items.npz` with every
+LeRobot's writer makes each folder. `expected/` holds what LeRobot's map-style reader returns for
+some items: `spec.json` (items, windows, texts, counts) and `items.npz` with every
 tensor under `<plain|window>|<item>|<key>`. Cameras are read with `return_uint8=True`.
 """
 
@@ -99,8 +99,8 @@ def features_of(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def picture(rng: np.random.Generator, camera: int, episode: int, frame: int) -> np.ndarray:
-    """A gradient that moves, a block that moves otherwise, a little noise."""
+def make_image(rng: np.random.Generator, camera: int, episode: int, frame: int) -> np.ndarray:
+    """Return a moving gradient, a block that moves differently, and a little noise."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     image = np.stack(
         [(x * 3 + frame * 5) % 256, (y * 4 + episode * 40) % 256, (x + y + camera * 60) % 256], -1
@@ -115,7 +115,7 @@ def frame_of(recipe: Recipe, rng: np.random.Generator, episode: int, frame: int)
     phase = episode + 0.13 * frame
     length = recipe.lengths[episode]
     values: dict[str, Any] = {
-        f"observation.images.{camera}": picture(rng, i, episode, frame)
+        f"observation.images.{camera}": make_image(rng, i, episode, frame)
         for i, camera in enumerate(recipe.cameras)
     }
     if recipe.depth:
