@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.storage.http_store import connections
+from robostream.storage.connections import connections
 from robostream.storage.retry import shared_rate_limit
 
 # Below those that the system gives away by itself, so many for each process that runs tests.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.storage.rate_limit import RateLimit, RateState
+from robostream.storage.retry import RateLimit, RateState
 
 TIMES = st.floats(0, 1e6)
 
@@ -69,7 +69,7 @@ def test_a_throttled_process_slows_all(tmp_path: Path, monkeypatch: pytest.Monke
     """A throttled request of one process makes another wait, but not for another server."""
     program = (
         "import sys, time; from pathlib import Path; "
-        "from robostream.storage.rate_limit import RateLimit; "
+        "from robostream.storage.retry import RateLimit; "
         "RateLimit(Path(sys.argv[1]), 'example.org').note_throttled(time.time(), 3600)"
     )
     mine = RateLimit(tmp_path, "example.org")

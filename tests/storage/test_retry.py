@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.errors import UnreachableError
 from robostream.storage import TRAFFIC, Traffic
-from robostream.storage.rate_limit import RateLimit
-from robostream.storage.retry import RetryPolicy, TransientError, backoff_s
+from robostream.storage.retry import RateLimit, RetryPolicy, TransientError, backoff_s
 
 
 @pytest.fixture

@@ -6,12 +6,10 @@ safe_files.py     private folders and files, and atomic writes
 byte_source.py    the protocols of a store and a file; merged reads; a seekable file object
 local_store.py    files on a local disk
 lru.py            a least-recently-used cache with a weight budget
-rate_limit.py     the request rate per server, shared by all processes of the machine
-retry.py          retries with backoff, and request counters
+retry.py          retries with backoff, request counters, and a rate limit per server
 connections.py    pooled HTTP connections
 remote_source.py  a remote file: retried reads, size and version checks
-http_file.py      one file behind HTTP: ranges, redirects, and errors from responses
-http_store.py     requests that all HTTP stores share; plain web servers
+http_store.py     files behind HTTP: ranges, redirects, errors from responses; plain web servers
 hub.py            Hugging Face Hub: range reads, refs, downloads
 s3_store.py       S3 buckets and request signatures
 fsspec_store.py   any other fsspec filesystem

@@ -27,7 +27,7 @@ from robostream.storage.retry import TransientError
 _MAX_IDLE = 16  # connections to one server
 # Bodies of redirects and errors are read completely, so that the connection can be reused.
 _MAX_MESSAGE_BYTES = 1 << 16
-# One read: memory is allocated for bytes that came, not for those that were announced.
+# The most bytes of one read: memory grows with the bytes received, not with those announced.
 _READ_BYTES = 256 << 20
 _NUMBER = re.compile("[0-9]{1,18}")
 # Characters of a URL that are not escaped.
@@ -75,7 +75,7 @@ class Connections:
             raise UnreachableError(f"{redact(url)}: want an address of http:// or https://.")
         try:
             return self._send(address, method, check_headers(headers, redact(url)), max_bytes)
-        except StorageError:
+        except (StorageError, TransientError):
             raise
         except ssl.SSLCertVerificationError as error:
             raise UnreachableError(
@@ -83,8 +83,6 @@ class Connections:
                 "If you trust it, add its certificate to a file and name that in the environment "
                 f"variable {config.certificates()[0]}."
             ) from None
-        except SlowResponseError as error:
-            raise TransientError(str(error), is_stall=True) from None
         except TimeoutError:
             raise TransientError(
                 f"silent for {config.REMOTE_TIMEOUT_S:.0f} s", is_stall=True
@@ -96,30 +94,29 @@ class Connections:
         except (OSError, http.client.HTTPException) as error:
             raise TransientError(f"{type(error).__name__}: {error}") from None
 
-    def close_idle(self) -> None:
-        """Close all idle connections."""
+    def close_idle(self, server: tuple[str, str] | None = None) -> None:
+        """Close the idle connections to a server (scheme, host and port), or to all servers."""
         with self._lock:
-            servers = list(self._idle)
-        for server in servers:
-            self._close_server(server)
+            for known in list(self._idle) if server is None else [server]:
+                for connection in self._idle.pop(known, []):
+                    connection.close()
 
     def _send(
         self, address: SplitResult, method: str, headers: Mapping[str, str], max_bytes: int
     ) -> HttpResponse:
         server = address.scheme, address.netloc
-        connection = self._take(server)
-        is_fresh = connection is None
-        connection = connection or _connect(address)
+        idle = self._take(server)
+        connection = idle or _connect(address)
         is_reusable = False
         try:
             try:
                 connection.request(method, *_target(address, headers, connection))
                 response = connection.getresponse()
             except _CLOSED:
-                if is_fresh:
+                if idle is None:
                     raise
                 # The other idle connections are as old as this one.
-                self._close_server(server)
+                self.close_idle(server)
                 raise TransientError(
                     "the server closed an idle connection", is_stale=True
                 ) from None
@@ -152,11 +149,6 @@ class Connections:
             idle = self._idle.get(server)
             return idle.pop() if idle else None
 
-    def _close_server(self, server: tuple[str, str]) -> None:
-        with self._lock:
-            for connection in self._idle.pop(server, []):
-                connection.close()
-
     def _put_back(self, server: tuple[str, str], connection: http.client.HTTPConnection) -> bool:
         with self._lock:
             idle = self._idle.setdefault(server, [])
@@ -166,12 +158,14 @@ class Connections:
         return has_space
 
 
-class SlowResponseError(Exception):
-    """A response comes too slowly to wait for."""
+@lru_cache(maxsize=1)
+def connections() -> Connections:
+    """Return the connection pool of this process."""
+    return Connections()
 
 
 class _MeteredSocket(io.RawIOBase):
-    """Reads from a socket and raises SlowResponseError if bytes only trickle in.
+    """Reads from a socket and raises TransientError if bytes only trickle in.
 
     The socket's timeout covers silence only: every byte restarts it.
     """
@@ -193,9 +187,10 @@ class _MeteredSocket(io.RawIOBase):
         self._received += count
         if self._waited_s >= self._slow_s > 0:
             if self._received < config.REMOTE_LEAST_BYTES_PER_S * self._waited_s:
-                raise SlowResponseError(
+                raise TransientError(
                     f"only {self._received} bytes came in {self._waited_s:.0f} s; if the network "
-                    "is that slow, raise ROBOSTREAM_REMOTE_IO_SLOW_S"
+                    "is that slow, raise ROBOSTREAM_REMOTE_IO_SLOW_S",
+                    is_stall=True,
                 )
             self._waited_s, self._received = 0.0, 0
         return count
@@ -245,10 +240,15 @@ def _proxy_of(address: SplitResult) -> SplitResult | None:
 
 
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+    user, at, _ = proxy.netloc.rpartition("@")
+    return {"Proxy-Authorization": basic_authorization(user)} if at else {}
+
+
+def basic_authorization(user: str) -> str:
+    """Return the header value for "name:password" as it stands in a URL. Pure."""
+    name, _, password = user.partition(":")
+    pair = f"{unquote(name)}:{unquote(password)}"
+    return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
 @lru_cache(maxsize=1)

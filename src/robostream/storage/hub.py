@@ -6,6 +6,7 @@ huggingface_hub is imported on demand: local datasets and their workers do not n
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,10 +24,8 @@ from robostream.errors import (
     UnreachableError,
 )
 from robostream.storage.connections import HttpResponse, check_headers, origin, server_of
-from robostream.storage.http_file import is_transient, response_error
-from robostream.storage.http_store import HttpServer, check_options, read_json
+from robostream.storage.http_store import HttpStore, is_transient, response_error
 from robostream.storage.location import Location, join_url, redact
-from robostream.storage.remote_source import RemoteSource
 from robostream.storage.retry import Traffic, TransientError, retry_policy
 
 T = TypeVar("T")
@@ -36,26 +35,28 @@ logger = logging.getLogger(__name__)
 _DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
 _BUCKET = re.compile(r"hf://buckets/([^/@]+/[^/@]+)(?:/(.*))?")
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
-_OPTIONS = ("token", "endpoint")
-_LOGIN = "Log in with `hf auth login`, set HF_TOKEN, or pass token=...; the repo may be private."
 
 
-class HubStore:
+class HubStore(HttpStore):
     """A dataset repo at one revision, or a bucket; or a folder of either."""
 
+    OPTIONS = ("token", "endpoint")
+    LOGIN = "Log in with `hf auth login`, set HF_TOKEN, or pass token=...; the repo may be private."
+
     def __init__(self, location: Location, traffic: Traffic) -> None:
-        check_options(location.options, _OPTIONS, location.url)
+        super().__init__(location, traffic)
         endpoint = str(location.options.get("endpoint") or config.hub_endpoint()).rstrip("/")
-        self._location = location
         self._files, self._tree, self._folder = _hub_urls(location.url, endpoint)
         token = location.options.get("token", None)
         self._token = config.hub_token() if token in (None, True) else token
-        self._server = HttpServer(traffic, authorize=self._authorize, login=_LOGIN)
 
-    def open(self, file: str) -> RemoteSource:
-        """Return a file. Sends nothing yet."""
-        url = f"{self._files}/{quote(self._folder + file)}"
-        return self._server.open(url, self._location.describe(file))
+    def url_of(self, file: str) -> str:
+        """Return the URL of a file. Pure."""
+        return f"{self._files}/{quote(self._folder + file)}"
+
+    def authorize(self, *_: str) -> Mapping[str, str]:
+        """Return the header with the token."""
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
@@ -64,8 +65,8 @@ class HubStore:
         sizes: dict[str, int] = {}
         try:
             while url is not None:
-                response = self._server.get(url, name)
-                for entry in _file_entries(read_json(response, name), name):
+                response = self.get(url, name)
+                for entry in _file_entries(response, name):
                     sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
                 match = _NEXT.search(response.headers.get("link", ""))
                 url = join_url(url, match[1]) if match else None
@@ -77,9 +78,6 @@ class HubStore:
         except MissingFileError:
             return {}  # the Hub has no empty folders
         return sizes
-
-    def _authorize(self, *_: str) -> Mapping[str, str]:
-        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
 
 def _hub_urls(url: str, endpoint: str) -> tuple[str, str, str]:
@@ -100,10 +98,10 @@ def _hub_urls(url: str, endpoint: str) -> tuple[str, str, str]:
     return files, tree, f"{folder}/" if folder else ""
 
 
-def _file_entries(listed: Any, name: str) -> list[dict[str, Any]]:
+def _file_entries(response: HttpResponse, name: str) -> list[dict[str, Any]]:
     try:
-        return [entry for entry in listed if entry["type"] == "file"]
-    except (TypeError, KeyError) as error:
+        return [entry for entry in json.loads(response.content) if entry["type"] == "file"]
+    except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{name}: the Hub's listing is not as expected: {error!r}") from error
 
 
@@ -157,11 +155,16 @@ def download(
 
 
 class _RedactingFilter(logging.Filter):
-    """Removes secrets from the URLs in the HTTP library's log records."""
+    """Replaces log records of the HTTP library that show secrets in a URL."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = redact(record.getMessage()), None
-        return True
+        text = record.getMessage()
+        redacted = {"msg": redact(text), "args": None}
+        if redacted["msg"] == text:
+            return True
+        # The replacement passes this filter again, which then finds nothing to redact.
+        logging.getLogger(record.name).handle(logging.makeLogRecord(vars(record) | redacted))
+        return False
 
 
 def _call_hub(send: Callable[[], T], name: str) -> T:

@@ -16,25 +16,30 @@ from xml.etree import ElementTree
 
 from robostream import config
 from robostream.errors import AccessDeniedError, MissingExtraError, StorageError
-from robostream.storage.http_store import HttpServer, check_options
+from robostream.storage.http_store import HttpStore
 from robostream.storage.location import Location
-from robostream.storage.remote_source import RemoteSource
 from robostream.storage.retry import Traffic
 
 _DEFAULT_REGION = "us-east-1"
 _URL = re.compile(r"s3a?://([^/]+)(?:/(.*))?")
-_OPTIONS = ("key", "secret", "token", "profile", "region", "endpoint_url", "anon", "client_kwargs")
-_LOGIN = (
-    "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or pass storage_options="
-    "{'key': ..., 'secret': ...}. The keys must be allowed to read the bucket, in its region."
-)
 
 
-class S3Store:
+class S3Store(HttpStore):
     """A bucket, or a folder of one."""
 
+    # fmt: off
+    OPTIONS = (
+        "key", "secret", "token", "profile", "region", "endpoint_url", "anon", "client_kwargs",
+    )
+    # fmt: on
+    LOGIN = (
+        "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or pass "
+        "storage_options={'key': ..., 'secret': ...}. The keys must be allowed to read the "
+        "bucket, in its region."
+    )
+
     def __init__(self, location: Location, traffic: Traffic) -> None:
-        check_options(location.options, _OPTIONS, location.url)
+        super().__init__(location, traffic)
         # s3fs takes these two as client_kwargs.
         extra = location.options.get("client_kwargs") or {}
         options = location.options | {
@@ -45,18 +50,18 @@ class S3Store:
         match = _URL.fullmatch(location.url)
         if match is None:
             raise StorageError(f"{location.url}: want s3://bucket or s3://bucket/folder.")
-        bucket, folder = match[1], match[2]
-        signer = S3Signer(options, location.url)
-        self._location = location
-        self._folder = f"{folder}/" if folder else ""
-        self._root = _bucket_url(bucket, signer)
-        self._server = HttpServer(traffic, authorize=signer.sign, login=_LOGIN)
+        self._folder = f"{match[2]}/" if match[2] else ""
+        self._signer = S3Signer(options, location.url)
+        self._root = _bucket_url(match[1], self._signer)
 
-    def open(self, file: str) -> RemoteSource:
-        """Return a file. Sends nothing yet."""
+    def url_of(self, file: str) -> str:
+        """Return the URL of a file. Pure."""
         # Signatures require exactly these characters unescaped.
-        url = f"{self._root}/{quote(self._folder + file, safe='/-_.~')}"
-        return self._server.open(url, self._location.describe(file))
+        return f"{self._root}/{quote(self._folder + file, safe='/-_.~')}"
+
+    def authorize(self, method: str, url: str) -> Mapping[str, str]:
+        """Return the headers that sign a request."""
+        return self._signer.sign(method, url)
 
     def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
@@ -65,7 +70,7 @@ class S3Store:
         sizes: dict[str, int] = {}
         while True:
             url = f"{self._root}/?{urlencode(sorted(query.items()), quote_via=quote)}"
-            page = _parse_listing(self._server.get(url, name).content, name)
+            page = _parse_listing(self.get(url, name).content, name)
             for entry in page.iterfind("{*}Contents"):
                 key = entry.findtext("{*}Key", "").removeprefix(self._folder)
                 sizes[key] = int(entry.findtext("{*}Size", "0"))
@@ -76,12 +81,7 @@ class S3Store:
 
 
 class S3Signer:
-    """Signs requests to one bucket.
-
-    Args:
-        options: The user's key, secret, token, profile, region, anon, endpoint_url.
-        url: The bucket, for messages.
-    """
+    """Signs requests to one bucket; `url` names it in messages."""
 
     def __init__(self, options: Mapping[str, Any], url: str) -> None:
         try:

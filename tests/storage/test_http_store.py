@@ -7,7 +7,7 @@ import pytest
 
 from robostream.errors import AccessDeniedError, MissingFileError, StorageError
 from robostream.storage.connections import HttpResponse
-from robostream.storage.http_file import read_chunk, retry_after_s
+from robostream.storage.http_store import read_chunk, retry_after_s
 from robostream.storage.remote_source import FileChunk
 from robostream.storage.retry import TransientError
 
