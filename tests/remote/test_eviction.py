@@ -11,7 +11,7 @@ import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.storage import Cache, CachedFile, cached_file
-from robostream.storage.block_layout import BlockLayout
+from robostream.storage.block_file import BlockLayout
 from robostream.testing import serve_files, start_proxy
 from tests.remote.conftest import BATCH_SIZE
 

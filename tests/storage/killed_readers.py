@@ -19,8 +19,8 @@ import sys
 import time
 from pathlib import Path
 
-from robostream.storage import Cache
-from robostream.storage.block_layout import are_valid
+from robostream.storage import Cache, open_cached_file
+from robostream.storage.block_file import are_valid
 from robostream.storage.cache_folder import live_processes, locked, open_cache_folder
 from robostream.storage.cache_quota import block_files
 from tests.forked import in_child
@@ -44,7 +44,10 @@ def read_all(folder: Path, remotes: list[Path], seed: int) -> int:
     """Read every range once, in a random order, with hints; returns the bytes fetched."""
     rng, fetched = random.Random(seed), 0
     cache = Cache(folder / "cache", LIMIT, BLOCK)
-    files = [cache.open(path.name, "1", size) for path, size in zip(remotes, SIZES, strict=True)]
+    files = [
+        open_cached_file(cache, path.name, "1", size)
+        for path, size in zip(remotes, SIZES, strict=True)
+    ]
     contents = [path.read_bytes() for path in remotes]
     wanted = [
         (number, start, min(start + RANGE, size))

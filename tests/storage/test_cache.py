@@ -12,7 +12,7 @@ import pytest
 from robostream import config
 from robostream.cli.main import main
 from robostream.errors import CacheError
-from robostream.storage import Cache, cache_limit
+from robostream.storage import Cache, cache_limit, open_cached_file
 from tests.storage.memory_remote import BLOCK, Remote, block_paths, no_fetch
 
 SIZE = 20 * BLOCK
@@ -50,10 +50,10 @@ def test_a_cache_of_another_version_is_refused(tmp_path: Path, mark: str) -> Non
 def test_an_existing_cache_has_its_own_size_of_blocks(tmp_path: Path) -> None:
     """Processes with another default read and fill the same blocks."""
     remote = Remote(SIZE)
-    remote.check(Cache(tmp_path, 10**6, 2 * BLOCK).open("a", "1", SIZE), 0, 1)
+    remote.check(open_cached_file(Cache(tmp_path, 10**6, 2 * BLOCK), "a", "1", SIZE), 0, 1)
 
     assert remote.fetched == [(0, 2 * BLOCK)]
-    assert Cache(tmp_path, 10**6, BLOCK).open("a", "1", SIZE).read(0, 1, no_fetch)
+    assert open_cached_file(Cache(tmp_path, 10**6, BLOCK), "a", "1", SIZE).read(0, 1, no_fetch)
 
 
 def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
 def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None:
     """Files that others put into the folder stay, whatever their names; readers go on."""
     cache, remote = Cache(tmp_path / "cache", 10**6, BLOCK), Remote(SIZE)
-    file = cache.open("a", "1", SIZE)
+    file = open_cached_file(cache, "a", "1", SIZE)
     remote.check(file, 0, SIZE)
     foreign = [tmp_path / "cache" / name for name in ("x", "blocks/x", f"blocks/{'0' * 64}")]
     foreign.append(tmp_path / "cache/leases/notes")
@@ -94,20 +94,20 @@ def test_a_restart_of_the_machine_keeps_what_is_whole(tmp_path: Path, is_head_lo
     """What is in use is counted anew; only a file whose head did not reach the disk goes."""
     remote = Remote(SIZE)
     cache = Cache(tmp_path, 10**6, BLOCK)
-    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
     (path,) = block_paths(tmp_path)
-    remote.check(cache.open("b", "1", SIZE), 0, BLOCK)
+    remote.check(open_cached_file(cache, "b", "1", SIZE), 0, BLOCK)
     used = cache.info().used_bytes
     if is_head_lost:
         with open(path, "r+b") as file:
             file.write(b"\0" * 4096)
     (tmp_path / "lock").write_bytes(b"as of another start of the machine")
     again = Cache(tmp_path, 10**6, BLOCK)
-    remote.check(again.open("b", "1", SIZE), BLOCK, 2 * BLOCK)
+    remote.check(open_cached_file(again, "b", "1", SIZE), BLOCK, 2 * BLOCK)
 
     assert path.exists() != is_head_lost
     if not is_head_lost:
-        assert again.open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
+        assert open_cached_file(again, "a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
         assert again.info().used_bytes == used + BLOCK
 
 
@@ -116,10 +116,10 @@ def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
 ) -> None:
     """`rm -rf` of the folder costs the cache, told once, and no sample."""
     cache, remote = Cache(tmp_path / "cache", 10**6, BLOCK), Remote(SIZE)
-    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
     shutil.rmtree(tmp_path / "cache")
     for name in ("a", "b"):
-        remote.check(cache.open(name, "1", SIZE), 0, SIZE)
+        remote.check(open_cached_file(cache, name, "1", SIZE), 0, SIZE)
 
     assert len(caplog.records) == 1
     assert "not written any more" in caplog.text
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_does_not_end_a_run(
     """A cache below a file: bytes are read from their store, told once."""
     (tmp_path / "file").write_text("")
     cache, remote = Cache(tmp_path / "file/cache", 10**6), Remote(SIZE)
-    file = cache.open("a", "1", SIZE)
+    file = open_cached_file(cache, "a", "1", SIZE)
     file.set_next_use([(0, 1)], 1)
     for _ in range(2):
         remote.check(file, 5, SIZE)
@@ -162,7 +162,9 @@ def test_the_command_shows_and_clears(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["cache", "info", *arguments]) == 0
     assert "no cache there" in capsys.readouterr().out
     assert not folder.exists()
-    remote.check(Cache(folder, 10**6, BLOCK).open("s3://bucket/a.mp4", "1", SIZE), 0, 5 * BLOCK)
+    remote.check(
+        open_cached_file(Cache(folder, 10**6, BLOCK), "s3://bucket/a.mp4", "1", SIZE), 0, 5 * BLOCK
+    )
     assert main(["cache", "info", *arguments]) == 0
     shown = capsys.readouterr().out
     assert "s3://bucket/a.mp4  20.0 KiB  80.0 KiB" in shown

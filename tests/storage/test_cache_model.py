@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from robostream.storage import Cache
+from robostream.storage import Cache, open_cached_file
 from robostream.storage import block_file as block_file
-from robostream.storage.block_layout import are_valid
+from robostream.storage.block_file import are_valid
 from robostream.storage.cache_folder import open_cache_folder
 from robostream.storage.cache_quota import block_files, locked_quota
 from tests.storage.memory_remote import BLOCK, Remote, block_paths, disk_bytes
@@ -80,7 +80,10 @@ class CacheMachine(RuleBasedStateMachine):
     def hold(self) -> list[Any]:
         """Return the files as a new process opens them."""
         cache = Cache(self.folder, self.limit, BLOCK)
-        return [cache.open(f"file {number}", "1", size) for number, size in enumerate(SIZES)]
+        return [
+            open_cached_file(cache, f"file {number}", "1", size)
+            for number, size in enumerate(SIZES)
+        ]
 
     @rule(who=WHO, number=FILES, span=SPANS)
     def read(self, who: int, number: int, span: list[float]) -> None:

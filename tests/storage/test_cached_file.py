@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.storage import Cache
+from robostream.storage import Cache, open_cached_file
 from tests.storage.memory_remote import BLOCK, Remote, block_paths, disk_bytes, no_fetch
 
 SIZE = 10 * BLOCK + 100
@@ -30,7 +30,7 @@ def test_only_missing_blocks_are_fetched_neighbours_together(
     tmp_path: Path, remote: Remote
 ) -> None:
     """What is there is not asked for again, and a gap of several blocks is one request."""
-    file = cache_in(tmp_path).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     remote.check(file, BLOCK + 5, BLOCK + 6)
     remote.check(file, 6 * BLOCK, 7 * BLOCK)
     remote.check(file, 10, SIZE)
@@ -41,8 +41,8 @@ def test_only_missing_blocks_are_fetched_neighbours_together(
 
 def test_a_second_process_fetches_nothing(tmp_path: Path, remote: Remote) -> None:
     """Another hold on the same folder, as another process has, finds all bytes."""
-    remote.check(cache_in(tmp_path).open("a", "1", SIZE), 0, SIZE)
-    again = cache_in(tmp_path).open("a", "1", SIZE)
+    remote.check(open_cached_file(cache_in(tmp_path), "a", "1", SIZE), 0, SIZE)
+    again = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
 
     assert again.missing(0, SIZE) == []
     assert again.read(0, SIZE, no_fetch) == remote.content
@@ -52,7 +52,7 @@ def test_a_second_process_fetches_nothing(tmp_path: Path, remote: Remote) -> Non
 
 def test_a_fill_keeps_whole_blocks_only(tmp_path: Path, remote: Remote) -> None:
     """Bytes of a block that is not covered are not enough to mark it; the last block is short."""
-    file = cache_in(tmp_path).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     file.fill(1, remote.content[1 : 2 * BLOCK + 1])
     assert file.missing(0, SIZE) == [(0, BLOCK), (2 * BLOCK, SIZE)]
     file.fill(9 * BLOCK + 1, remote.content[9 * BLOCK + 1 :])
@@ -63,18 +63,21 @@ def test_a_fill_keeps_whole_blocks_only(tmp_path: Path, remote: Remote) -> None:
 def test_another_version_is_another_file(tmp_path: Path, remote: Remote) -> None:
     """A file whose ETag or size changed is fetched anew, and the old one is still served."""
     cache, new = cache_in(tmp_path), Remote(SIZE, seed=1)
-    old_file, new_file = cache.open("a", "1", SIZE), cache.open("a", "2", SIZE)
+    old_file, new_file = (
+        open_cached_file(cache, "a", "1", SIZE),
+        open_cached_file(cache, "a", "2", SIZE),
+    )
     remote.check(old_file, 0, SIZE)
     new.check(new_file, 0, SIZE)
 
     assert new.fetched == [(0, SIZE)]
     assert old_file.read(0, SIZE, no_fetch) == remote.content
-    assert cache.open("a", "1", SIZE + 1).missing(0, SIZE) == [(0, SIZE + 1)]
+    assert open_cached_file(cache, "a", "1", SIZE + 1).missing(0, SIZE) == [(0, SIZE + 1)]
 
 
 def test_a_fetch_of_the_wrong_length_is_not_kept(tmp_path: Path) -> None:
     """Too few or too many bytes are an error that names the file, without its secrets."""
-    file = cache_in(tmp_path).open("https://me:secret@host/a?token=secret", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "https://me:secret@host/a?token=secret", "1", SIZE)
     for content in (b"", b"x" * (SIZE + 1)):
         with pytest.raises(OSError, match=r"^https://host/a\?\.\.\.: wanted bytes 0 to") as error:
             file.read(0, SIZE, lambda start, stop, content=content: content)
@@ -89,15 +92,15 @@ def test_a_failed_fetch_leaves_the_claim_free(tmp_path: Path, remote: Remote) ->
     def fail(start: int, stop: int) -> bytes:
         raise ConnectionError("reset")
 
-    file = cache_in(tmp_path).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     with pytest.raises(ConnectionError):
         file.read(0, SIZE, fail)
-    remote.check(cache_in(tmp_path).open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(cache_in(tmp_path), "a", "1", SIZE), 0, SIZE)
 
 
 def test_ranges_beyond_the_file_are_refused(tmp_path: Path) -> None:
     """A range the file does not have is a mistake of the caller."""
-    file = cache_in(tmp_path).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     for start, stop in [(-1, 5), (5, 4), (0, SIZE + 1)]:
         with pytest.raises(ValueError, match="want 0 <= start <= stop <="):
             file.read(start, stop, no_fetch)
@@ -107,7 +110,7 @@ def test_ranges_beyond_the_file_are_refused(tmp_path: Path) -> None:
 
 def test_an_empty_file_is_read(tmp_path: Path) -> None:
     """A remote file of no bytes has no blocks."""
-    file = cache_in(tmp_path).open("a", "1", 0)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", 0)
     file.fill(0, b"")
 
     assert file.read(0, 0, no_fetch) == b""
@@ -119,7 +122,7 @@ def test_one_of_many_that_miss_the_same_bytes_fetches_them(tmp_path: Path, remot
     begin = threading.Barrier(8)
 
     def read(number: int) -> None:
-        file = cache_in(tmp_path).open("a", "1", SIZE)
+        file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
         begin.wait()
         remote.check(file, number, SIZE)
 
@@ -133,7 +136,7 @@ def test_a_claim_gives_what_is_missing_to_callers_that_fetch_by_themselves(
     tmp_path: Path, remote: Remote
 ) -> None:
     """A prefetcher claims, fetches, fills; readers then find everything."""
-    file = cache_in(tmp_path).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     with file.claim(0, SIZE) as missing:
         for start, stop in missing:
             file.fill(start, remote.fetch(start, stop))
@@ -144,12 +147,12 @@ def test_a_claim_gives_what_is_missing_to_callers_that_fetch_by_themselves(
 def test_files_and_caches_pickle(tmp_path: Path, remote: Remote) -> None:
     """A worker process that is sent a cache, or a file of it, sees the same bytes."""
     cache = cache_in(tmp_path)
-    file = cache.open("a", "1", SIZE)
+    file = open_cached_file(cache, "a", "1", SIZE)
     file.set_next_use([(0, SIZE)], 3)
     remote.check(file, 0, SIZE)
 
     assert pickle.loads(pickle.dumps(file)).read(0, SIZE, no_fetch) == remote.content
-    sent = pickle.loads(pickle.dumps(cache)).open("a", "1", SIZE)
+    sent = open_cached_file(pickle.loads(pickle.dumps(cache)), "a", "1", SIZE)
     assert sent.read(0, SIZE, no_fetch) == remote.content
 
 
@@ -157,7 +160,7 @@ def test_no_secret_reaches_the_disk(tmp_path: Path, remote: Remote) -> None:
     """Neither user and password nor query of an address are in any file, name or pickle."""
     name = "https://hf_SECRET:hf_SECRET@host:8080/data/file.mp4?X-Amz-Signature=SECRET#SECRET"
     cache = cache_in(tmp_path)
-    file = cache.open(name, "1", SIZE)
+    file = open_cached_file(cache, name, "1", SIZE)
     remote.check(file, 0, SIZE)
 
     assert [kept.name for kept in cache.info().files] == ["https://host:8080/data/file.mp4?..."]
@@ -172,7 +175,7 @@ def test_damage_behind_a_mark_is_noticed_and_fetched_again(
     tmp_path: Path, remote: Remote, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What a power cut or a failing disk leaves of a block is never served."""
-    remote.check(cache_in(tmp_path).open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(cache_in(tmp_path), "a", "1", SIZE), 0, SIZE)
     (path,) = block_paths(tmp_path / "cache")
     data_at = path.stat().st_size - 11 * BLOCK
     with open(path, "r+b") as content:
@@ -183,7 +186,7 @@ def test_damage_behind_a_mark_is_noticed_and_fetched_again(
             content.seek(at[damage])
             content.write(b"\0" * BLOCK if damage == "zeros" else b"\xaa")
     remote.fetched.clear()
-    file = cache_in(tmp_path).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     remote.check(file, 0, SIZE)
     wanted = {
         "zeros": [(3 * BLOCK, 4 * BLOCK)],
@@ -196,14 +199,17 @@ def test_damage_behind_a_mark_is_noticed_and_fetched_again(
     assert remote.fetched == wanted[damage]
     told = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert len(told) == (damage in ("zeros", "cut", "flip"))
-    assert cache_in(tmp_path).open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
+    assert (
+        open_cached_file(cache_in(tmp_path), "a", "1", SIZE).read(0, SIZE, no_fetch)
+        == remote.content
+    )
 
 
 def test_the_limit_holds_and_old_blocks_go(tmp_path: Path) -> None:
     """Reading more than fits keeps the limit on disk; what was read last is still there."""
     cache = cache_in(tmp_path, limit=1_000_000)
     remotes = [Remote(300_000, seed) for seed in range(8)]
-    files = [cache.open(str(seed), "1", 300_000) for seed in range(8)]
+    files = [open_cached_file(cache, str(seed), "1", 300_000) for seed in range(8)]
     for remote, file in zip(remotes, files, strict=True):
         remote.check(file, 0, 300_000)
         assert disk_bytes(tmp_path / "cache") <= 1_000_000
@@ -219,11 +225,11 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
     limit = 3 * size + 60_000
     cache, other = cache_in(tmp_path, limit), cache_in(tmp_path, limit)
     remotes = {name: Remote(size, ord(name)) for name in "abcd"}
-    files = {name: cache.open(name, "1", size) for name in "abcd"}
+    files = {name: open_cached_file(cache, name, "1", size) for name in "abcd"}
     for name, when in zip("abc", (1, 3, 2), strict=True):
         files[name].set_next_use([(0, size)], when)
         remotes[name].check(files[name], 0, size)
-    another = other.open("d", "1", size)
+    another = open_cached_file(other, "d", "1", size)
     another.set_next_use([(0, size)], 0)
     remotes["d"].check(another, 0, size)
     kept = {name: not file.missing(0, size) for name, file in files.items()}
@@ -231,7 +237,7 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
     assert kept == {"a": True, "b": False, "c": True, "d": True}
     # `cache` ends, and with it what it hinted at: of "a" and "c", neither counts any more.
     del cache, files
-    file = other.open("b", "1", size)
+    file = open_cached_file(other, "b", "1", size)
     file.set_next_use([(0, size)], 10**9)
     remotes["b"].check(file, 0, size)
     assert another.missing(0, size) == file.missing(0, size) == []
@@ -241,7 +247,7 @@ def test_many_files_do_not_stay_open(tmp_path: Path) -> None:
     """The number of open files has a bound, however many are read."""
     at_first = len(os.listdir("/proc/self/fd"))
     cache = cache_in(tmp_path)
-    files = [cache.open(str(number), "1", BLOCK) for number in range(300)]
+    files = [open_cached_file(cache, str(number), "1", BLOCK) for number in range(300)]
     remote = Remote(BLOCK)
     for file in files:
         remote.check(file, 0, BLOCK)
@@ -256,7 +262,7 @@ def test_a_cache_too_small_for_anything_only_warns(
     tmp_path: Path, remote: Remote, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a limit of nothing every read is a fetch, told once."""
-    file = cache_in(tmp_path, limit=0).open("a", "1", SIZE)
+    file = open_cached_file(cache_in(tmp_path, limit=0), "a", "1", SIZE)
     remote.check(file, 0, SIZE)
     remote.check(file, 0, SIZE)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from robostream.storage import Cache, cache_quota
+from robostream.storage import Cache, cache_quota, open_cached_file
 from tests.servers.required import lacking
 from tests.storage.memory_remote import BLOCK, Remote, disk_bytes, no_fetch
 from tests.write.recording import file_size_limit
@@ -33,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_cache_leaves_room_on_a_small_disk(small_disk: Path) -> None:
     """With a limit beyond the disk, old blocks go before the disk is full; nothing is refused."""
     remote = Remote(SIZE)
-    file = Cache(small_disk / "cache", 10**9, BLOCK).open("a", "1", SIZE)
+    file = open_cached_file(Cache(small_disk / "cache", 10**9, BLOCK), "a", "1", SIZE)
     for start in range(0, SIZE, 10 * BLOCK):
         remote.check(file, start, start + 10 * BLOCK)
         disk = os.statvfs(small_disk)
@@ -51,7 +51,7 @@ def test_a_disk_that_others_fill_ends_writing_and_no_read(
         cache_quota, "_LEFT_SHARE", -1
     )  # nothing is left to others, so the disk fails
     remote = Remote(SIZE)
-    file = Cache(small_disk / "cache", 10**9, BLOCK).open("a", "1", SIZE)
+    file = open_cached_file(Cache(small_disk / "cache", 10**9, BLOCK), "a", "1", SIZE)
     for _ in range(2):
         for start in range(0, SIZE, 10 * BLOCK):
             remote.check(file, start, start + 10 * BLOCK)
@@ -59,7 +59,7 @@ def test_a_disk_that_others_fill_ends_writing_and_no_read(
     assert len(remote.fetched) < 60
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert "No space left on device" in caplog.text
-    again = Cache(small_disk / "cache", 10**9, BLOCK).open("a", "1", SIZE)
+    again = open_cached_file(Cache(small_disk / "cache", 10**9, BLOCK), "a", "1", SIZE)
     for start in range(0, SIZE, 10 * BLOCK):
         remote.check(again, start, start + 10 * BLOCK)
 
@@ -71,7 +71,7 @@ def test_a_disk_full_of_others_files_is_not_filled_further(
     cache, remote = Cache(small_disk / "cache", 10**9, BLOCK), Remote(SIZE)
     free = os.statvfs(small_disk).f_bavail * 4096
     (small_disk / "others").write_bytes(b"x" * (free - 6 * BLOCK))
-    file = cache.open("a", "1", SIZE)
+    file = open_cached_file(cache, "a", "1", SIZE)
     for _ in range(2):
         remote.check(file, 0, SIZE)
 
@@ -85,7 +85,7 @@ def test_files_that_may_not_grow_end_writing_and_no_read(
 ) -> None:
     """The system refuses large files: as on a full disk."""
     remote = Remote(SIZE)
-    file = Cache(tmp_path / "cache", 10**9, BLOCK).open("a", "1", SIZE)
+    file = open_cached_file(Cache(tmp_path / "cache", 10**9, BLOCK), "a", "1", SIZE)
     with file_size_limit(100_000):
         for _ in range(2):
             remote.check(file, 5, SIZE)
@@ -95,7 +95,7 @@ def test_files_that_may_not_grow_end_writing_and_no_read(
     assert "not written any more" in caplog.text
     assert "ulimit -f" in caplog.text
     assert "lower cache_limit" in caplog.text
-    remote.check(Cache(tmp_path / "cache", 10**9, BLOCK).open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(Cache(tmp_path / "cache", 10**9, BLOCK), "a", "1", SIZE), 0, SIZE)
 
 
 def test_where_holes_cannot_be_punched_whole_files_go(
@@ -106,5 +106,5 @@ def test_where_holes_cannot_be_punched_whole_files_go(
     cache = Cache(tmp_path / "cache", 2 * SIZE, BLOCK)
     for number in range(5):
         remote = Remote(SIZE, number)
-        remote.check(cache.open(str(number), "1", SIZE), 0, SIZE)
+        remote.check(open_cached_file(cache, str(number), "1", SIZE), 0, SIZE)
         assert disk_bytes(tmp_path / "cache") <= 2 * SIZE

@@ -18,8 +18,8 @@ import pytest
 from robostream import config
 from robostream.cli.main import main
 from robostream.errors import CacheError
-from robostream.storage import Cache, CacheSettings, FileOpener, as_location
-from robostream.storage.block_layout import BlockLayout, make_file_header
+from robostream.storage import Cache, CacheSettings, FileOpener, as_location, open_cached_file
+from robostream.storage.block_file import BlockLayout, make_file_header
 from tests.storage.memory_remote import BLOCK, Remote, block_paths
 
 SIZE = 20 * BLOCK
@@ -43,7 +43,7 @@ def usual_umask() -> Iterator[None]:
 
 def fill(folder: Path) -> Remote:
     remote = Remote(SIZE)
-    remote.check(Cache(folder, 10**6, BLOCK).open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(Cache(folder, 10**6, BLOCK), "a", "1", SIZE), 0, SIZE)
     return remote
 
 
@@ -76,7 +76,7 @@ def test_a_link_in_place_of_a_file_or_folder_leads_nowhere(
         (folder / "files").symlink_to(tmp_path)
     cache = Cache(folder, 10**6, BLOCK)
     cache.mapped_file("a", "1", lambda: (4096, lambda file: file.write(b"x") and None))
-    Remote(SIZE).check(cache.open("a", "1", SIZE), 0, SIZE)
+    Remote(SIZE).check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
 
     assert victim.read_bytes() == SECRET
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "victim"]
@@ -175,7 +175,7 @@ def test_a_size_that_no_file_has_is_refused(tmp_path: Path) -> None:
 
     assert not cache.may_hold(10**18)
     with pytest.raises(CacheError, match="too many to be kept"):
-        cache.open("a", "1", 10**18)
+        open_cached_file(cache, "a", "1", 10**18)
 
 
 HUGE = 1 << 39  # more than the cache may map, and less than a remote file may have

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import pytest
 
-from robostream.storage import Cache, MappedFile
+from robostream.storage import Cache, MappedFile, open_cached_file
 from tests.storage.memory_remote import BLOCK, Remote
 
 SIZE = 100_000
@@ -94,7 +94,7 @@ def test_blocks_and_whole_files_share_the_limit(tmp_path: Path) -> None:
     cache = Cache(tmp_path, limit, BLOCK)
     for name in "abcdef":
         keep(cache, name)
-        remote.check(cache.open(name, "1", 2 * SIZE), 0, 2 * SIZE)
+        remote.check(open_cached_file(cache, name, "1", 2 * SIZE), 0, 2 * SIZE)
         used = sum(path.stat().st_blocks * 512 for path in tmp_path.glob("[bf]*/*"))
         assert used <= limit
 

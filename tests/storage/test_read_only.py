@@ -14,7 +14,7 @@ import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.cli.main import main
-from robostream.storage import Cache
+from robostream.storage import Cache, open_cached_file
 from robostream.testing import serve_files, start_proxy
 from tests.forked import in_child
 from tests.servers.required import lacking
@@ -27,7 +27,7 @@ NOBODY = 65534
 
 def fill(folder: Path) -> Remote:
     cache, remote = Cache(folder, 10**6, BLOCK), Remote(SIZE)
-    remote.check(cache.open("a", "1", SIZE), 0, SIZE)
+    remote.check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
     assert cache.mapped_file("rows", "1", lambda: (100, lambda file: file.write(ROWS) and None))
     return remote
 
@@ -57,14 +57,14 @@ def test_a_cache_on_a_read_only_mount_is_used(
     remote, other = fill(tmp_path / "cache"), Remote(SIZE, 1)
     with read_only(tmp_path / "cache") as folder:
         cache = Cache(folder, 10**6)
-        file = cache.open("a", "1", SIZE)
+        file = open_cached_file(cache, "a", "1", SIZE)
         file.set_next_use([(0, SIZE)], 1)
         assert file.read(0, SIZE, no_fetch) == remote.content
         rows = cache.mapped_file("rows", "1", never)
         assert rows is not None
         assert rows.path.read_bytes() == ROWS
         assert caplog.text == ""
-        other.check(cache.open("b", "1", SIZE), 5, 10)
+        other.check(open_cached_file(cache, "b", "1", SIZE), 5, 10)
         assert main(["cache", "info", "--cache-dir", str(folder)]) == 0
         assert main(["cache", "clear", "--cache-dir", str(folder)]) == 1
 
@@ -86,7 +86,7 @@ def test_a_cache_of_another_user_is_used(tmp_path: Path, monkeypatch: pytest.Mon
         os.setgid(NOBODY)
         os.setuid(NOBODY)
         cache = Cache(Path(), 10**6)
-        assert cache.open("a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
+        assert open_cached_file(cache, "a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
         assert cache.mapped_file("rows", "1", never) is not None
         assert cache.is_off
         assert cache.info().files

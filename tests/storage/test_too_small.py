@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset, config
-from robostream.storage import Cache
+from robostream.storage import Cache, open_cached_file
 from robostream.testing import serve_files, start_proxy
 from tests.servers.required import lacking
 from tests.storage.memory_remote import BLOCK, Remote, disk_bytes
@@ -86,7 +86,7 @@ def test_a_cache_that_cannot_be_written(
 
 def test_what_is_prefetched_without_room_waits_in_memory(tmp_path: Path) -> None:
     """It is fetched once, exactly, and is gone after its release."""
-    file, remote = Cache(tmp_path, BLOCK, BLOCK).open("a", "1", SIZE), Remote(SIZE)
+    file, remote = open_cached_file(Cache(tmp_path, BLOCK, BLOCK), "a", "1", SIZE), Remote(SIZE)
     file.prefetch(100, SIZE - 100, 1.0, remote.fetch)
     remote.check(file, 100, 2 * BLOCK)
     remote.check(file, 2 * BLOCK, SIZE - 100)
@@ -102,7 +102,7 @@ def test_nothing_is_prefetched_that_could_not_be_held(
 ) -> None:
     """Neither disk nor memory have room: it is fetched when it is read."""
     monkeypatch.setattr(config, "PREFETCH_MEMORY_BYTES", BLOCK)
-    file, remote = Cache(tmp_path, BLOCK, BLOCK).open("a", "1", SIZE), Remote(SIZE)
+    file, remote = open_cached_file(Cache(tmp_path, BLOCK, BLOCK), "a", "1", SIZE), Remote(SIZE)
     file.prefetch(0, SIZE, 1.0, remote.fetch)
 
     assert remote.fetched == []
@@ -111,7 +111,7 @@ def test_nothing_is_prefetched_that_could_not_be_held(
 def test_a_prefetch_does_not_drop_what_is_read_before_it(tmp_path: Path) -> None:
     """Of two parts that do not fit together, the sooner one stays on disk."""
     cache, remote = Cache(tmp_path, SIZE + 8 * BLOCK, BLOCK), Remote(SIZE)
-    soon, later = (cache.open(name, "1", SIZE) for name in "ab")
+    soon, later = (open_cached_file(cache, name, "1", SIZE) for name in "ab")
     soon.prefetch(0, SIZE, 1.0, remote.fetch)
     later.prefetch(0, SIZE, 2.0, remote.fetch)
 
@@ -122,6 +122,6 @@ def test_a_prefetch_does_not_drop_what_is_read_before_it(tmp_path: Path) -> None
     assert len(remote.fetched) == 2
     soon.release(0, SIZE, 9.0)
     later.release(0, SIZE, 10.0)
-    third = cache.open("c", "1", SIZE)
+    third = open_cached_file(cache, "c", "1", SIZE)
     third.prefetch(0, SIZE, 3.0, remote.fetch)
     assert third.missing(0, SIZE) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from robostream import config
 from robostream.errors import CacheError
 from robostream.storage import TRAFFIC, CacheSettings, CacheWarmer, FileOpener, as_location
-from robostream.storage.warm import fitting_pieces
+from robostream.storage.opener import fitting_pieces
 from robostream.testing import Proxy, serve_files, start_proxy
 
 MIB = 1024**2

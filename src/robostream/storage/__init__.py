@@ -3,26 +3,23 @@
 
 location.py       dataset roots, relative paths, and URLs without secrets
 safe_files.py     private folders and files, and atomic writes
+lru.py            a least-recently-used cache with a weight budget
 byte_source.py    the protocols of a store and a file; merged reads; a seekable file object
 local_store.py    files on a local disk
-lru.py            a least-recently-used cache with a weight budget
+block_file.py     the format of a block file, and one open block file
+cache_folder.py   the cache folder, its locks, and the liveness of its processes
+mapped_file.py    complete files in the cache that processes memory-map
+cache_quota.py    the bytes in use, and which blocks to evict
+cache.py          the cache in one process: mapped files, contents, limits, warnings
+cached_file.py    one remote file in the cache: reading, filling, next use
 retry.py          retries with backoff, request counters, and a rate limit per server
+remote_source.py  a remote file: retried reads, size and version checks, with or without cache
 connections.py    pooled HTTP connections
-remote_source.py  a remote file: retried reads, size and version checks
 http_store.py     files behind HTTP: ranges, redirects, errors from responses; plain web servers
 hub.py            Hugging Face Hub: range reads, refs, downloads
 s3_store.py       S3 buckets and request signatures
 fsspec_store.py   any other fsspec filesystem
-block_layout.py   the format of a block file: file header, block headers, blocks
-block_file.py     one open block file
-cache_folder.py   the cache folder, its locks, and the liveness of its processes
-mapped_file.py    complete files in the cache that processes memory-map
-cache_quota.py    the bytes in use, and which blocks to evict
-cache_handle.py   what the files of a cache share in one process
-cached_file.py    one remote file in the cache: reading, filling, next use
-cache.py          the cache: opening files, limits, contents, clearing
-opener.py         from a location to its store and files, through the cache
-warm.py           filling the cache ahead of a run
+opener.py         from a location to its store and files; filling the cache ahead of a run
 """
 
 from robostream.storage.byte_source import (
@@ -35,7 +32,7 @@ from robostream.storage.byte_source import (
 )
 from robostream.storage.cache import Cache, CacheInfo, cache_limit
 from robostream.storage.cache_folder import is_cache
-from robostream.storage.cached_file import CachedFile
+from robostream.storage.cached_file import CachedFile, open_cached_file
 from robostream.storage.hub import download, list_refs
 from robostream.storage.local_store import LocalSource
 from robostream.storage.location import (
@@ -49,7 +46,7 @@ from robostream.storage.location import (
 )
 from robostream.storage.lru import LruCache
 from robostream.storage.mapped_file import MappedFile
-from robostream.storage.opener import FileOpener, list_files, open_cache, open_source
+from robostream.storage.opener import CacheWarmer, FileOpener, open_cache
 from robostream.storage.retry import TRAFFIC, Traffic
 from robostream.storage.safe_files import (
     make_private_folder,
@@ -57,7 +54,6 @@ from robostream.storage.safe_files import (
     sync_to_disk,
     write_bytes_atomic,
 )
-from robostream.storage.warm import CacheWarmer
 
 __all__ = [
     "TRAFFIC",
@@ -83,12 +79,11 @@ __all__ = [
     "download",
     "is_cache",
     "choose_gap",
-    "list_files",
     "list_refs",
     "make_private_folder",
     "open_cache",
+    "open_cached_file",
     "open_private",
-    "open_source",
     "parse_repo_url",
     "redact",
     "sync_to_disk",

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One open block file: its block headers, its blocks, and their times of use.
+"""A block file: a file header, four columns with an entry per block, the blocks.
+
+The columns are in the file itself, so that block headers and blocks cannot be separated. Nothing is
+ever synced to disk on purpose. While the machine runs, all processes see writes in their order,
+killed or not. After a power cut anything may be missing, and is noticed: a block header has a check
+of itself and a checksum of its block.
 
 Reading needs no lock. To write or drop blocks, the caller holds the folder lock.
 """
@@ -10,10 +15,12 @@ import ctypes
 import errno
 import os
 import secrets
+import struct
 import weakref
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,28 +28,103 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.storage.block_layout import (
-    BLOCK_HEADER,
-    FILE_HEADER_BYTES,
-    BlockHeaders,
-    BlockLayout,
-    Flags,
-    are_empty,
-    are_valid,
-    dirty_headers,
-    make_file_header,
-    make_headers,
-    parse_file_header,
-    runs,
-)
+from robostream import config
 from robostream.storage.safe_files import open_private, open_writable_or_readable
 
+MAGIC = b"RSBLOCKS"
+# `serial` is random for each fill, so that a block that was evicted and fetched again differs from
+# one that stayed. All zeros mean no block; any other invalid header is the rest of an interrupted
+# fill or eviction.
+BLOCK_HEADER = np.dtype([("checksum", "<u4"), ("check", "<u4"), ("serial", "<u8")])
+# The columns one after the other: their types, and the bytes per block in the columns before.
+# Times of next use are on the clock of the process with the number `owner`; times of last use are
+# seconds since 1970.
+_COLUMNS: dict[str, tuple[np.dtype[Any], int]] = {
+    "header": (BLOCK_HEADER, 0),
+    "next_use": (np.dtype("<f8"), 16),
+    "owner": (np.dtype("<u4"), 24),
+    "last_use": (np.dtype("<u4"), 28),
+}
+_BYTES_PER_BLOCK = 32
+# Magic, version, bytes per block, bytes of the remote file, length of the name.
+_FILE_HEADER = struct.Struct("<8sIIQI")
+_FILE_HEADER_BYTES = 4096
+_VERSION = 1
+_MAX_NAME_BYTES = 3000
+_MIX = [np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
+Ranges = list[tuple[int, int]]
+BlockHeaders = npt.NDArray[np.void]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """The offsets in the block file of a remote file of `size_bytes`."""
+
+    size_bytes: int
+    block_bytes: int
+
+    @property
+    def num_blocks(self) -> int:
+        """The number of blocks; the last may be shorter."""
+        return -(-self.size_bytes // self.block_bytes)
+
+    @property
+    def data_at(self) -> int:
+        """The offset of the blocks; everything before them counts as in use."""
+        return -(-(_FILE_HEADER_BYTES + _BYTES_PER_BLOCK * self.num_blocks) // 4096) * 4096
+
+    @property
+    def file_bytes(self) -> int:
+        """The length of the block file, which is sparse."""
+        return self.data_at + self.num_blocks * self.block_bytes
+
+    def blocks_touching(self, start: int, stop: int) -> range:
+        """Return the blocks that hold bytes of [start, stop)."""
+        return range(start // self.block_bytes, -(-stop // self.block_bytes))
+
+    def blocks_within(self, start: int, stop: int) -> range:
+        """Return the blocks that lie completely in [start, stop)."""
+        end = self.num_blocks if stop == self.size_bytes else stop // self.block_bytes
+        return range(-(-start // self.block_bytes), end)
+
+    def bytes_of(self, blocks: range) -> tuple[int, int]:
+        """Return the bytes [start, stop) of the remote file in consecutive blocks."""
+        stop = min(blocks.stop * self.block_bytes, self.size_bytes)
+        return blocks.start * self.block_bytes, stop
+
+
+def runs(flags: Flags, first: int = 0) -> list[range]:
+    """Return the runs of True, numbered from `first`. Pure."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))) + first
+    return [range(begin, end) for begin, end in edges.reshape(-1, 2).tolist()]
+
+
+def are_valid(headers: BlockHeaders, first: int) -> Flags:
+    """Return which headers, of blocks from `first` on, belong to a block that may be read. Pure."""
+    valid: Flags = (headers["serial"] > 1) & (headers["check"] == _checks(headers, first))
+    return valid
+
+
+def _are_empty(headers: BlockHeaders) -> Flags:
+    """Return which headers belong to blocks that take no space. Pure."""
+    empty: Flags = headers.view("<u8").reshape(-1, 2).max(axis=1, initial=0) == 0
+    return empty
+
+
+def _checks(headers: BlockHeaders, first: int) -> npt.NDArray[np.uint32]:
+    blocks = np.arange(first, first + len(headers), dtype=np.uint64)
+    checksums = headers["checksum"].astype(np.uint64)
+    mixed = headers["serial"] * _MIX[0] + checksums * _MIX[1] + (blocks + 1) * _MIX[2]
+    checks: npt.NDArray[np.uint32] = (mixed >> np.uint64(32)).astype(np.uint32)
+    return checks
+
 
 class BlockFile:
-    """A block file that closes itself with its last reader."""
+    """An open block file that closes itself with its last reader."""
 
     def __init__(self, fd: int, layout: BlockLayout, shown_name: str, *, is_writable: bool) -> None:
         self.layout = layout
@@ -63,7 +145,14 @@ class BlockFile:
 
     def occupied(self) -> Flags:
         """Return which blocks take space, valid or not."""
-        return ~are_empty(self.headers(range(self.layout.num_blocks)))
+        return ~_are_empty(self.column("header"))
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return `header`, `next_use`, `owner` or `last_use` of all blocks."""
+        kind, before = _COLUMNS[name]
+        count = self.layout.num_blocks
+        at = _FILE_HEADER_BYTES + before * count
+        return np.frombuffer(self._pread_padded(at, kind.itemsize * count), kind)
 
     def headers(self, blocks: range) -> BlockHeaders:
         """Return the headers of consecutive blocks, zeros where the file is truncated."""
@@ -71,7 +160,7 @@ class BlockFile:
 
     def raw_headers(self, blocks: range) -> bytes:
         """Return the headers of consecutive blocks as bytes, 16 each."""
-        return self._pread_padded(FILE_HEADER_BYTES + 16 * blocks.start, 16 * len(blocks))
+        return self._pread_padded(_FILE_HEADER_BYTES + 16 * blocks.start, 16 * len(blocks))
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes of the remote file; fewer, or zeros, where blocks are missing."""
@@ -90,37 +179,41 @@ class BlockFile:
         if len(content) != stop - start:
             raise ValueError(f"want {stop - start} bytes for {blocks}, got {len(content)}")
         size = self.layout.block_bytes
-        checksums = [zlib.crc32(content[at : at + size]) for at in range(0, len(content), size)]
-        self._write_headers(blocks, dirty_headers(len(blocks)))
+        headers = np.zeros(len(blocks), BLOCK_HEADER)
+        headers["checksum"] = [
+            zlib.crc32(content[at : at + size]) for at in range(0, stop - start, size)
+        ]
+        headers["serial"] = secrets.randbits(62) + 2
+        headers["check"] = _checks(headers, blocks.start)
+        self._mark_dirty(blocks)
         self._pwrite(content, self.layout.data_at + start)
-        serial = secrets.randbits(62) + 2
-        self._write_headers(blocks, make_headers(blocks.start, checksums, serial))
+        self._write_column("header", blocks, headers)
 
     def invalidate(self, block: int, serial: int) -> None:
         """Mark a damaged block as dirty, unless it has been filled again."""
         one = range(block, block + 1)
         if int(self.headers(one)["serial"][0]) == serial:
-            self._write_headers(one, dirty_headers(1))
+            self._mark_dirty(one)
 
     def drop_blocks(self, dropped: Iterable[range]) -> None:
         """Free the space of blocks; of all blocks if the filesystem cannot punch holes."""
         for blocks in dropped:
-            self._write_headers(blocks, dirty_headers(len(blocks)))
+            self._mark_dirty(blocks)
             at = self.layout.data_at + blocks.start * self.layout.block_bytes
             if not punch_hole(self._fd, at, len(blocks) * self.layout.block_bytes):
                 self.drop_all()
                 return
-            self._write_headers(blocks, np.zeros(len(blocks), BLOCK_HEADER))
+            self._write_column("header", blocks, np.zeros((), BLOCK_HEADER))
 
     def drop_all(self) -> None:
         """Free the space of all blocks."""
         occupied = runs(self.occupied())
         for blocks in occupied:
-            self._write_headers(blocks, dirty_headers(len(blocks)))
+            self._mark_dirty(blocks)
         os.ftruncate(self._fd, self.layout.data_at)
         os.ftruncate(self._fd, self.layout.file_bytes)
         for blocks in occupied:
-            self._write_headers(blocks, np.zeros(len(blocks), BLOCK_HEADER))
+            self._write_column("header", blocks, np.zeros((), BLOCK_HEADER))
 
     def clean(self, *, after_restart: bool) -> None:
         """Drop the remains of interrupted fills and evictions.
@@ -128,41 +221,28 @@ class BlockFile:
         A power cut may have lost headers and kept their blocks, so after a restart of the machine
         every block without a valid header is dropped.
         """
-        headers = self.headers(range(self.layout.num_blocks))
+        headers = self.column("header")
         invalid = ~are_valid(headers, 0)
-        self.drop_blocks(runs(invalid if after_restart else invalid & ~are_empty(headers)))
+        self.drop_blocks(runs(invalid if after_restart else invalid & ~_are_empty(headers)))
 
     def set_next_use(self, blocks: range, next_use: float, owner: int) -> None:
         """Set the time of next use of consecutive blocks, and the process that will use them."""
-        next_uses = np.full(len(blocks), next_use, "<f8").tobytes()
-        self._pwrite(next_uses, self.layout.next_uses_at + 8 * blocks.start)
-        owners = np.full(len(blocks), owner, "<u4").tobytes()
-        self._pwrite(owners, self.layout.owners_at + 4 * blocks.start)
+        self._write_column("next_use", blocks, next_use)
+        self._write_column("owner", blocks, owner)
 
     def set_last_use(self, blocks: range, now_s: int) -> None:
         """Set the time of last use of consecutive blocks, if the file is writable."""
         if self._is_writable:
-            last_uses = np.full(len(blocks), now_s, "<u4").tobytes()
-            self._pwrite(last_uses, self.layout.last_uses_at + 4 * blocks.start)
+            self._write_column("last_use", blocks, now_s)
 
-    def next_uses(self) -> npt.NDArray[np.float64]:
-        """Return the time of next use of each block."""
-        return self._column(self.layout.next_uses_at, "<f8")
+    def _mark_dirty(self, blocks: range) -> None:
+        """Write headers of blocks that may take space but must not be read."""
+        self._write_column("header", blocks, np.array((0, 0, 1), BLOCK_HEADER))
 
-    def owners(self) -> npt.NDArray[np.uint32]:
-        """Return the number of the process that set each block's next use."""
-        return self._column(self.layout.owners_at, "<u4")
-
-    def last_uses(self) -> npt.NDArray[np.uint32]:
-        """Return the time of last use of each block."""
-        return self._column(self.layout.last_uses_at, "<u4")
-
-    def _column(self, at: int, kind: str) -> npt.NDArray[Any]:
-        nbytes = np.dtype(kind).itemsize * self.layout.num_blocks
-        return np.frombuffer(self._pread_padded(at, nbytes), kind)
-
-    def _write_headers(self, blocks: range, headers: BlockHeaders) -> None:
-        self._pwrite(headers.tobytes(), FILE_HEADER_BYTES + 16 * blocks.start)
+    def _write_column(self, name: str, blocks: range, values: npt.ArrayLike) -> None:
+        kind, before = _COLUMNS[name]
+        at = _FILE_HEADER_BYTES + before * self.layout.num_blocks + kind.itemsize * blocks.start
+        self._pwrite(np.full(len(blocks), values, kind).tobytes(), at)
 
     def _pread_padded(self, at: int, nbytes: int) -> bytes:
         return self._pread(at, nbytes).ljust(nbytes, b"\0")
@@ -194,7 +274,7 @@ def open_block_file(path: Path) -> BlockFile | None:
     except OSError:
         return None
     try:
-        header = parse_file_header(os.pread(fd, FILE_HEADER_BYTES, 0))
+        header = parse_file_header(os.pread(fd, _FILE_HEADER_BYTES, 0))
     except OSError:
         header = None
     if header is None or os.fstat(fd).st_size < header[0].data_at:
@@ -213,6 +293,35 @@ def create_block_file(path: Path, layout: BlockLayout, shown_name: str) -> None:
         os.pwrite(fd, make_file_header(layout, shown_name), 0)
     finally:
         os.close(fd)
+
+
+def make_file_header(layout: BlockLayout, shown_name: str) -> bytes:
+    """Return the header of a block file."""
+    name = shown_name.encode(errors="replace")[:_MAX_NAME_BYTES]
+    sizes = layout.block_bytes, layout.size_bytes
+    header = _FILE_HEADER.pack(MAGIC, _VERSION, *sizes, len(name)) + name
+    header = header.ljust(_FILE_HEADER_BYTES - 4, b"\0")
+    return header + zlib.crc32(header).to_bytes(4, "little")
+
+
+def parse_file_header(header: bytes) -> tuple[BlockLayout, str] | None:
+    """Return the layout and the shown name of a block file; None if the header is invalid."""
+    checksum = int.from_bytes(header[-4:], "little")
+    if len(header) != _FILE_HEADER_BYTES or zlib.crc32(header[:-4]) != checksum:
+        return None
+    magic, version, block_bytes, size_bytes, length = _FILE_HEADER.unpack_from(header)
+    if (magic, version) != (MAGIC, _VERSION) or not is_block_size(block_bytes):
+        return None
+    layout = BlockLayout(size_bytes, block_bytes)
+    if layout.num_blocks > config.MOST_CACHED_BLOCKS:
+        return None
+    name = header[_FILE_HEADER.size : _FILE_HEADER.size + length]
+    return layout, name.decode(errors="replace")
+
+
+def is_block_size(block_bytes: int) -> bool:
+    """Return whether a number is a valid block size."""
+    return 0 < block_bytes < 1 << 32 and block_bytes % 4096 == 0
 
 
 def punch_hole(fd: int, start: int, nbytes: int) -> bool:

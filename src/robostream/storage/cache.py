@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of remote bytes on local disk, shared by all processes of a machine without a server."""
+"""A cache of remote bytes on local disk, shared by all processes of a machine without a server.
+
+A full or failing disk must not end a run: the first failure is logged once, and from then on this
+process writes nothing more to the cache. It still reads what is there.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import logging
+import math
 import os
+import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from robostream import config
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.errors import CacheError
-from robostream.storage.block_layout import BlockLayout
-from robostream.storage.cache_folder import CacheFolder, claimed, locked, open_cache_folder
-from robostream.storage.cache_handle import CacheHandle
+from robostream.storage.block_file import BlockFile
+from robostream.storage.cache_folder import (
+    CacheFolder,
+    LivenessLock,
+    claimed,
+    locked,
+    open_cache_folder,
+)
 from robostream.storage.cache_quota import CacheQuota, block_files, locked_quota
-from robostream.storage.cached_file import CachedFile
-from robostream.storage.location import redact
 from robostream.storage.mapped_file import (
     MappedFile,
     begin_mapped_file,
@@ -27,6 +39,19 @@ from robostream.storage.mapped_file import (
     finish_mapped_file,
     mapped_files,
 )
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_MAX_OPEN_FILES = 128  # block files kept open per process
+_CONSEQUENCE = "What it does not have is read from its store each time."
+_LOWER = "lower cache_limit (ROBOSTREAM_CACHE_LIMIT; 0 keeps nothing) or choose another cache_dir."
+_CURES = {
+    errno.EFBIG: f"Raise the limit for the size of files (`ulimit -f`), {_LOWER}",
+    errno.ENOSPC: f"Free space on the disk, {_LOWER}",
+    errno.EDQUOT: f"Free space in your quota, {_LOWER}",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +74,30 @@ class CacheInfo:
     whole_files: int
 
 
+class MemoryChunk:
+    """Bytes of a remote file from `start` on, in memory."""
+
+    def __init__(self, start: int, content: bytes) -> None:
+        self.start = start
+        self.stop = start + len(content)
+        self.content = content
+
+
 class Cache:
-    """Blocks of remote files in a folder of their own. Thread-safe; pickles as its arguments.
+    """Blocks of remote files, and mapped files, in a folder of their own.
+
+    Thread-safe; pickles as its arguments.
 
     Args:
         folder: Created if it is missing; raises CacheError if it has other content.
         limit_bytes: The limit for all processes together; never more than the disk can spare.
         block_bytes: The block size, a multiple of 4096; an existing cache keeps its own.
+
+    Attributes:
+        folder: The paths of the cache.
+        is_off: Whether this process writes nothing to the cache.
+        is_full: Whether no space is left beside what runs will read.
+        next_use: The next use of bytes without one, as in `CacheQuota.reserve`.
     """
 
     def __init__(
@@ -63,46 +105,32 @@ class Cache:
     ) -> None:
         self._arguments = (Path(folder), limit_bytes, block_bytes)
         try:
-            opened, failure = open_cache_folder(Path(folder), block_bytes), None
+            self.folder, failure = open_cache_folder(Path(folder), block_bytes), None
         except OSError as error:
-            opened, failure = CacheFolder(Path(folder), block_bytes), error
-        self._handle = CacheHandle(opened, limit_bytes)
+            self.folder, failure = CacheFolder(Path(folder), block_bytes), error
+        self.limit_bytes = limit_bytes
+        self.is_off = self._is_read_only = not self.folder.is_writable()
+        self.is_full = False
+        self.next_use: float | None = None
+        self._memory: dict[int, int] = {}
+        self._warned: set[str] = set()
+        self._liveness: LivenessLock | None = None
+        self._open: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)
         if failure is not None:
-            self._handle.turn_off(failure)
+            self.turn_off(failure)
 
-    @property
-    def folder(self) -> Path:
-        """The folder."""
-        return self._handle.folder.path
-
-    @property
-    def is_off(self) -> bool:
-        """Whether this process writes nothing to the cache, because the disk failed."""
-        return self._handle.is_off
+    def __reduce__(self) -> tuple[type[Cache], tuple[Path, int, int]]:
+        return Cache, self._arguments
 
     def may_hold(self, size: int) -> bool:
         """Return whether a file of `size` bytes may be kept; warn if it is too large."""
-        most = config.MOST_CACHED_BLOCKS * self._handle.folder.block_bytes
+        most = config.MOST_CACHED_BLOCKS * self.folder.block_bytes
         if size > most:
-            self._handle.warn_once(
+            self.warn_once(
                 f"keeps nothing of files of more than {format_bytes(most)} "
                 f"(config.MOST_CACHED_BLOCKS), but one has {format_bytes(size)}."
             )
         return size <= most
-
-    def open(self, name: str, version: str, size: int) -> CachedFile:
-        """Return a remote file in the cache. Reads nothing yet.
-
-        Args:
-            name: Its address, which is hashed; the disk shows it without user and query.
-            version: Its ETag or commit. Another version is another file.
-            size: Its length in bytes.
-        """
-        if not self.may_hold(size):
-            raise CacheError(f"{redact(name)}: {size:,} bytes are too many to be kept.")
-        layout = BlockLayout(size, self._handle.folder.block_bytes)
-        path = self._handle.folder.blocks / _key(name, version, str(size))
-        return CachedFile(self._handle, path, layout, redact(name))
 
     def mapped_file(
         self, name: str, version: str, make: Callable[[], tuple[int, Callable[[BinaryIO], None]]]
@@ -115,12 +143,12 @@ class Cache:
             make: Called if the file is missing. Returns its size and a function that writes it;
                 errors of `make` itself are raised.
         """
-        path = self._handle.folder.files / _key(name, version)
+        path = self.folder.files / hash_key(name, version)
         number = int(path.name[:12], 16)
         file = self._find(path)
-        if file is None and not self._handle.is_off:
-            lock = self._handle.folder.lock
-            with claimed(lock, number, number + 1, timeout_s=config.CACHE_PATIENCE_S):
+        if file is None and not self.is_off:
+            timeout_s = config.CACHE_PATIENCE_S
+            with claimed(self.folder.lock, number, number + 1, timeout_s=timeout_s):
                 file = self._find(path)
                 if file is None:
                     file = self._make(path, *make())
@@ -134,50 +162,124 @@ class Cache:
                 if os.path.samestat(file.stat(), file.path.lstat()):
                     file.path.unlink()
 
-        self._handle.run_locked(remove)
+        self.run_locked(remove)
 
-    def capacity(self) -> tuple[int, int]:
-        """Return how many bytes can be kept without evictions, and the block size."""
-        folder = self._handle.folder
+    def capacity(self) -> int:
+        """Return how many bytes can be kept without evictions."""
         if self.is_off:
-            return 0, folder.block_bytes
-        with locked_quota(folder, self._handle.limit_bytes) as quota:
-            return quota.capacity(), folder.block_bytes
+            return 0
+        with locked_quota(self.folder, self.limit_bytes) as quota:
+            return quota.capacity()
 
     def info(self) -> CacheInfo:
         """Return what the cache has, counted now."""
-        folder = self._handle.folder
-        with locked_quota(folder, self._handle.limit_bytes):
-            files = [(file.shown_name, file.layout, file.nbytes) for _, file in block_files(folder)]
-            sizes = [state.st_size for _, state, _ in mapped_files(folder)]
+        with locked_quota(self.folder, self.limit_bytes):
+            files = [(f.shown_name, f.layout, f.nbytes) for _, f in block_files(self.folder)]
+            sizes = [state.st_size for _, state, _ in mapped_files(self.folder)]
         infos = [
             CachedFileInfo(name, layout.size_bytes, min(nbytes - layout.data_at, layout.size_bytes))
             for name, layout, nbytes in files
         ]
         infos.sort(key=lambda file: file.name)
         used = sum(nbytes for *_, nbytes in files) + sum(sizes)
-        return CacheInfo(folder.path, self._handle.limit_bytes, used, tuple(infos), len(sizes))
+        return CacheInfo(self.folder.path, self.limit_bytes, used, tuple(infos), len(sizes))
 
     def clear(self) -> int:
         """Delete what the cache has, and nothing else; return the bytes freed.
 
         Processes that use the cache continue, and fetch again.
         """
-        folder = self._handle.folder
-        if not folder.is_writable():
-            raise CacheError(f"{folder.path}: this user may only read the cache, not clear it.")
-        with locked_quota(folder, self._handle.limit_bytes) as quota:
+        if not self.folder.is_writable():
+            path = self.folder.path
+            raise CacheError(f"{path}: this user may only read the cache, not clear it.")
+        with locked_quota(self.folder, self.limit_bytes) as quota:
             return quota.clear()
 
-    def __reduce__(self) -> tuple[type[Cache], tuple[Path, int, int]]:
-        return Cache, self._arguments
+    def run_locked(self, action: Callable[[CacheQuota], T]) -> T | None:
+        """Return what `action` returns under the folder lock; None if the cache is off."""
+
+        def run() -> T:
+            with locked_quota(self.folder, self.limit_bytes) as quota:
+                return action(quota)
+
+        return self.run(run)
+
+    def run(self, action: Callable[[], T]) -> T | None:
+        """Return what `action`, which writes, returns; None if the cache is off or fails now."""
+        if self.is_off:
+            return None
+        try:
+            return action()
+        except OSError as error:
+            self.turn_off(error)
+            return None
+
+    def turn_off(self, error: OSError) -> None:
+        """Write nothing more to the cache."""
+        self.is_off, self._is_read_only = True, False
+        self.warn_once(
+            f"is not written any more, because the disk failed: {error}. {_CONSEQUENCE} "
+            f"{_CURES.get(error.errno or 0, '')}".strip()
+        )
+
+    def start_prefetching(self) -> None:
+        """From now on, never evict what a run will read for bytes without a next use."""
+        self.next_use = math.inf
+
+    def note_full(self, nbytes: int) -> None:
+        """Record that blocks of `nbytes` do not fit."""
+        if self.next_use is None:
+            self.warn_full(nbytes)
+        else:
+            self.is_full = True
+
+    def hold_in_memory(self, start: int, content: bytes) -> MemoryChunk:
+        """Return bytes that count as held in memory while the object lives."""
+        chunk = MemoryChunk(start, content)
+        self._memory[id(chunk)] = len(content)
+        weakref.finalize(chunk, self._memory.pop, id(chunk), None)
+        return chunk
+
+    def has_memory(self, nbytes: int) -> bool:
+        """Return whether `nbytes` more may be held in memory."""
+        return sum(list(self._memory.values())) + nbytes <= config.PREFETCH_MEMORY_BYTES
+
+    def warn_read_only(self) -> None:
+        """Warn that something is missing in a read-only cache."""
+        if self._is_read_only:
+            self.warn_once(f"may only be read by this process, so nothing is added. {_CONSEQUENCE}")
+
+    def warn_full(self, nbytes: int) -> None:
+        """Warn that something did not fit."""
+        limit, more = format_bytes(self.limit_bytes), format_bytes(nbytes)
+        self.warn_once(
+            f"has no room for {more}: its limit is {limit}, or the disk is full. {_CONSEQUENCE}"
+        )
+
+    def warn_once(self, what: str) -> None:
+        """Log a warning, unless one that starts with the same three words was logged."""
+        kind = " ".join(what.split()[:3])
+        if kind not in self._warned:
+            self._warned.add(kind)
+            logger.warning("the cache in %s %s", self.folder.path, what)
+
+    def keep_open(self, file: BlockFile) -> BlockFile:
+        """Keep a file open until many others have been opened after it."""
+        self._open.append(file)
+        return file
+
+    def process_number(self) -> int:
+        """Return the number of this process's liveness lock."""
+        if self._liveness is None:
+            self._liveness = LivenessLock(self.folder)
+        return self._liveness.number
 
     def _find(self, path: Path) -> MappedFile | None:
-        if self._handle.is_off:
-            with suppress(OSError), locked(self._handle.folder.lock):
+        if self.is_off:
+            with suppress(OSError), locked(self.folder.lock):
                 return find_mapped_file(path)
             return None
-        return self._handle.run_locked(lambda _: find_mapped_file(path))
+        return self.run_locked(lambda _: find_mapped_file(path))
 
     def _make(
         self, path: Path, nbytes: int, write: Callable[[BinaryIO], None]
@@ -185,20 +287,21 @@ class Cache:
         def begin(quota: CacheQuota) -> tuple[Path, int] | None:
             if quota.reserve(nbytes):
                 return begin_mapped_file(path, nbytes)
-            self._handle.warn_full(nbytes)
+            self.warn_full(nbytes)
             return None
 
-        begun = self._handle.run_locked(begin)
+        begun = self.run_locked(begin)
         if begun is None:
             return None
         try:
             return finish_mapped_file(*begun, path, write)
         except OSError as error:
-            self._handle.turn_off(error)
+            self.turn_off(error)
             return None
 
 
-def _key(*parts: str) -> str:
+def hash_key(*parts: str) -> str:
+    """Return the name of a file in the cache. Pure."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -31,7 +31,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from robostream.errors import CacheError
-from robostream.storage.block_layout import is_block_size
+from robostream.storage.block_file import is_block_size
 from robostream.storage.safe_files import (
     make_private_folder,
     make_subfolder,

@@ -26,8 +26,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from robostream.storage.block_file import BlockFile, open_block_file
-from robostream.storage.block_layout import MAGIC, Flags, runs
+from robostream.storage.block_file import MAGIC, BlockFile, Flags, open_block_file, runs
 from robostream.storage.cache_folder import CacheFolder, live_processes, locked
 from robostream.storage.mapped_file import mapped_files
 from robostream.storage.safe_files import open_private
@@ -293,11 +292,13 @@ def _reopen(path: Path) -> BlockFile:
 
 def _rank_file(file: BlockFile, live: list[int]) -> Extents:
     block_bytes = file.occupied() * np.int64(file.layout.block_bytes)
-    return rank_blocks(block_bytes, _is_wanted(file, live), file.next_uses(), file.last_uses())
+    return rank_blocks(
+        block_bytes, _is_wanted(file, live), file.column("next_use"), file.column("last_use")
+    )
 
 
 def _is_wanted(file: BlockFile, live: list[int]) -> Flags:
-    return np.isin(file.owners(), live)
+    return np.isin(file.column("owner"), live)
 
 
 @lru_cache(maxsize=1)

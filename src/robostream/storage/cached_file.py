@@ -15,23 +15,26 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from robostream import config
-from robostream.storage.block_file import BlockFile, create_block_file, open_block_file
-from robostream.storage.block_layout import (
+from robostream.errors import CacheError
+from robostream.storage.block_file import (
     BLOCK_HEADER,
+    BlockFile,
     BlockHeaders,
     BlockLayout,
     Ranges,
     are_valid,
+    create_block_file,
+    open_block_file,
     runs,
 )
+from robostream.storage.cache import Cache, MemoryChunk, hash_key
 from robostream.storage.cache_folder import claimed
-from robostream.storage.cache_handle import CacheHandle, MemoryChunk
 from robostream.storage.cache_quota import CacheQuota
+from robostream.storage.location import redact
 
 # Returns exactly the bytes [start, stop) of the remote file, or raises.
 Fetch = Callable[[int, int], bytes]
@@ -45,13 +48,11 @@ _SAME_USE_S = 60
 class CachedFile:
     """The blocks of one version of one remote file. Thread-safe; pickles with its cache."""
 
-    def __init__(
-        self, handle: CacheHandle, path: Path, layout: BlockLayout, shown_name: str
-    ) -> None:
-        self._handle = handle
-        self._path = path
-        self._layout = layout
+    def __init__(self, cache: Cache, key: str, shown_name: str, size: int) -> None:
+        self._cache = cache
+        self._path = cache.folder.blocks / key
         self._shown_name = shown_name
+        self._layout = layout = BlockLayout(size, cache.folder.block_bytes)
         self._file: weakref.ref[BlockFile] | None = None
         # The headers of blocks that this process has verified (no header is all ones), and when it
         # last set their time of last use.
@@ -61,6 +62,9 @@ class CachedFile:
         self._held: dict[tuple[int, int], MemoryChunk] = {}
         # Read before it was prefetched, and not kept.
         self._read_early: Ranges = []
+
+    def __reduce__(self) -> tuple[type[CachedFile], tuple[Cache, str, str, int]]:
+        return CachedFile, (self._cache, self._path.name, self._shown_name, self.size_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -104,14 +108,14 @@ class CachedFile:
         with self.claim(start, stop) as missing:
             if self._has_space(missing):
                 for gap in missing:
-                    self.fill(gap[0], fetch(*gap), self._handle.next_use)
+                    self.fill(gap[0], fetch(*gap), self._cache.next_use)
 
     def prefetch(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
         """Keep [start, stop) available until `release`, on disk or else in memory.
 
         Fetches nothing if neither has space. `next_use` is as in `set_next_use`.
         """
-        self._handle.start_prefetching()
+        self._cache.start_prefetching()
         self.set_next_use([(start, stop)], next_use)
         with self._claimed(start, stop, next_use):
             missing = self.missing(start, stop)
@@ -137,20 +141,18 @@ class CachedFile:
         """
         self._check(start, start + len(content))
         blocks = self._layout.blocks_within(start, start + len(content))
-        piece_bytes = min(_PIECE_BYTES, self._handle.limit_bytes // 4)
+        piece_bytes = min(_PIECE_BYTES, self._cache.limit_bytes // 4)
         count = max(piece_bytes // self._layout.block_bytes, 1)
         view = memoryview(content)
         for first in range(blocks.start, blocks.stop, count):
             piece = range(first, min(first + count, blocks.stop))
-            self._handle.run_locked(partial(self._write, piece, view, start, next_use))
+            self._cache.run_locked(partial(self._write, piece, view, start, next_use))
 
     def set_next_use(self, ranges: Iterable[tuple[int, int]], next_use: float) -> None:
-        """Set the time of next use of ranges, cached or not.
+        """Set the time of next use of ranges [start, stop), cached or not.
 
-        Args:
-            ranges: Bytes [start, stop) of the file.
-            next_use: A number that grows during the run and that its processes agree on, such as
-                the step; math.inf if the run does not need the bytes again.
+        `next_use` is a number that grows during the run and that its processes agree on, such as
+        the step; math.inf if the run does not need the bytes again.
         """
         if math.isnan(next_use):
             raise ValueError("want a time of next use, got nan")
@@ -158,14 +160,11 @@ class CachedFile:
 
         def write() -> None:
             if (file := self._open_or_create(next_use)) is not None:
-                owner = self._handle.process_number()
+                owner = self._cache.process_number()
                 for run in blocks:
                     file.set_next_use(run, next_use, owner)
 
-        self._handle.run(write)
-
-    def __reduce__(self) -> tuple[type[CachedFile], tuple[CacheHandle, Path, BlockLayout, str]]:
-        return CachedFile, (self._handle, self._path, self._layout, self._shown_name)
+        self._cache.run(write)
 
     def _find_or_fetch(self, start: int, stop: int, fetch: Fetch) -> dict[int, bytes]:
         """Return the pieces of a missing range; others may have fetched some of it."""
@@ -175,7 +174,7 @@ class CachedFile:
             is_kept = self._has_space([(begin, end)])
             if not is_kept:
                 begin, end = gap
-                self._read_early += [gap] if self._handle.next_use is not None else []
+                self._read_early += [gap] if self._cache.next_use is not None else []
             content = fetch(begin, end)
             if len(content) != end - begin:
                 raise OSError(
@@ -183,7 +182,7 @@ class CachedFile:
                     f"{len(content)} instead of {end - begin}"
                 )
             if is_kept:
-                self.fill(begin, content, self._handle.next_use)
+                self.fill(begin, content, self._cache.next_use)
             pieces[gap[0]] = content[gap[0] - begin : gap[1] - begin]
         return pieces
 
@@ -243,11 +242,11 @@ class CachedFile:
             return True
         # Either it has just been evicted, or it is damaged.
         if int(file.headers(range(block, block + 1))["serial"][0]) == serial:
-            self._handle.warn_once(
+            self._cache.warn_once(
                 f"has a damaged block, {block} of {self._shown_name} (kept as {self._path.name}). "
                 "It is fetched again, as will be others if there are more."
             )
-            self._handle.run_locked(lambda _: file.invalidate(block, serial))
+            self._cache.run_locked(lambda _: file.invalidate(block, serial))
         return False
 
     def _prefetch_exactly(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
@@ -261,9 +260,9 @@ class CachedFile:
         needed = len(blocks) * self._layout.block_bytes
         on_disk = needed if needed and self._free(needed, next_use) else 0
         if needed and not on_disk:
-            self._handle.warn_full(needed)
+            self._cache.warn_full(needed)
         for gap in _gaps(self._find(start, stop), start, stop):
-            if not self._handle.has_memory(gap[1] - gap[0] - on_disk):
+            if not self._cache.has_memory(gap[1] - gap[0] - on_disk):
                 return
             self._keep(gap[0], fetch(*gap), next_use)
         for block in {*self._layout.blocks_touching(start, stop)} - {*blocks}:
@@ -280,7 +279,7 @@ class CachedFile:
         for begin, end in self.missing(start, stop):
             begin, end = max(begin, start), min(end, stop)
             part = content[begin - start : end - start]
-            self._held[begin, end] = self._handle.hold_in_memory(begin, part)
+            self._held[begin, end] = self._cache.hold_in_memory(begin, part)
 
     def _has_space(self, ranges: Ranges) -> bool:
         """Return whether complete blocks can be kept.
@@ -288,22 +287,22 @@ class CachedFile:
         In a process that prefetches, nothing that a run will read is evicted for them. Once that
         leaves no space, ranges are no longer rounded up to blocks.
         """
-        if self._handle.is_off:
-            self._handle.warn_read_only()
+        if self._cache.is_off:
+            self._cache.warn_read_only()
             return False
-        if self._handle.is_full:
+        if self._cache.is_full:
             return False
         needed = sum(stop - start for start, stop in ranges)
-        if not needed or self._free(needed, self._handle.next_use):
+        if not needed or self._free(needed, self._cache.next_use):
             return True
-        self._handle.note_full(needed)
+        self._cache.note_full(needed)
         return False
 
     def _free(self, nbytes: int, next_use: float | None) -> bool:
         if self._open_or_create(next_use) is None:
             return False
         free = partial(CacheQuota.free, nbytes=nbytes, kept=self._path, next_use=next_use)
-        return bool(self._handle.run_locked(lambda quota: free(quota)))
+        return bool(self._cache.run_locked(lambda quota: free(quota)))
 
     def _write(
         self,
@@ -320,7 +319,7 @@ class CachedFile:
         absent = runs(~are_valid(file.headers(blocks), blocks.start), blocks.start)
         needed = sum(map(len, absent)) * self._layout.block_bytes
         if needed and not quota.reserve(needed, kept=self._path, next_use=next_use):
-            self._handle.warn_full(needed)
+            self._cache.warn_full(needed)
             return
         now_s = int(time.time())
         for run in absent:
@@ -334,7 +333,7 @@ class CachedFile:
         if file is not None and not file.is_deleted:
             return file
         if not quota.reserve(self._layout.data_at, kept=self._path, next_use=next_use):
-            self._handle.warn_full(self._layout.data_at)
+            self._cache.warn_full(self._layout.data_at)
             return None
         create_block_file(self._path, self._layout, self._shown_name)
         self._file = None
@@ -345,7 +344,7 @@ class CachedFile:
         for run in blocks:
             if self._used_s[run.start : run.stop].min() < now_s - _SAME_USE_S:
                 self._used_s[run.start : run.stop] = now_s
-                self._handle.run(partial(file.set_last_use, run, now_s))
+                self._cache.run(partial(file.set_last_use, run, now_s))
 
     @contextmanager
     def _claimed(self, start: int, stop: int, next_use: float | None = None) -> Iterator[None]:
@@ -357,7 +356,7 @@ class CachedFile:
     def _open_or_create(self, next_use: float | None) -> BlockFile | None:
         """Return the block file, created if missing; None if that is impossible."""
         if self._open() is None:
-            self._handle.run_locked(lambda quota: self._create(quota, next_use))
+            self._cache.run_locked(lambda quota: self._create(quota, next_use))
         return self._open()
 
     def _open(self) -> BlockFile | None:
@@ -366,7 +365,7 @@ class CachedFile:
         if file is None:
             file = open_block_file(self._path)
             if file is not None:
-                self._file = weakref.ref(self._handle.keep_open(file))
+                self._file = weakref.ref(self._cache.keep_open(file))
         return file
 
     def _check(self, start: int, stop: int) -> tuple[int, int]:
@@ -376,6 +375,20 @@ class CachedFile:
                 f"got start={start}, stop={stop}"
             )
         return start, stop
+
+
+def open_cached_file(cache: Cache, name: str, version: str, size: int) -> CachedFile:
+    """Return a remote file in the cache. Reads nothing yet.
+
+    Args:
+        cache: The cache.
+        name: The file's address, which is hashed; the disk shows it without user and query.
+        version: Its ETag or commit. Another version is another file.
+        size: Its length in bytes.
+    """
+    if not cache.may_hold(size):
+        raise CacheError(f"{redact(name)}: {size:,} bytes are too many to be kept.")
+    return CachedFile(cache, hash_key(name, version, str(size)), redact(name), size)
 
 
 def _gaps(pieces: dict[int, bytes], start: int, stop: int) -> Ranges:

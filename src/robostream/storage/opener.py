@@ -1,99 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a location to its store and files; remote files are read through the cache."""
+"""From a location to its store and files, through the cache; filling the cache ahead of a run."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import NamedTuple
 
 from robostream.byte_sizes import format_bytes
-from robostream.errors import StorageError
-from robostream.storage.byte_source import ByteSource, Store, check_length
+from robostream.errors import CacheError, StorageError
+from robostream.storage.block_file import BlockLayout
+from robostream.storage.byte_source import ByteSource, Store
 from robostream.storage.cache import Cache, cache_limit
-from robostream.storage.cached_file import CachedFile
 from robostream.storage.local_store import LocalStore
 from robostream.storage.location import CacheSettings, Location, check_relative_path
 from robostream.storage.lru import LruCache
-from robostream.storage.remote_source import RemoteSource
+from robostream.storage.remote_source import CachedSource, RemoteSource
 from robostream.storage.retry import Traffic
 
 logger = logging.getLogger(__name__)
 
 # Roots on servers without versions that a warning has named.
 _unversioned: set[str] = set()
-
 # Remote files whose size and version are remembered.
 _MAX_OPENED = 4096
-
-
-class CachedSource:
-    """A byte source that fetches what the cache lacks, and keeps it. Thread-safe.
-
-    Attributes:
-        remote: The file without the cache.
-    """
-
-    def __init__(self, remote: RemoteSource, cache: Cache) -> None:
-        self.name = remote.name
-        self.identity = remote.identity
-        self.remote = remote
-        self._cache = cache
-        self._file: CachedFile | None = None
-
-    def size(self) -> int:
-        """Return the number of bytes in the file."""
-        return self.remote.size()
-
-    def version(self) -> str:
-        """Return a text that changes with the file; empty if the server has none."""
-        return self.remote.version()
-
-    def expect(self, size: int, version: str) -> None:
-        """Set the file's size and version; raise if it is known to have others."""
-        self.remote.expect(size, version)
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return exactly the bytes [start, stop), or raise."""
-        file = self._open()
-        if file is None or stop > file.size_bytes:
-            return self.remote.read(start, stop)
-        self.remote.traffic.add(bytes_read=stop - start)
-        return check_length(file.read(start, stop, self.remote.fetch), start, stop, self.name)
-
-    def ensure_cached(self, start: int, stop: int) -> None:
-        """Fetch what the cache lacks of [start, stop), with one request for each gap."""
-        file = self._open()
-        if file is not None:
-            file.ensure_cached(start, min(stop, file.size_bytes), self.remote.fetch)
-
-    def prefetch(self, start: int, stop: int, next_use: float) -> None:
-        """Keep [start, stop) available until `release`; see `CachedFile.set_next_use`."""
-        file = self._open()
-        if file is not None:
-            file.prefetch(start, min(stop, file.size_bytes), next_use, self.remote.fetch)
-
-    def release(self, start: int, stop: int, next_use: float) -> None:
-        """Record that [start, stop) was read, and the time of its next use."""
-        file = self._open()
-        if file is not None:
-            file.release(start, min(stop, file.size_bytes), next_use)
-
-    def kept_bytes(self) -> int:
-        """Return how many bytes of the file the cache has."""
-        file = self._open()
-        if file is None:
-            return 0
-        missing = file.missing(0, file.size_bytes)
-        return file.size_bytes - sum(stop - start for start, stop in missing)
-
-    def _open(self) -> CachedFile | None:
-        """Return the file in the cache; None if it has no version or is too large to keep."""
-        version = self.remote.version()
-        if self._file is None and version and self._cache.may_hold(self.remote.size()):
-            version = f"{version} of {self.identity}"  # other servers may use the same name
-            self._file = self._cache.open(self.name, version, self.remote.size())
-        return self._file
+# Pieces that a CacheWarmer fetches: large enough to amortize a round trip, small enough that an
+# interrupt loses little.
+_PIECE_BYTES = 4 * 1024**2
 
 
 @lru_cache(maxsize=16)
@@ -202,11 +139,76 @@ def open_store(location: Location, traffic: Traffic) -> Store:
     return FsspecStore(location, traffic)
 
 
-def open_source(location: Location, file: str) -> ByteSource:
-    """Return a file by its path relative to a location. Reads nothing yet."""
-    return FileOpener(location).open(file)
+class FilePiece(NamedTuple):
+    """Bytes [start, stop) of a file."""
+
+    file: str
+    start: int
+    stop: int
 
 
-def list_files(location: Location, folder: str, suffix: str) -> dict[str, int]:
-    """Return the size of each file with a suffix below a folder, sorted by relative path."""
-    return FileOpener(location).list_files(folder, suffix)
+class CacheWarmer:
+    """Fetches remote files into the cache. May be interrupted: what it fetched stays.
+
+    Args:
+        opener: Opens the files; it must have a cache.
+        files: Their names, the most important first.
+        requests: The number of concurrent requests.
+
+    Attributes:
+        sizes: The size of each file.
+        pieces: The pieces to fetch: all of the files, or as much as fits into the cache.
+    """
+
+    def __init__(self, opener: FileOpener, files: Sequence[str], *, requests: int) -> None:
+        if opener.cache is None:
+            raise CacheError(
+                f"{opener.location.url}: nothing of it is kept, so nothing is fetched."
+            )
+        self._opener, self._cache, self._requests = opener, opener.cache, requests
+        with _CancellingPool(requests) as pool:
+            sizes = pool.map(lambda file: opener.open(file).size(), files)
+            self.sizes = dict(zip(files, sizes, strict=True))
+        block_bytes = self._cache.folder.block_bytes
+        self.pieces = list(fitting_pieces(self.sizes, self._cache.capacity(), block_bytes))
+
+    def run(self, on_bytes: Callable[[int], None]) -> None:
+        """Fetch what the cache lacks, and report the bytes of each piece. Blocks."""
+
+        def fetch(piece: FilePiece) -> int:
+            self._opener.open(piece.file).ensure_cached(piece.start, piece.stop)
+            return piece.stop - piece.start
+
+        with _CancellingPool(self._requests) as pool:
+            for nbytes in pool.map(fetch, self.pieces):
+                on_bytes(nbytes)
+                if self._cache.is_off:
+                    raise CacheError(
+                        f"{self._cache.folder.path}: the cache cannot be written, so nothing more "
+                        "is fetched. Check the disk, or choose another folder."
+                    )
+
+    def kept_bytes(self) -> int:
+        """Return how many bytes of the files the cache has now."""
+        sources = (self._opener.open(file) for file in self.sizes)
+        return sum(source.kept_bytes() for source in sources if isinstance(source, CachedSource))
+
+
+class _CancellingPool(ThreadPoolExecutor):
+    """A thread pool that cancels pending work on exit."""
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown(cancel_futures=True)
+
+
+def fitting_pieces(
+    sizes: Mapping[str, int], free_bytes: int, block_bytes: int
+) -> Iterator[FilePiece]:
+    """Yield pieces of files, in order, while all of them fit into `free_bytes` together. Pure."""
+    for file, size in sizes.items():
+        free_bytes -= BlockLayout(size, block_bytes).data_at
+        for start, stop in itertools.pairwise([*range(0, size, _PIECE_BYTES), size]):
+            free_bytes -= -(-(stop - start) // block_bytes) * block_bytes
+            if free_bytes < 0:
+                return
+            yield FilePiece(file, start, stop)

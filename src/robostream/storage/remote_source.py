@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A remote file as a byte source: retried reads of one version of the file."""
+"""A remote file as a byte source: retried reads of one version of the file; with a cache."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Protocol
 from robostream import config
 from robostream.errors import ChangedFileError, MissingFileError, StorageError
 from robostream.storage.byte_source import check_length
+from robostream.storage.cache import Cache
+from robostream.storage.cached_file import CachedFile, open_cached_file
 from robostream.storage.retry import RetryPolicy, Traffic, retry_policy
 
 
@@ -131,3 +133,71 @@ class RemoteSource:
             )
         if chunk.tag and not known.tag:
             self._known = replace(known, tag=chunk.tag)
+
+
+class CachedSource:
+    """A byte source that fetches what the cache lacks, and keeps it. Thread-safe.
+
+    `remote` is the file without the cache.
+    """
+
+    def __init__(self, remote: RemoteSource, cache: Cache) -> None:
+        self.name = remote.name
+        self.identity = remote.identity
+        self.remote = remote
+        self._cache = cache
+        self._file: CachedFile | None = None
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return self.remote.size()
+
+    def version(self) -> str:
+        """Return a text that changes with the file; empty if the server has none."""
+        return self.remote.version()
+
+    def expect(self, size: int, version: str) -> None:
+        """Set the file's size and version; raise if it is known to have others."""
+        self.remote.expect(size, version)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        file = self._open()
+        if file is None or stop > file.size_bytes:
+            return self.remote.read(start, stop)
+        self.remote.traffic.add(bytes_read=stop - start)
+        return check_length(file.read(start, stop, self.remote.fetch), start, stop, self.name)
+
+    def ensure_cached(self, start: int, stop: int) -> None:
+        """Fetch what the cache lacks of [start, stop), with one request for each gap."""
+        file = self._open()
+        if file is not None:
+            file.ensure_cached(start, min(stop, file.size_bytes), self.remote.fetch)
+
+    def prefetch(self, start: int, stop: int, next_use: float) -> None:
+        """Keep [start, stop) available until `release`, if the cache may hold the file."""
+        file = self._open()
+        if file is not None:
+            file.prefetch(start, min(stop, file.size_bytes), next_use, self.remote.fetch)
+
+    def release(self, start: int, stop: int, next_use: float) -> None:
+        """Record that [start, stop) was read, and the time of its next use."""
+        file = self._open()
+        if file is not None:
+            file.release(start, min(stop, file.size_bytes), next_use)
+
+    def kept_bytes(self) -> int:
+        """Return how many bytes of the file the cache has."""
+        file = self._open()
+        if file is None:
+            return 0
+        missing = file.missing(0, file.size_bytes)
+        return file.size_bytes - sum(stop - start for start, stop in missing)
+
+    def _open(self) -> CachedFile | None:
+        """Return the file in the cache; None if it has no version or is too large to keep."""
+        version = self.remote.version()
+        if self._file is None and version and self._cache.may_hold(self.remote.size()):
+            version = f"{version} of {self.identity}"  # other servers may use the same name
+            self._file = open_cached_file(self._cache, self.name, version, self.remote.size())
+        return self._file

@@ -26,7 +26,7 @@ from robostream.plan import (
     rank_lanes,
     steps_left,
 )
-from robostream.storage import list_files
+from robostream.storage import FileOpener
 from robostream.tools.shuffle_quality import (
     expected_distinct,
     resident_episodes,
@@ -244,7 +244,7 @@ def _share_read_again(plan: EpochPlan) -> float:
 
 def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[int]:
     try:
-        return list(list_files(location_of(meta), folder, suffix).values())
+        return list(FileOpener(location_of(meta)).list_files(folder, suffix).values())
     except NoListingError:
         return []  # plain web servers have no listing
 

@@ -24,7 +24,7 @@ from robostream.errors import (
     StorageError,
 )
 from robostream.meta import LeRobotDatasetMetadata
-from robostream.storage import as_location, list_files, list_refs
+from robostream.storage import FileOpener, as_location, list_refs
 from robostream.tools.diagnose.camera import CameraCheck, check_images, read_rows
 from robostream.tools.diagnose.file import FileCheck, Problem, check_file
 from robostream.tools.diagnose.machine import Gpu, Software, check_gpu, check_software
@@ -126,7 +126,7 @@ def _explain_opening(location: DatasetLocation, error: Exception) -> Problem:
 def _find_placeholder(location: DatasetLocation) -> Problem | None:
     """Return the problem of the first table in a local meta/ that is not a Parquet file."""
     root = as_location(location.root or location.repo_id)
-    tables = list_files(root, "meta", ".parquet") if root.local_root is not None else []
+    tables = FileOpener(root).list_files("meta", ".parquet") if root.local_root is not None else []
     problems = (check_file(root, table, want="parquet").problem for table in tables)
     return next((problem for problem in problems if problem is not None), None)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from robostream.byte_sizes import format_bytes
 from robostream.errors import MissingFileError, StorageError, VideoFileError
-from robostream.storage import ByteSource, Location, list_files, open_source
+from robostream.storage import ByteSource, FileOpener, Location
 
 FIRST_BYTES = 32
 # Enough for a whole Git LFS pointer, which says how large the real file is.
@@ -104,7 +104,7 @@ def check_file(location: Location, file: str, *, want: str) -> FileCheck:
     """
     found = FileCheck(location.describe(file))
     try:
-        found = _inspect(found, open_source(location, file), want)
+        found = _inspect(found, FileOpener(location).open(file), want)
     except MissingFileError:
         return replace(found, problem=_explain_missing(location, file))
     except StorageError as error:
@@ -192,7 +192,7 @@ def _explain_missing(location: Location, file: str) -> Problem:
         cure = "Check the revision and the location; if both are right, the dataset is incomplete."
         return Problem("missing_file", what, cure)
     folder, suffix = file.split("/", 1)[0], file[file.rindex(".") :]
-    others = list_files(location, folder, suffix)
+    others = FileOpener(location).list_files(folder, suffix)
     what += f" Other {suffix} files in {folder}/: {len(others) or 'none'}."
     cure = (
         "Download what is missing: hf download OWNER/NAME --repo-type dataset "

@@ -15,7 +15,7 @@ from robostream.config import TOLERANCE_S
 from robostream.decode import FrameEngine, FrameIndex, VideoSource, has_codec
 from robostream.errors import FrameTimestampError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, is_depth
-from robostream.storage import ByteSource, SourceFile, open_source
+from robostream.storage import ByteSource, FileOpener, SourceFile
 from robostream.tools.diagnose.camera import (
     CameraCheck,
     DecodeRate,
@@ -64,7 +64,7 @@ class VideoInputs:
 
     def open_source(self) -> ByteSource:
         """Return the bytes of the video file."""
-        return VideoSource(open_source(self.dataset.files, self.file))
+        return VideoSource(FileOpener(self.dataset.files).open(self.file))
 
 
 def check_video(inputs: VideoInputs) -> CameraCheck:
