@@ -26,7 +26,6 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -49,32 +48,16 @@ _MAX_WAIT_S = 0.05
 _PROCESS_NAME = re.compile("[0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
 class CacheFolder:
-    """The paths of a cache, and its block size."""
+    """The paths of a cache: its lock, block files, mapped files and liveness locks."""
 
-    path: Path
-    block_bytes: int
-
-    @property
-    def lock(self) -> Path:
-        """The file whose lock protects writes."""
-        return self.path / "lock"
-
-    @property
-    def blocks(self) -> Path:
-        """The folder of block files."""
-        return self.path / "blocks"
-
-    @property
-    def files(self) -> Path:
-        """The folder of mapped files."""
-        return self.path / "files"
-
-    @property
-    def processes(self) -> Path:
-        """The folder of liveness locks."""
-        return self.path / "leases"
+    def __init__(self, path: Path, block_bytes: int) -> None:
+        self.path = path
+        self.block_bytes = block_bytes
+        self.lock = path / "lock"
+        self.blocks = path / "blocks"
+        self.files = path / "files"
+        self.processes = path / "leases"
 
     def is_writable(self) -> bool:
         """Return whether this user may write to the cache."""
@@ -174,9 +157,6 @@ def claimed(path: Path, first: int, stop: int, *, timeout_s: float) -> Iterator[
     try:
         fd = open_private(path, os.O_RDWR)
     except OSError:
-        if not hasattr(os, "memfd_create"):
-            yield
-            return
         fd = os.open(f"/proc/self/fd/{_process_file()}", os.O_RDWR | os.O_CLOEXEC)
         base = zlib.crc32(os.fsencode(path)) << 30
         first, stop = base + first, base + stop
@@ -229,10 +209,7 @@ class LivenessLock:
 
 
 def live_processes(folder: CacheFolder) -> list[int]:
-    """Return the numbers of live processes; delete the files of others.
-
-    The caller holds the folder lock.
-    """
+    """Return the numbers of live processes; delete other files. The caller holds the lock."""
     live = []
     for path in folder.processes.iterdir():
         if _PROCESS_NAME.fullmatch(path.name) is None:

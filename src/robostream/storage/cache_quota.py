@@ -64,11 +64,7 @@ def rank_blocks(
 ) -> Extents:
     """Return the extents of a block file. Pure.
 
-    Args:
-        block_bytes: The space each block takes, 0 for a missing one.
-        wanted: Which blocks a live process announced to use.
-        next_uses: When, on that process's clock.
-        last_uses: The time of last use of each block, in seconds since 1970.
+    `block_bytes` is 0 for a missing block; `wanted` are those that a live process announced to use.
     """
     begins = np.arange(0, len(block_bytes), EXTENT_BLOCKS)
     if not len(begins):
@@ -91,11 +87,8 @@ def choose_evictions(
 ) -> list[tuple[int, Flags]]:
     """Return (index of the file, which of its extents) to evict for `needed_bytes`. Pure.
 
-    Args:
-        files: The extents of all files.
-        needed_bytes: How much should be freed.
-        least_bytes: Nothing is evicted unless this much can be freed.
-        next_use: Extents wanted at this time or earlier stay; with None, any may go.
+    Evicts nothing unless `least_bytes` can be freed. Extents wanted at `next_use` or earlier stay;
+    with None, any may go.
     """
     if not files or needed_bytes <= 0:
         return []
@@ -151,11 +144,8 @@ class CacheQuota:
     ) -> bool:
         """Reserve space, evicting blocks if necessary; False if there is not enough.
 
-        Args:
-            nbytes: How much will be written.
-            kept: The block file to write, which stays even if all its blocks are evicted.
-            next_use: When the new bytes will be used; blocks needed no later stay. With None, any
-                block may be evicted.
+        The block file `kept`, which is about to be written, stays even if all its blocks are
+        evicted. Blocks needed at `next_use` or earlier stay; with None, any may be evicted.
         """
         is_free = self.free(nbytes, kept=kept, next_use=next_use)
         if is_free:

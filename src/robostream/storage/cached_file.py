@@ -83,7 +83,7 @@ class CachedFile:
         pieces = self._find(start, stop)
         gaps = _gaps(pieces, start, stop)
         if gaps:
-            with self._claimed(gaps[0][0], gaps[-1][1]):
+            with self.claim(gaps[0][0], gaps[-1][1]):
                 for gap in gaps:
                     pieces |= self._find_or_fetch(*gap, fetch)
         return b"".join(pieces[at] for at in sorted(pieces))
@@ -98,9 +98,11 @@ class CachedFile:
         return [self._layout.bytes_of(run) for run in runs(absent, blocks.start)]
 
     @contextmanager
-    def claim(self, start: int, stop: int) -> Iterator[Ranges]:
+    def claim(self, start: int, stop: int, next_use: float | None = None) -> Iterator[Ranges]:
         """Keep others from fetching the same bytes; yields what is missing. Do not nest."""
-        with self._claimed(start, stop):
+        blocks = self._layout.blocks_touching(*self._check(start, stop))
+        self._open_or_create(next_use)
+        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_PATIENCE_S):
             yield self.missing(start, stop)
 
     def ensure_cached(self, start: int, stop: int, fetch: Fetch) -> None:
@@ -117,8 +119,7 @@ class CachedFile:
         """
         self._cache.start_prefetching()
         self.set_next_use([(start, stop)], next_use)
-        with self._claimed(start, stop, next_use):
-            missing = self.missing(start, stop)
+        with self.claim(start, stop, next_use) as missing:
             if self._has_space(missing):
                 for gap in missing:
                     self._keep(gap[0], fetch(*gap), math.inf)
@@ -301,8 +302,11 @@ class CachedFile:
     def _free(self, nbytes: int, next_use: float | None) -> bool:
         if self._open_or_create(next_use) is None:
             return False
-        free = partial(CacheQuota.free, nbytes=nbytes, kept=self._path, next_use=next_use)
-        return bool(self._cache.run_locked(lambda quota: free(quota)))
+
+        def free(quota: CacheQuota) -> bool:
+            return quota.free(nbytes, kept=self._path, next_use=next_use)
+
+        return bool(self._cache.run_locked(free))
 
     def _write(
         self,
@@ -345,13 +349,6 @@ class CachedFile:
             if self._used_s[run.start : run.stop].min() < now_s - _SAME_USE_S:
                 self._used_s[run.start : run.stop] = now_s
                 self._cache.run(partial(file.set_last_use, run, now_s))
-
-    @contextmanager
-    def _claimed(self, start: int, stop: int, next_use: float | None = None) -> Iterator[None]:
-        blocks = self._layout.blocks_touching(*self._check(start, stop))
-        self._open_or_create(next_use)
-        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_PATIENCE_S):
-            yield
 
     def _open_or_create(self, next_use: float | None) -> BlockFile | None:
         """Return the block file, created if missing; None if that is impossible."""

@@ -55,7 +55,7 @@ class LocalSource:
         self.name = os.fspath(path)
         self.identity = self.name
         self._seen = {} if seen is None else seen
-        self._file: _OpenFile | None = None
+        self._file: _LocalHandle | None = None
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -101,11 +101,11 @@ class LocalSource:
     def __setstate__(self, name: str) -> None:
         self.__init__(name)  # type: ignore[misc]
 
-    def _open(self) -> _OpenFile:
+    def _open(self) -> _LocalHandle:
         # No lock, which a fork could leave locked: of two files opened at once, one closes itself.
         file = self._file
         if file is None:
-            file = _OpenFile(self.name)
+            file = _LocalHandle(self.name)
             if self._seen.setdefault(self.name, file.state) != file.state:
                 raise self._changed()
             self._file = file
@@ -128,7 +128,7 @@ def _file_state(fd: int) -> _FileState:
     return _FileState(found.st_size, found.st_mtime_ns)
 
 
-class _OpenFile:
+class _LocalHandle:
     """An open file that closes itself with its last reader."""
 
     def __init__(self, path: str) -> None:
