@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what was given for an argument, and says by its name what is wrong with it."""
+"""Checks of arguments: each returns the value as a plain Python type, or raises with its name."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import numpy as np
 
 from robostream.errors import SelectionError
 
-# Arguments whose values are never printed, also where they are of the wrong kind.
+# Arguments whose values are never printed.
 _SECRETS = ("token", "storage_options")
 
 
 def whole_number(value: object, name: str, least: int, most: int | None = None) -> int:
-    """Return the whole number that was given for the argument `name`, as a Python int.
+    """Return an integer of Python or numpy within the limits as an int, else raise.
 
-    Python's and numpy's integers are taken. True and 3.0 are refused, because they are more often
-    given by mistake than on purpose.
+    True and 3.0 are rejected: they are usually mistakes.
     """
     if is_whole(value) and value >= least and (most is None or value <= most):
         return int(value)
@@ -29,10 +28,7 @@ def whole_number(value: object, name: str, least: int, most: int | None = None) 
 
 
 def number(value: object, name: str, *, or_zero: bool = False) -> float:
-    """Return the number above 0 that was given for the argument `name`, as Python's.
-
-    What is whole comes back as an int.
-    """
+    """Return a positive number, or 0 if `or_zero`, as an int or float; else raise."""
     if is_number(value) and (value > 0 or (or_zero and value == 0)):
         return int(value) if is_whole(value) else float(value)
     wanted = "a number of 0 or more" if or_zero else "a number above 0"
@@ -40,26 +36,23 @@ def number(value: object, name: str, *, or_zero: bool = False) -> float:
 
 
 def truth(value: object, name: str) -> bool:
-    """Return the True or False, Python's or numpy's, that was given for the argument `name`.
-
-    Nothing else is taken for one of them: "no" would be true.
-    """
+    """Return a boolean of Python or numpy as a bool; raise for anything else, such as "no"."""
     return bool(of_kind(value, name, bool | np.bool_, "True or False"))
 
 
 def dataset_name(repo_id: object) -> str:
-    """Return the text that was given as the name of a dataset."""
+    """Return the name of a dataset if it is a string, else raise."""
     wanted = "a text: a name such as 'owner/name', a folder or a URL"
     return str(of_kind(repo_id, "repo_id", str, wanted))
 
 
 def path(value: object, name: str) -> Any:
-    """Return the path or URL that was given for the argument `name`, or None."""
+    """Return a path, a URL or None, else raise."""
     return of_kind(value, name, str | os.PathLike | None, "a path, as a text or a Path")
 
 
 def of_kind(value: object, name: str, kind: Any, wanted: str) -> Any:
-    """Return what was given for the argument `name` if isinstance() says it is of that kind."""
+    """Return the value if it is an instance of `kind`, else raise."""
     if isinstance(value, kind):
         return value
     found = f"a value of type {type(value).__name__}" if name in _SECRETS else f"{value!r:.200}"
@@ -67,12 +60,12 @@ def of_kind(value: object, name: str, kind: Any, wanted: str) -> Any:
 
 
 def whole_numbers(values: object, name: str) -> list[int]:
-    """Return the whole numbers of a list, an array or anything else to iterate over."""
+    """Return the integers of a list, array or other iterable, else raise."""
     return [int(value) for value in _listed(values, name, is_whole, "whole numbers, [0, 3]")]
 
 
 def numbers(values: object, name: str) -> list[float]:
-    """Return the numbers of a list, an array or anything else to iterate over."""
+    """Return the numbers of a list, array or other iterable as floats, else raise."""
     listed = _listed(values, name, is_number, "numbers, [-0.1, 0]")
     try:
         return [float(value) for value in listed]
@@ -83,29 +76,29 @@ def numbers(values: object, name: str) -> list[float]:
 
 
 def names(values: object, name: str) -> list[str]:
-    """Return the texts of a list or anything else to iterate over, but not of a text."""
+    """Return the strings of an iterable that is not itself a string, else raise."""
     return _listed(values, name, lambda value: isinstance(value, str), 'names, ["a", "b"]')
 
 
 def _listed(values: object, name: str, fits: Callable[[object], bool], wanted: str) -> list[Any]:
-    # tolist() turns a whole array into Python numbers much faster than a loop over its elements.
+    # tolist() converts an array to Python numbers much faster than a loop.
     plain = values.tolist() if hasattr(values, "tolist") else values
     if isinstance(plain, str | bytes) or not isinstance(plain, Iterable):
         raise SelectionError(f"want {name} as a list of {wanted}; got {values!r}")
     elements = list(plain)
-    for place, element in enumerate(elements):
+    for index, element in enumerate(elements):
         if not fits(element):
             raise SelectionError(
-                f"want {name} as a list of {wanted}; number {place} of it is {element!r}"
+                f"want {name} as a list of {wanted}; number {index} of it is {element!r}"
             )
     return elements
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Return whether a value is an integer, Python's or numpy's. True is none."""
+    """Return whether a value is an integer of Python or numpy. True is not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a real number, Python's or numpy's. True is none."""
+    """Return whether a value is a real number of Python or numpy. True is not."""
     return isinstance(value, Real) and not isinstance(value, bool)

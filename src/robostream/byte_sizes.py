@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes in bytes as people write them: "2GiB"."""
+"""Sizes in bytes as text, such as "2GiB"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from robostream.arguments import is_whole
 from robostream.errors import SelectionError
 
-_MOST_LETTERS = 32
+_MAX_LENGTH = 32
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
     f"{letter}{suffix}": base**power
@@ -18,12 +18,9 @@ _UNITS = {"": 1, "b": 1} | {
 
 
 def parse_bytes(size: float | str) -> int:
-    """Return a number of bytes from a number or a human size such as "2GiB", "500mb" or "64k".
-
-    A float must be whole, such as 2e9; numpy's numbers are taken too.
-    """
+    """Return the bytes of a whole number, such as 2e9, or of a text such as "2GiB" or "64k"."""
     if isinstance(size, str):
-        match = _SIZE.fullmatch(size) if len(size) < _MOST_LETTERS else None
+        match = _SIZE.fullmatch(size) if len(size) < _MAX_LENGTH else None
         if match is not None and match[2].lower() in _UNITS:
             return int(float(match[1]) * _UNITS[match[2].lower()])
     elif is_whole(size) or (isinstance(size, float) and size.is_integer()):
@@ -36,7 +33,7 @@ def parse_bytes(size: float | str) -> int:
 
 
 def format_bytes(size: float) -> str:
-    """Return a size in bytes as a person writes it, such as "1.5 GiB"."""
+    """Return a size as text, such as "1.5 GiB"."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -1,37 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error robostream raises on purpose.
+"""The exceptions that robostream raises on purpose.
 
 RobostreamError
-├── DatasetError                        the dataset is not what the format says
-│   ├── MetadataError                   meta/ is missing, broken or contradicts itself
-│   ├── CompatibilityError              a codebase_version this reader cannot read
+├── DatasetError                        the dataset does not follow the format
+│   ├── MetadataError                   meta/ is missing, broken or contradictory
+│   ├── CompatibilityError              a codebase_version that this reader cannot read
 │   │   ├── BackwardCompatibilityError
 │   │   └── ForwardCompatibilityError
 │   ├── DataFileError                   Parquet missing, truncated, or not matching meta/
 │   └── VideoFileError                  an MP4 is missing, truncated, or not a video
-│       └── FrameTimestampError         no frame within the tolerance of the wanted time
-├── StorageError                        bytes of a file or an address cannot be read
-│   ├── MissingFileError                there is no such file
-│   │   └── MissingRevisionError        the Hub has the dataset, but not this revision of it
-│   ├── DamagedFileError                a file is shorter than it was, or its disk fails
-│   ├── ChangedFileError                a file is not the one that was opened
-│   │   └── ReplacedFileError           so is one whose server gives no version; it is read again
-│   ├── AccessDeniedError               the store wants to know who asks
-│   ├── UnreachableError                the network, or the server, gave no answer
-│   └── NoListingError                  the store cannot say which files it has
-├── CacheError                          a folder that is no cache of this version
-├── SelectionError                      arguments, episodes or keys that cannot be served
-├── FrameError                          a frame given to the writer is of the wrong shape
-├── WriteError                          writing failed; what was saved before is intact
-│   └── EncoderStalledError             a video encoder stopped answering
-├── StateError                          a saved state that belongs to other data or another order
+│       └── FrameTimestampError         no frame within the tolerance of a timestamp
+├── StorageError                        bytes of a file or URL cannot be read
+│   ├── MissingFileError                the file does not exist
+│   │   └── MissingRevisionError        the Hub has the dataset, but not this revision
+│   ├── DamagedFileError                the file is truncated, or its disk fails
+│   ├── ChangedFileError                the file changed after it was opened
+│   │   └── ReplacedFileError           the same, on a server without versions
+│   ├── AccessDeniedError               the server denies access
+│   ├── UnreachableError                the network or the server failed
+│   └── NoListingError                  the store cannot list its files
+├── CacheError                          the folder is not a cache of this version
+├── SelectionError                      invalid arguments, or unknown episodes or keys
+├── FrameError                          a frame given to the writer has the wrong shape
+├── WriteError                          writing failed; everything saved before is intact
+│   └── EncoderStalledError             a video encoder stopped responding
+├── StateError                          a saved state of other data or another order
 ├── ModeError                           reading while writing, or the reverse
 ├── WorkerError                         a loader's worker process died
 └── MissingExtraError                   an optional dependency is not installed
 
-Most of them are also one of Python's own errors, so that code that catches ValueError, OSError or
-ImportError catches them too.
-A message says what was wanted, what was found, where, and what to do.
+Most also derive from a built-in error, so that code that catches ValueError, OSError or ImportError
+catches them too. A message says what was wanted, what was found, where, and how to fix it.
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ class RobostreamError(Exception):
 
 
 class DatasetError(RobostreamError):
-    """The dataset is not what the format says."""
+    """The dataset does not follow the format."""
 
 
 class MetadataError(DatasetError, ValueError):
-    """A file under meta/ is missing, broken or contradicts another."""
+    """A file below meta/ is missing, broken or contradicts another."""
 
 
 class CompatibilityError(DatasetError):
-    """The dataset has a codebase_version this reader cannot read."""
+    """The dataset has a codebase_version that this reader cannot read."""
 
 
 class BackwardCompatibilityError(CompatibilityError):
@@ -75,51 +74,51 @@ class VideoFileError(DatasetError, ValueError):
 
 
 class FrameTimestampError(VideoFileError):
-    """No frame lies within the tolerance of the wanted time."""
+    """No frame lies within the tolerance of a timestamp."""
 
 
 class StorageError(RobostreamError, OSError):
-    """Bytes could not be read; whoever asked for them knows what they were for, and says so."""
+    """Bytes of a file or URL cannot be read."""
 
 
 class MissingFileError(StorageError, FileNotFoundError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class MissingRevisionError(MissingFileError):
-    """The Hub has the dataset, but no such branch, tag or commit of it."""
+    """The Hub has the dataset, but not this branch, tag or commit."""
 
 
 class DamagedFileError(StorageError):
-    """A file is shorter than it should be, or the disk under it fails."""
+    """The file is truncated, or its disk fails."""
 
 
 class ChangedFileError(StorageError):
-    """A file is not the one that was opened; mixing both would be neither."""
+    """The file changed after it was opened."""
 
 
 class ReplacedFileError(ChangedFileError):
-    """A file was replaced by another of its size; the server gives no version that tells so."""
+    """The file was replaced by one of the same size, on a server without versions."""
 
 
 class AccessDeniedError(StorageError, PermissionError):
-    """The store does not let us read, or wants to know who asks."""
+    """The server or the filesystem denies access."""
 
 
 class UnreachableError(StorageError, ConnectionError):
-    """The network, or the server behind it, gave no usable answer."""
+    """The network or the server failed."""
 
 
 class NoListingError(StorageError):
-    """The store cannot say which files it has; files that are known by name can be read."""
+    """The store cannot list its files; files with a known name can be read."""
 
 
 class CacheError(RobostreamError, ValueError):
-    """A folder given for the cache is not one, or not of this version."""
+    """The folder is not a cache of this version."""
 
 
 class SelectionError(RobostreamError, ValueError):
-    """An argument is not of its kind, or asks for episodes, keys or windows that are not there."""
+    """An argument is invalid, or selects episodes, keys or windows that do not exist."""
 
 
 class FrameError(RobostreamError, ValueError):
@@ -131,15 +130,15 @@ class WriteError(RobostreamError, OSError):
 
 
 class EncoderStalledError(WriteError):
-    """A video encoder stopped answering; the episode must be recorded again."""
+    """A video encoder stopped responding; the episode must be recorded again."""
 
 
 class StateError(RobostreamError, ValueError):
-    """A saved state belongs to another dataset, selection of episodes, or order."""
+    """A saved state belongs to another dataset, selection of episodes or order."""
 
 
 class ModeError(RobostreamError, RuntimeError):
-    """A dataset being written was read, or one opened to read was written."""
+    """A dataset that is being written was read, or one opened for reading was written."""
 
 
 class WorkerError(RobostreamError, RuntimeError):
@@ -149,10 +148,7 @@ class WorkerError(RobostreamError, RuntimeError):
 class MissingExtraError(RobostreamError, ImportError):
     """An optional dependency is not installed.
 
-    Args:
-        package: The package that is missing.
-        extra: The extra of robostream that installs it; None where no extra does.
-        purpose: What needs the package.
+    `extra` is the extra of robostream that installs `package`, if any; `purpose` needs it.
     """
 
     def __init__(self, package: str, extra: str | None, purpose: str) -> None:
@@ -164,15 +160,10 @@ class MissingExtraError(RobostreamError, ImportError):
 
 
 def call_user(name: str, function: Callable[..., T], *args: object) -> T:
-    """Return what a user's function returns for `args`.
+    """Return what a user's function returns for `args`; `name` is the function's argument name.
 
-    Raises RuntimeError where the function raises what a loop or a generator would take for its own
-    end, as Python does for a generator (PEP 479).
-
-    Args:
-        name: The argument that the function was given as.
-        function: The function.
-        args: Its arguments.
+    Raises RuntimeError instead of StopIteration and its kind, which would end the caller's loop
+    silently; Python does the same for generators (PEP 479).
     """
     try:
         return function(*args)
@@ -181,6 +172,6 @@ def call_user(name: str, function: Callable[..., T], *args: object) -> T:
 
 
 def tell_where(error: Exception, where: str) -> None:
-    """Add to an error's text what was being done. Its type, which users may catch, stays."""
+    """Append `where` to an error's message. The type, which users may catch, stays."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"{error.args[0]} ({where})",)

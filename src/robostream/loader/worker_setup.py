@@ -197,7 +197,7 @@ def _decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
     wanted = -(-lanes * len(videos) * 3 // (2 * num_workers))
     sizes = (camera.decoded_bytes for camera in layout.cameras if camera.key in videos)
     largest = max(sizes, default=0)
-    most = config.DECODER_BYTES // (config.PICTURES_PER_DECODER * largest + (1 << 20))
+    most = config.DECODER_BYTES // (config.FRAMES_PER_DECODER * largest + (1 << 20))
     return max(1, min(wanted, most))
 
 

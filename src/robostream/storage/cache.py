@@ -147,7 +147,7 @@ class Cache:
         number = int(path.name[:12], 16)
         file = self._find(path)
         if file is None and not self.is_off:
-            timeout_s = config.CACHE_PATIENCE_S
+            timeout_s = config.CACHE_CLAIM_TIMEOUT_S
             with claimed(self.folder.lock, number, number + 1, timeout_s=timeout_s):
                 file = self._find(path)
                 if file is None:

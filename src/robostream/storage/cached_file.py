@@ -102,7 +102,7 @@ class CachedFile:
         """Keep others from fetching the same bytes; yields what is missing. Do not nest."""
         blocks = self._layout.blocks_touching(*self._check(start, stop))
         self._open_or_create(next_use)
-        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_PATIENCE_S):
+        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_CLAIM_TIMEOUT_S):
             yield self.missing(start, stop)
 
     def ensure_cached(self, start: int, stop: int, fetch: Fetch) -> None:
