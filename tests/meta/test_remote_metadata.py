@@ -24,7 +24,7 @@ from tests.servers.s3 import S3Endpoint
 
 
 @pytest.fixture(autouse=True)
-def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unknown_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Caches of the test's own, and servers that nobody knows yet."""
     forget_servers(tmp_path / "home", monkeypatch)
     yield

@@ -21,8 +21,8 @@ from tests.fixture_datasets import copy_of
 from tests.loader.streams import open_loader, open_stream
 from tests.loader.test_device import recode
 from tests.remote.digest import EpochDigest, digest_epoch
-from tests.remote.places import Served, serve
 from tests.remote.program import Report, run_program
+from tests.remote.stores import Served, serve
 from tests.servers.ports import forget_servers
 from tests.servers.s3 import S3Endpoint
 
@@ -83,7 +83,7 @@ def stream_epochs(
 
 
 @pytest.fixture
-def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unknown_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Caches of the test's own, and servers that nobody knows yet."""
     forget_servers(tmp_path / "home", monkeypatch)
     yield

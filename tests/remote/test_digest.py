@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of an epoch tells apart what must be told apart."""
+"""The digest of an epoch changes with its order and its values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def digest_of(batch_size: int = 8, **options: Any) -> EpochDigest:
 
 
 def test_equal_epochs_have_equal_digests() -> None:
-    """And every frame is in it once."""
+    """The digest is stable, and every frame occurs once."""
     first = digest_of()
 
     assert first == digest_of()
@@ -30,7 +30,7 @@ def test_equal_epochs_have_equal_digests() -> None:
 
 
 def test_another_order_has_other_receipts() -> None:
-    """Though the frames are the same."""
+    """The digest changes with the order of the same frames."""
     first, other = digest_of(), digest_of(seed=7)
 
     assert sorted(first.indices) == sorted(other.indices)
@@ -38,7 +38,7 @@ def test_another_order_has_other_receipts() -> None:
 
 
 def test_another_pixel_has_other_values() -> None:
-    """Though the order is the same."""
+    """The digest changes with one pixel in the same order."""
     first, other = digest_of(), digest_of(image_transforms=one_pixel_off)
 
     assert (first.receipts, first.indices) == (other.receipts, other.indices)

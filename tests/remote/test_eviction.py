@@ -22,7 +22,7 @@ BLOCK = 4096
 
 
 def cached_bytes(dataset: Path) -> int:
-    """What all rows and pictures take in a cache."""
+    """The size of all rows and videos in a cache."""
     files = [*dataset.glob("data/**/*.parquet"), *dataset.glob("videos/**/*.mp4")]
     layouts = [BlockLayout(path.stat().st_size, BLOCK) for path in files]
     return sum(layout.file_bytes for layout in layouts)
@@ -58,7 +58,7 @@ def fetch(dataset: Path, folder: Path, limit: int) -> tuple[int, int]:
 def test_the_furthest_next_use_goes_first(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what the cache has no room for, less is fetched again than if the oldest had gone."""
+    """Eviction by next use fetches less again than eviction of the oldest."""
     # The cache counts in minutes which bytes are old. These epochs take seconds, so each use moves
     # its clock: otherwise all would be of one age, and what goes would be a matter of chance.
     seconds = itertools.count(1_700_000_000, 100)

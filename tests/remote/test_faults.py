@@ -33,7 +33,7 @@ FIRST_VIDEO = "videos/observation.images.front/chunk-000/file-000.mp4"
 
 
 def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_path: Path) -> None:
-    """Each kind meets the first two requests for a file; the epoch is what it is without."""
+    """Each fault hits the first two requests for a file; the epoch is the same as without."""
     files = (f"{key}/chunk-000/file-{n:03d}.mp4" for n in range(7) for key in ("front", "wrist"))
     faults = dict(zip(files, TRANSIENT, strict=True))
     script = Script(tuple(dataclasses.replace(f, path=p, times=2) for p, f in faults.items()))
@@ -70,7 +70,7 @@ def test_a_file_that_changes_is_an_error(
 @pytest.mark.long
 @pytest.mark.parametrize("retries", [0, 2])
 def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, retries: int) -> None:
-    """After as many retries as the variable says, with the address and the attempts."""
+    """The error comes after the configured retries, with the address and the attempts."""
     script = Script((Fault("status", status=503, path=FIRST_VIDEO),))
     with serve_files(dataset) as server, start_proxy(server, script) as proxy:
         stream = {"repo_id": "lab/cups", "root": proxy.url}
@@ -88,7 +88,7 @@ def test_a_server_that_stays_away_is_given_up(dataset: Path, tmp_path: Path, ret
 def test_signed_addresses_are_resolved_once_and_again_when_they_expire(
     hub: Hub, dataset: Path, local: Report, tmp_path: Path, uses: int | None
 ) -> None:
-    """Each file costs about one look-up per process, unless its address holds only once."""
+    """Each file costs about one look-up per process, unless a signed URL is valid only once."""
     hub.signer.uses = uses
     hub.add_repo("lab/cups").commit(dataset, tags=["v3.0"])
     report = stream_epochs(tmp_path, {"repo_id": "lab/cups"}, {"HF_ENDPOINT": hub.url})

@@ -26,7 +26,7 @@ def refused(journal: list[Exchange]) -> int:
 
 
 def test_64_ranks_share_a_limit_of_requests(dataset: Path, tmp_path: Path) -> None:
-    """All finish, no byte is asked for twice by a machine, and refusals become fewer.
+    """All finish, no machine fetches a byte twice, and throttling decreases.
 
     The least that is needed is what the same ranks ask for one after the other, without a limit:
     requests for bytes (GET), and looks at a file's size and version (HEAD), counted apart.

@@ -15,7 +15,7 @@ from tests.remote.conftest import Pair
 from tests.remote.digest import EpochDigest, digest_epoch
 from tests.servers.nginx import serve_nginx
 
-pytestmark = pytest.mark.usefixtures("strangers")
+pytestmark = pytest.mark.usefixtures("unknown_servers")
 WITHOUT_VERSIONS = "etag off; add_header Last-Modified '';"
 
 
@@ -45,7 +45,7 @@ def test_the_next_run_reads_a_replaced_file_again(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What an earlier run kept of it is not used, and the lack of versions is said."""
+    """Bytes of an earlier run are not used, and a warning names the lack of versions."""
     for root, truth in zip(pair, truths, strict=True):
         shutil.copytree(root, served, dirs_exist_ok=True)
         stream = open_stream(root=url, cache_dir=tmp_path / "cache")
@@ -58,7 +58,7 @@ def test_the_next_run_reads_a_replaced_file_again(
 def test_a_run_goes_on_with_a_replaced_file(
     pair: Pair, served: Path, url: str, num_workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Frames of the next epoch are of the new file; the warning says why that came unnoticed."""
+    """The next epoch has frames of the new file, and a warning explains it."""
     stream = open_stream(root=url, frame_cache_bytes=0, on_bad_episode="quarantine")
     loader = open_loader(stream, 8, num_workers=num_workers)
     frames = sum(len(batch["index"]) for batch in loader)
@@ -77,7 +77,7 @@ def test_a_run_goes_on_with_a_replaced_file(
 def test_map_style_reading_goes_on_with_a_replaced_file(
     pair: Pair, served: Path, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Item by item, as from a dataset that is opened now."""
+    """Items equal those of a dataset that is opened now."""
     dataset = LeRobotDataset("some/name", url, return_uint8=True, frame_cache_bytes=0)
     camera = dataset.meta.camera_keys[0]
     before = dataset[0][camera]

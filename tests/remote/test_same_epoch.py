@@ -10,28 +10,28 @@ import pytest
 from robostream.testing import Script, mixed_faults, start_proxy
 from tests.parameters import long_except
 from tests.remote.conftest import Serve, stream_epochs
-from tests.remote.places import PLACES
 from tests.remote.program import Report
+from tests.remote.stores import STORES
 
 
-@pytest.mark.parametrize("place", long_except(PLACES, "hub", "s3"))
+@pytest.mark.parametrize("store", long_except(STORES, "hub", "s3"))
 def test_every_place_delivers_the_same_epoch(
-    served: Serve, local: Report, tmp_path: Path, place: str
+    served: Serve, local: Report, tmp_path: Path, store: str
 ) -> None:
-    """Order, rows and pictures do not depend on where the bytes come from."""
-    found = served(place)
+    """Order, rows and images do not depend on the store."""
+    found = served(store)
     report = stream_epochs(tmp_path / "home", found.stream, found.environment)
 
     assert report.error == "", report.words
     assert report.epochs[0] == local.epochs[0]
 
 
-@pytest.mark.parametrize("place", long_except(PLACES, "http"))
+@pytest.mark.parametrize("store", long_except(STORES, "http"))
 def test_a_tenth_of_all_requests_may_fail(
-    served: Serve, local: Report, tmp_path: Path, place: str
+    served: Serve, local: Report, tmp_path: Path, store: str
 ) -> None:
-    """Nothing is lost, nothing repeated, no byte is another; the failures are counted."""
-    found = served(place)
+    """No frame is lost, repeated or different; failures are counted."""
+    found = served(store)
     # A little more for reads, because fewer kinds of faults concern other requests.
     with start_proxy(found.url, Script(mixed_faults(0.25), seed=7)) as proxy:
         shaky = found.behind(proxy.url)
@@ -44,12 +44,12 @@ def test_a_tenth_of_all_requests_may_fail(
     assert report.stats["retries"] > 0
 
 
-@pytest.mark.parametrize("place", long_except(PLACES, "bucket"))
+@pytest.mark.parametrize("store", long_except(STORES, "bucket"))
 def test_a_second_epoch_asks_for_nothing(
-    served: Serve, local: Report, tmp_path: Path, place: str
+    served: Serve, local: Report, tmp_path: Path, store: str
 ) -> None:
-    """What the first fetched is in the cache: no bytes of rows or pictures travel again."""
-    found = served(place)
+    """The first epoch fills the cache: no bytes of rows or images are fetched again."""
+    found = served(store)
     cached = {"cache_dir": str(tmp_path / "cache"), "frame_cache_bytes": 0}
     with start_proxy(found.url) as proxy:
         near = found.behind(proxy.url)

@@ -15,8 +15,8 @@ import pytest
 
 from robostream.testing import Fault, Script, serve_files, start_proxy
 from tests.remote.conftest import stream_epochs
-from tests.remote.places import s3_environment
 from tests.remote.program import Report
+from tests.remote.stores import s3_environment
 from tests.servers.ftp import serve_ftp
 from tests.servers.hub import Hub
 from tests.servers.s3 import S3Endpoint
@@ -36,7 +36,7 @@ KEEPS_NOTHING = {"cache_limit": 0, "frame_cache_bytes": 0}
 
 
 def texts_of(report: Report, home: Path) -> dict[str, bytes]:
-    """All that a program said or left behind, by where it is."""
+    """Return all output and files of a program, by their origin."""
     files = {str(path): content_of(path) for path in home.rglob("*") if path.is_file()}
     files["names of files"] = "\n".join(str(path) for path in home.rglob("*")).encode()
     said = {"log": report.log, "words": report.words, "message": report.message}
@@ -62,7 +62,7 @@ def faults(ending: dict[str, Any]) -> Script:
 def test_tokens_and_signed_addresses_stay_hidden(
     hub: Hub, dataset: Path, tmp_path: Path, where: str, ending: dict[str, Any]
 ) -> None:
-    """In whatever way the run ends, and however the token came."""
+    """This holds however the run ends and however the token is passed."""
     hub.add_repo("lab/cups", token=TOKEN).commit(dataset, tags=["v3.0"])
     home = tmp_path / "home"
     stream: dict[str, Any] = {"repo_id": "lab/cups", "cache_dir": str(home / "cache")}
@@ -85,7 +85,7 @@ def test_tokens_and_signed_addresses_stay_hidden(
 def test_keys_stay_hidden(
     s3: S3Endpoint, dataset: Path, tmp_path: Path, where: str, ending: dict[str, Any]
 ) -> None:
-    """The secret key of S3, in variables or in storage_options, and the signatures made of it."""
+    """This holds for S3's secret key, in variables or storage_options, and its signatures."""
     home = tmp_path / "home"
     stream: dict[str, Any] = {
         "repo_id": "lab/cups",
@@ -176,7 +176,7 @@ def run_cases(cases: list[dict[str, Any]], home: Path, environment: dict[str, st
 
 
 def test_secrets_in_addresses_stay_hidden(dataset: Path, tmp_path: Path) -> None:
-    """Of every kind of address, given to a dataset and to commands: all of them are our errors."""
+    """No kind of address shows its secrets, in datasets and commands; errors are our own."""
     copy = str(tmp_path / "home" / "copy")
     with serve_files(dataset) as url:
         addresses = [address.replace("PORT", url.rpartition(":")[2]) for address in ADDRESSES]
@@ -242,7 +242,7 @@ def test_a_password_in_the_endpoint_stays_hidden(
 
 
 def test_a_password_for_ftp_stays_hidden(dataset: Path, tmp_path: Path) -> None:
-    """Videos are indexed, and bytes kept, under an address without it."""
+    """Video indices and cached bytes have an address without it."""
     home = tmp_path / "home"
     with serve_ftp(dataset, "ann", PLANTED) as url:
         address = url.replace("://", f"://ann:{PLANTED}@")

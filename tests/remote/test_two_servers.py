@@ -43,7 +43,7 @@ def two_queries(pair: Pair, work: Path) -> Iterator[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("place", ["s3", "query"])
 @pytest.mark.parametrize("keeps", ["cache_dir", "frame_cache_dir"])
-@pytest.mark.usefixtures("strangers")
+@pytest.mark.usefixtures("unknown_servers")
 def test_two_servers_deliver_each_its_own_frames(
     pair: Pair,
     truths: tuple[EpochDigest, ...],
@@ -52,7 +52,7 @@ def test_two_servers_deliver_each_its_own_frames(
     place: str,
     keeps: str,
 ) -> None:
-    """Two runs that are open at once, and one after the other; with decoded frames kept too."""
+    """This holds for runs at once and in turn, and with cached decoded frames."""
     kept = {"cache_dir": tmp_path / "cache"} | {keeps: tmp_path / keeps}
     serve = two_s3_servers(pair, tmp_path, s3) if place == "s3" else two_queries(pair, tmp_path)
     with serve as servers:
@@ -70,11 +70,11 @@ def test_two_servers_deliver_each_its_own_frames(
         ("buckets/lab/cups/resolve", "hf://buckets/lab/cups", "endpoint"),
     ],
 )
-@pytest.mark.usefixtures("strangers")
+@pytest.mark.usefixtures("unknown_servers")
 def test_blocks_of_equal_versions_belong_to_their_endpoint(
     tmp_path: Path, place: str, url: str, option: str
 ) -> None:
-    """Servers that give equal ETags and sizes to other bytes, as nginx does for equal times."""
+    """This holds even if both servers give equal ETags and sizes, as nginx does for equal times."""
     settings = CacheSettings(tmp_path / "cache")
     anonymous = {"anon": True} if option == "endpoint_url" else {"token": False}
     with contextlib.ExitStack() as stack:

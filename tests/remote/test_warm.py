@@ -50,7 +50,7 @@ def warm(home: Path, url: str, *arguments: str, **variables: str) -> dict[str, A
 
 
 def of_the_dataset(journal: list[Exchange]) -> int:
-    """The bytes of rows and pictures that travelled."""
+    """The bytes of rows and images that were fetched."""
     return sum(e.sent_bytes for e in journal if "/data/" in e.path or "/videos/" in e.path)
 
 
@@ -62,7 +62,7 @@ def dataset_bytes(root: Path) -> int:
 def test_a_run_after_warming_fetches_nothing(
     served: Serve, dataset: Path, local: Report, tmp_path: Path
 ) -> None:
-    """From the Hub, by the dataset's name: all of it is fetched once, then streamed from disk."""
+    """A Hub dataset is fetched once by its name, then streamed from disk."""
     found = served("hub")
     with start_proxy(found.url) as proxy:
         near = found.behind(proxy.url)
@@ -80,7 +80,7 @@ def test_a_run_after_warming_fetches_nothing(
 
 
 def test_an_interrupted_warming_goes_on_where_it_was(dataset: Path, tmp_path: Path) -> None:
-    """Ctrl-C says what was fetched; the next call fetches the rest and nothing twice."""
+    """Ctrl-C reports what was fetched; the next call fetches only the rest."""
     size = dataset_bytes(dataset)
     with serve_files(dataset) as server, start_proxy(server) as proxy:
         # After some files the server falls silent, so that nothing ends before the interrupt.
@@ -108,7 +108,7 @@ def _wait_for(proxy: Proxy, nbytes: int) -> None:
 
 
 def test_a_dataset_that_does_not_fit_is_told(served: Serve, dataset: Path, tmp_path: Path) -> None:
-    """As much as fits is fetched, and nothing of it is dropped for the rest."""
+    """As much as fits is fetched, and none of it is evicted for the rest."""
     limit, hub = dataset_bytes(dataset) // 2, served("hub")
     limited = "lab/cups", "--cache-limit", str(limit)
     with start(tmp_path, *limited, **hub.environment) as process:
@@ -122,7 +122,7 @@ def test_a_dataset_that_does_not_fit_is_told(served: Serve, dataset: Path, tmp_p
 
 
 def test_a_local_dataset_needs_no_warming(dataset: Path, tmp_path: Path) -> None:
-    """It is said, and no cache is made."""
+    """The command says so and creates no cache."""
     with start(tmp_path, str(dataset)) as process:
         out, err = process.communicate()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports of servers on this machine, and what is remembered of who listened there before."""
+"""Free ports for test servers, and forgetting what is known of earlier servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIRST_BASE, _BASES_EACH, _BASES_APART = 12_000, 1_000, 10
 
 
 def free_port() -> int:
-    """A port that nobody listens on; neither the system nor a test beside this gives it away."""
+    """Return a free port that neither the system nor a parallel test assigns."""
     first = _FIRST + _EACH * _process()
     while True:
         port = random.SystemRandom().randrange(first, first + _EACH)
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def free_ports(distances: Iterable[int]) -> int:
-    """A port such that those at some distances from it are free."""
+    """Return a port such that those at some distances from it are free."""
     first, distances = _FIRST_BASE + _BASES_EACH * _process(), list(distances)
     while True:
         base = random.SystemRandom().randrange(first, first + _BASES_EACH, _BASES_APART)
@@ -45,7 +45,7 @@ def _is_free(port: int) -> bool:
 
 
 def forget_servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ports come again: what was known of one test's server is not true of the next one's."""
+    """Forget connections and rate limits: the next test's server may have the same port."""
     monkeypatch.setenv("ROBOSTREAM_CACHE", str(home))
     connections().close_idle()
     shared_rate_limit.cache_clear()

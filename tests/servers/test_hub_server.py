@@ -53,7 +53,7 @@ def test_a_long_listing_comes_in_pages(hub: Hub, folder: Path) -> None:
 def test_ranges_are_exact(
     hub: Hub, folder: Path, path: str, wanted: str, start: int, stop: int | None
 ) -> None:
-    """A range of a small file or of a large one, which lies on another host, is those bytes."""
+    """Ranges of small files, and of large ones on another host, are exact."""
     commit = hub.add_repo("lab/cups").commit(folder)
     with get(f"{hub.url}/datasets/lab/cups/resolve/main/{path}", wanted) as response:
         content, final = response.read(), response.url
@@ -98,7 +98,7 @@ def target_of(hub: Hub, **headers: str) -> str:
 
 
 def test_signed_addresses_hold_for_a_number_of_uses(hub: Hub, folder: Path) -> None:
-    """Then they are refused, while the Hub gives out new ones."""
+    """A used URL is denied, while the Hub signs new ones."""
     hub.add_repo("lab/cups").commit(folder)
     hub.signer.uses = 2
     target = target_of(hub)
@@ -108,7 +108,7 @@ def test_signed_addresses_hold_for_a_number_of_uses(hub: Hub, folder: Path) -> N
 
 
 def test_signed_addresses_expire(hub: Hub, folder: Path) -> None:
-    """After their time they are refused, and so is another path with the same signature."""
+    """An expired URL is denied, and so is another path with the same signature."""
     hub.add_repo("lab/cups").commit(folder)
     target = target_of(hub)
     assert status_of(target.replace("file.mp4", "other.mp4")) == 403
@@ -118,7 +118,7 @@ def test_signed_addresses_expire(hub: Hub, folder: Path) -> None:
 
 
 def test_the_other_host_refuses_tokens(hub: Hub, folder: Path) -> None:
-    """A client that carries its token along is told so; one with a signature alone is served."""
+    """A request with the token is an error; one with the signature alone is served."""
     hub.add_repo("lab/cups", token="hf_key").commit(folder)
     with pytest.raises(urllib.error.HTTPError) as caught:
         target_of(hub, Authorization="Bearer hf_key")  # urllib carries it along
@@ -136,7 +136,7 @@ def test_the_other_host_refuses_tokens(hub: Hub, folder: Path) -> None:
 
 
 def test_gated_repos_are_seen_and_not_read(hub: Hub, folder: Path) -> None:
-    """Their listing is for all, their files for those who were let in."""
+    """Anyone may list a gated repo; its files need access."""
     hub.add_repo("lab/cups", token="hf_key", gated=True).commit(folder)
     readme = f"{hub.url}/datasets/lab/cups/resolve/main/README.md"
 
@@ -146,7 +146,7 @@ def test_gated_repos_are_seen_and_not_read(hub: Hub, folder: Path) -> None:
 
 
 def test_private_buckets_need_their_token(hub: Hub, folder: Path) -> None:
-    """As private repos do."""
+    """Private buckets need a token, like private repos."""
     hub.add_bucket("lab/cups", folder, token="hf_key")
     readme = f"{hub.url}/buckets/lab/cups/resolve/README.md"
 
@@ -155,7 +155,7 @@ def test_private_buckets_need_their_token(hub: Hub, folder: Path) -> None:
 
 
 def test_requests_are_counted_by_path_and_kind(hub: Hub, folder: Path) -> None:
-    """A large file costs a request of the Hub and one of the other host."""
+    """A large file costs one request to the Hub and one to the other host."""
     hub.add_repo("lab/cups").commit(folder)
     for _ in range(2):
         target_of(hub)

@@ -87,7 +87,7 @@ def body_of(received: bytes) -> bytes:
 
 
 def test_without_faults_nothing_changes(proxy: Proxy, server: str) -> None:
-    """Files, ranges, lists, errors and methods pass as they are, over one connection."""
+    """Files, ranges, listings, errors and methods pass unchanged, over one connection."""
     address = urlsplit(proxy.url)
     connection = http.client.HTTPConnection(str(address.hostname), address.port)
     seen = []
@@ -120,7 +120,7 @@ def test_without_faults_nothing_changes(proxy: Proxy, server: str) -> None:
 @pytest.mark.parametrize("as_date", [False, True])
 @pytest.mark.parametrize("status", [429, 503])
 def test_refusals_carry_retry_after(proxy: Proxy, status: int, as_date: bool) -> None:
-    """As seconds or as a date, twice; then the answer comes."""
+    """Retry-After is sent twice, in seconds or as a date; then the response comes."""
     play(proxy, kind="status", status=status, retry_after_s=7, as_date=as_date, times=2)
     answers = [fetch(proxy.url) for _ in range(3)]
 
@@ -136,7 +136,7 @@ def test_refusals_carry_retry_after(proxy: Proxy, status: int, as_date: bool) ->
 
 @pytest.mark.parametrize("at_bytes", [0, 20_000])
 def test_a_reset_is_a_reset(proxy: Proxy, at_bytes: int) -> None:
-    """The connection ends with RST, not in an orderly way, and not after the whole body."""
+    """The connection ends with RST before the whole body is sent."""
     play(proxy, kind="reset", at_bytes=at_bytes)
     received, end = converse(proxy.url)
 
@@ -146,7 +146,7 @@ def test_a_reset_is_a_reset(proxy: Proxy, at_bytes: int) -> None:
 
 
 def test_a_truncated_body_ends_early(proxy: Proxy) -> None:
-    """The head announces all of it, the connection closes in an orderly way before."""
+    """The headers announce the whole body, but the connection closes earlier."""
     play(proxy, kind="truncate", at_bytes=20_000)
     received, end = converse(proxy.url)
 
@@ -158,7 +158,7 @@ def test_a_truncated_body_ends_early(proxy: Proxy) -> None:
 
 
 def test_a_stall_is_silence(proxy: Proxy) -> None:
-    """Part of the body comes and then nothing, while the connection stays open."""
+    """Part of the body comes, then nothing, while the connection stays open."""
     play(proxy, kind="stall", at_bytes=20_000)
     received, end = converse(proxy.url, silent_after=20_000)
 
@@ -167,7 +167,7 @@ def test_a_stall_is_silence(proxy: Proxy) -> None:
 
 
 def test_lengths_and_ranges_that_disagree(proxy: Proxy) -> None:
-    """What HTTP libraries let pass: only Content-Range or the request tells what is wrong."""
+    """HTTP libraries accept these; only Content-Range or the request reveals them."""
     play(proxy, kind="short", at_bytes=20_000)
     assert fetch(proxy.url, **RANGE)[2] == WANTED[:20_000]
     assert fetch(proxy.url)[2] == CONTENT  # nothing but its length tells how long a file is
@@ -192,7 +192,7 @@ def test_lengths_and_ranges_that_disagree(proxy: Proxy) -> None:
 
 
 def test_a_corrupted_byte_is_one_byte(proxy: Proxy) -> None:
-    """The same length and head, one byte is another."""
+    """Length and headers are the same, but one byte differs."""
     play(proxy, kind="corrupt", at_bytes=123)
     status, _, body = fetch(proxy.url, **RANGE)
 
@@ -201,7 +201,7 @@ def test_a_corrupted_byte_is_one_byte(proxy: Proxy) -> None:
 
 
 def test_an_etag_changes_from_a_moment_on(proxy: Proxy) -> None:
-    """After so many requests, or when the script is changed, the file seems to be another."""
+    """After some requests, or when the script changes, the ETag differs."""
     play(proxy, kind="etag", skip=2)
     seen = [fetch(proxy.url)[1]["ETag"] for _ in range(4)]
 
@@ -211,7 +211,7 @@ def test_an_etag_changes_from_a_moment_on(proxy: Proxy) -> None:
 
 
 def test_faults_meet_only_requests_they_can_spoil(proxy: Proxy) -> None:
-    """A HEAD has no body to cut, a whole file no range to get wrong; they use up no turn."""
+    """A fault that cannot apply, such as a cut body of HEAD, is not used up."""
     address = urlsplit(proxy.url)
     for kind, method, headers in [("truncate", "HEAD", {}), ("short", "GET", {})]:
         play(proxy, kind=kind, times=1)
@@ -226,14 +226,14 @@ def test_faults_meet_only_requests_they_can_spoil(proxy: Proxy) -> None:
 
 
 def test_faults_meet_paths(proxy: Proxy) -> None:
-    """Only requests whose path fits suffer."""
+    """Only requests with a matching path fail."""
     play(proxy, kind="status", path=r"\.mp4$")
 
     assert fetch(proxy.url)[0] == 200
 
 
 def test_latency_and_bandwidth_hold_for_all_connections_together(proxy: Proxy) -> None:
-    """Four transfers at once take as long as the shared link needs, and each its round trips."""
+    """Four concurrent transfers share the bandwidth, and each waits for its round trips."""
     proxy.play(Script(latency_s=0.1, bytes_per_s=4 * len(CONTENT)))
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
@@ -246,7 +246,7 @@ def test_latency_and_bandwidth_hold_for_all_connections_together(proxy: Proxy) -
 
 
 def test_requests_beyond_a_limit_are_refused(proxy: Proxy) -> None:
-    """They are answered 429 with Retry-After, and counted."""
+    """The proxy answers 429 with Retry-After, and counts it."""
     proxy.play(Script(requests_per_s=0.001))
     answers = [fetch(proxy.url) for _ in range(4)]
 
@@ -267,7 +267,7 @@ def test_a_limit_refills_at_its_rate() -> None:
 
 
 def test_chance_follows_from_the_seed_alone(server: str) -> None:
-    """Two proxies do the same to the same requests, in any order; another seed does otherwise."""
+    """Two proxies treat equal requests equally, in any order; another seed differs."""
     ranges = [f"bytes={start}-{start + 99}" for start in range(0, 20_000, 100)]
 
     def suffered(seed: int, asked: list[str]) -> dict[Any, str]:
@@ -285,7 +285,7 @@ def test_chance_follows_from_the_seed_alone(server: str) -> None:
 
 
 def test_shares_are_of_all_requests() -> None:
-    """A mix of 10 % hits 10 %, each kind equally often; a request asked again draws again."""
+    """A mix of 10 % hits 10 %, each kind equally often; a repeated request draws again."""
     director = Director(Script(mixed_faults(0.1), seed=3))
     drawn = [director.select("GET", f"/{n % 1000}", "bytes=0-9")[0] for n in range(20_000)]
     hit = [fault for fault in drawn if fault is not None]
@@ -296,7 +296,7 @@ def test_shares_are_of_all_requests() -> None:
 
 
 def test_unknown_kinds_are_refused() -> None:
-    """A misspelt script is no script without faults."""
+    """A misspelt script is an error."""
     with pytest.raises(ValueError, match=r"want a kind of fault among status, reset.*'rest'"):
         Fault("rest")
     assert Script.from_dict(Script((Fault("reset"),)).to_dict()).faults == (Fault("reset"),)
@@ -304,7 +304,7 @@ def test_unknown_kinds_are_refused() -> None:
 
 
 def test_the_file_server_keeps_to_its_folder(server: str, tmp_path: Path) -> None:
-    """What lies outside is not there; tails of files are; a changed file does not match."""
+    """Paths outside are 404; suffix ranges work; If-Match fails for a changed file."""
     address = urlsplit(server)
     connection = http.client.HTTPConnection(str(address.hostname), address.port)
     seen = []

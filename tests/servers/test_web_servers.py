@@ -42,7 +42,7 @@ def answer(url: str, method: str = "GET", **headers: str) -> tuple[int, dict[str
     [("bytes=0-3", 0, 4), ("bytes=100-", 100, None), ("bytes=-3", -3, None)],
 )
 def test_ranges_are_exact(server: str, wanted: str, start: int, stop: int | None) -> None:
-    """A range is those bytes, and Content-Range says which of how many."""
+    """A range is exact, and Content-Range describes it."""
     content = (FIXTURE / DATA).read_bytes()
     status, fields, body = answer(f"{server}/{DATA}", Range=wanted)
 
@@ -53,7 +53,7 @@ def test_ranges_are_exact(server: str, wanted: str, start: int, stop: int | None
 
 
 def test_what_cannot_be_answered(server: str) -> None:
-    """Beyond the end 416, nothing there 404, another ETag 412."""
+    """The status is 416 beyond the end, 404 for a missing file, 412 for another ETag."""
     size = (FIXTURE / DATA).stat().st_size
 
     assert answer(f"{server}/{DATA}", Range=f"bytes={size}-")[0] == 416
@@ -62,7 +62,7 @@ def test_what_cannot_be_answered(server: str) -> None:
 
 
 def test_heads_say_size_and_etag(server: str) -> None:
-    """And the ETag stays as it is, from one request to the next."""
+    """The ETag stays the same between requests."""
     heads = [answer(f"{server}/{DATA}", "HEAD") for _ in range(2)]
     fields = heads[0][1]
 
@@ -74,7 +74,7 @@ def test_heads_say_size_and_etag(server: str) -> None:
 
 
 def test_folders_are_lists_of_links(server: str) -> None:
-    """What fsspec's HTTP filesystem finds there are the files."""
+    """Fsspec's HTTP filesystem finds the files."""
     fs, path = fsspec.core.url_to_fs(f"{server}/meta/")
     found = sorted(name.removeprefix(f"{server}/") for name in fs.find(path))
 
@@ -86,7 +86,7 @@ def test_folders_are_lists_of_links(server: str) -> None:
 
 
 def test_nginx_forbids_what_is_closed(tmp_path: Path) -> None:
-    """Files in closed/ are there and not for us."""
+    """Files in closed/ are denied."""
     (tmp_path / "root" / "closed").mkdir(parents=True)
     (tmp_path / "root" / "closed" / "file").write_text("secret")
     (tmp_path / "work").mkdir()
@@ -97,7 +97,7 @@ def test_nginx_forbids_what_is_closed(tmp_path: Path) -> None:
 def test_a_missing_nginx_is_a_reason_or_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tests are skipped with the cure, unless REQUIRE_NGINX=1 says that they must run."""
+    """Tests without nginx are skipped with a hint, or fail if REQUIRE_NGINX=1."""
     monkeypatch.setattr("tests.servers.nginx.shutil.which", lambda *_, **__: None)
     monkeypatch.delenv("REQUIRE_NGINX", raising=False)
     with (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of storage start without knowledge of any server; some share a small dataset."""
+"""Fixtures of the storage tests: no known servers, and a small dataset."""
 
 from __future__ import annotations
 

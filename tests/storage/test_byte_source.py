@@ -39,7 +39,7 @@ def test_reads_cover_every_range_within_the_limits(
 
 @given(ranges=RANGES, share=st.floats(0, 1))
 def test_a_lean_gap_adds_no_more_than_its_share(ranges: list[ByteRange], share: float) -> None:
-    """Reads that cross all gaps up to it hold little that nobody wants; a wider one would not."""
+    """Merging across all gaps up to it adds few unwanted bytes; a wider gap would add too many."""
     wanted = len({byte for w in ranges for byte in range(w.start, w.stop)})
     gap = choose_gap(ranges, share)
     read, wider = (
@@ -52,7 +52,7 @@ def test_a_lean_gap_adds_no_more_than_its_share(ranges: list[ByteRange], share: 
 
 
 def test_neighbours_become_one_read() -> None:
-    """Ranges that touch, or nearly, are read together; distant ones are not."""
+    """Adjacent and nearby ranges are read together; distant ones are not."""
     ranges = [ByteRange(100, 200), ByteRange(0, 100), ByteRange(210, 220), ByteRange(900, 950)]
 
     assert coalesce(ranges, max_gap_bytes=10, max_read_bytes=1000) == [

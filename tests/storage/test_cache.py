@@ -20,7 +20,7 @@ SIZE = 20 * BLOCK
 
 @pytest.mark.parametrize("name", ["notes.txt", "blocks", "lock", ".robostream-cache.txt"])
 def test_a_folder_that_is_not_a_cache_is_refused(tmp_path: Path, name: str) -> None:
-    """A folder with anything in it, and no mark, is somebody else's; nothing in it is touched."""
+    """A folder with content but no marker is not a cache; nothing in it is touched."""
     (tmp_path / name).write_text("mine")
     with pytest.raises(CacheError, match="give it a folder of its own"):
         Cache(tmp_path, 10**6)
@@ -40,7 +40,7 @@ def test_a_folder_that_is_not_a_cache_is_refused(tmp_path: Path, name: str) -> N
     ],
 )
 def test_a_cache_of_another_version_is_refused(tmp_path: Path, mark: str) -> None:
-    """The format has a version; one that is not known is not guessed at."""
+    """A marker of an unknown version is an error."""
     (tmp_path / "robostream-cache.json").write_text(mark)
 
     with pytest.raises(CacheError, match="of version 1, found"):
@@ -57,7 +57,7 @@ def test_an_existing_cache_has_its_own_size_of_blocks(tmp_path: Path) -> None:
 
 
 def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
-    """Whoever comes second finds a folder that is half made, or made, and uses it."""
+    """Processes that create the same cache at once share it."""
     for number in range(20):
         folder = tmp_path / str(number)
         with ThreadPoolExecutor(4) as pool:
@@ -67,7 +67,7 @@ def test_many_may_make_the_same_cache_at_once(tmp_path: Path) -> None:
 
 
 def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None:
-    """Files that others put into the folder stay, whatever their names; readers go on."""
+    """Foreign files in the folder stay, whatever their names; readers continue."""
     cache, remote = Cache(tmp_path / "cache", 10**6, BLOCK), Remote(SIZE)
     file = open_cached_file(cache, "a", "1", SIZE)
     remote.check(file, 0, SIZE)
@@ -91,7 +91,7 @@ def test_clear_deletes_what_was_fetched_and_nothing_else(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("is_head_lost", [False, True])
 def test_a_restart_of_the_machine_keeps_what_is_whole(tmp_path: Path, is_head_lost: bool) -> None:
-    """What is in use is counted anew; only a file whose head did not reach the disk goes."""
+    """The bytes in use are counted again; only a file that lost its header is deleted."""
     remote = Remote(SIZE)
     cache = Cache(tmp_path, 10**6, BLOCK)
     remote.check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
@@ -114,7 +114,7 @@ def test_a_restart_of_the_machine_keeps_what_is_whole(tmp_path: Path, is_head_lo
 def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`rm -rf` of the folder costs the cache, told once, and no sample."""
+    """After `rm -rf` of the folder, reads continue, with one warning."""
     cache, remote = Cache(tmp_path / "cache", 10**6, BLOCK), Remote(SIZE)
     remote.check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
     shutil.rmtree(tmp_path / "cache")
@@ -128,7 +128,7 @@ def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
 def test_a_folder_that_cannot_be_made_does_not_end_a_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A cache below a file: bytes are read from their store, told once."""
+    """Bytes are read from their store, with one warning."""
     (tmp_path / "file").write_text("")
     cache, remote = Cache(tmp_path / "file/cache", 10**6), Remote(SIZE)
     file = open_cached_file(cache, "a", "1", SIZE)
@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_made_does_not_end_a_run(
 def test_the_default_limit_is_half_of_what_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A limit that is given wins, then $ROBOSTREAM_CACHE_LIMIT; both take human sizes."""
+    """The argument wins over $ROBOSTREAM_CACHE_LIMIT; both accept texts such as 2GiB."""
     disk = os.statvfs(tmp_path)
     free = disk.f_bavail * disk.f_frsize
 
@@ -156,7 +156,7 @@ def test_the_default_limit_is_half_of_what_is_free(
 
 
 def test_the_command_shows_and_clears(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`robostream cache info` for people and scripts; `clear` frees; no cache is no error."""
+    """`robostream cache info` prints text and JSON; `clear` frees; a missing cache is no error."""
     folder, remote = tmp_path / "cache", Remote(SIZE)
     arguments = ["--cache-dir", str(folder)]
     assert main(["cache", "info", *arguments]) == 0
@@ -179,12 +179,12 @@ def test_the_command_shows_and_clears(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_size_that_is_none_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
-    """The message says what a size looks like."""
+    """The message shows a valid size."""
     with pytest.raises(SystemExit, match="2"):
         main(["cache", "warm", "lab/cups", "--cache-limit", "much"])
     assert "want a size such as 2GiB" in capsys.readouterr().err
 
 
 def test_the_default_folder_is_below_robostreams_own() -> None:
-    """$ROBOSTREAM_CACHE moves it together with everything else that is kept."""
+    """$ROBOSTREAM_CACHE moves it with all other caches."""
     assert str(config.cache_home()).startswith(os.environ["ROBOSTREAM_CACHE"])

@@ -28,7 +28,7 @@ def files(draw: st.DrawFn) -> Extents:
 
 @given(st.lists(files(), max_size=5), st.integers(0, 400 * BLOCK))
 def test_what_goes_is_enough_and_worth_the_least(held: list[Extents], needed: int) -> None:
-    """Enough goes or all of it, not an extent more, and never one while a lesser one stays."""
+    """Evictions free enough or everything, no extent too many, the least valuable first."""
     chosen = dict(choose_evictions(held, needed))
     gone, stays = [], []
     for number, file in enumerate(held):
@@ -48,7 +48,7 @@ def test_what_goes_is_enough_and_worth_the_least(held: list[Extents], needed: in
 
 
 def test_an_extent_is_worth_as_much_as_its_best_block() -> None:
-    """Unwanted ones by last use, wanted ones by the first next use; holes count for nothing."""
+    """Unwanted extents rank by last use, wanted ones by their first next use; holes are ignored."""
     count = 2 * EXTENT_BLOCKS + 1
     held = np.full(count, BLOCK, np.int64)
     held[1] = 0
@@ -64,7 +64,7 @@ def test_an_extent_is_worth_as_much_as_its_best_block() -> None:
 
 
 def test_the_blocks_of_extents_are_those_that_are_there() -> None:
-    """Holes inside an extent are not dropped again, and the last extent may be short."""
+    """Holes inside an extent are not dropped again; the last extent may be short."""
     held = np.ones(EXTENT_BLOCKS + 3, bool)
     held[2] = False
 

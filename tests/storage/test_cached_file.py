@@ -29,7 +29,7 @@ def cache_in(folder: Path, limit: int = LIMIT) -> Cache:
 def test_only_missing_blocks_are_fetched_neighbours_together(
     tmp_path: Path, remote: Remote
 ) -> None:
-    """What is there is not asked for again, and a gap of several blocks is one request."""
+    """Cached bytes are not fetched again; a gap of several blocks is one request."""
     file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     remote.check(file, BLOCK + 5, BLOCK + 6)
     remote.check(file, 6 * BLOCK, 7 * BLOCK)
@@ -40,7 +40,7 @@ def test_only_missing_blocks_are_fetched_neighbours_together(
 
 
 def test_a_second_process_fetches_nothing(tmp_path: Path, remote: Remote) -> None:
-    """Another hold on the same folder, as another process has, finds all bytes."""
+    """A second Cache on the same folder, as in another process, finds all bytes."""
     remote.check(open_cached_file(cache_in(tmp_path), "a", "1", SIZE), 0, SIZE)
     again = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
 
@@ -51,7 +51,7 @@ def test_a_second_process_fetches_nothing(tmp_path: Path, remote: Remote) -> Non
 
 
 def test_a_fill_keeps_whole_blocks_only(tmp_path: Path, remote: Remote) -> None:
-    """Bytes of a block that is not covered are not enough to mark it; the last block is short."""
+    """A partly filled block is not valid; the last block is short."""
     file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     file.fill(1, remote.content[1 : 2 * BLOCK + 1])
     assert file.missing(0, SIZE) == [(0, BLOCK), (2 * BLOCK, SIZE)]
@@ -61,7 +61,7 @@ def test_a_fill_keeps_whole_blocks_only(tmp_path: Path, remote: Remote) -> None:
 
 
 def test_another_version_is_another_file(tmp_path: Path, remote: Remote) -> None:
-    """A file whose ETag or size changed is fetched anew, and the old one is still served."""
+    """A file with a new ETag or size is fetched again; the old version is still served."""
     cache, new = cache_in(tmp_path), Remote(SIZE, seed=1)
     old_file, new_file = (
         open_cached_file(cache, "a", "1", SIZE),
@@ -87,7 +87,7 @@ def test_a_fetch_of_the_wrong_length_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_failed_fetch_leaves_the_claim_free(tmp_path: Path, remote: Remote) -> None:
-    """An error of the fetch comes through, and the next reader does not wait for a dead claim."""
+    """An error of the fetch is raised, and the next reader does not wait for a dead claim."""
 
     def fail(start: int, stop: int) -> bytes:
         raise ConnectionError("reset")
@@ -99,7 +99,7 @@ def test_a_failed_fetch_leaves_the_claim_free(tmp_path: Path, remote: Remote) ->
 
 
 def test_ranges_beyond_the_file_are_refused(tmp_path: Path) -> None:
-    """A range the file does not have is a mistake of the caller."""
+    """A range outside the file raises ValueError."""
     file = open_cached_file(cache_in(tmp_path), "a", "1", SIZE)
     for start, stop in [(-1, 5), (5, 4), (0, SIZE + 1)]:
         with pytest.raises(ValueError, match="want 0 <= start <= stop <="):
@@ -109,7 +109,7 @@ def test_ranges_beyond_the_file_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_read(tmp_path: Path) -> None:
-    """A remote file of no bytes has no blocks."""
+    """An empty remote file has no blocks."""
     file = open_cached_file(cache_in(tmp_path), "a", "1", 0)
     file.fill(0, b"")
 
@@ -118,7 +118,7 @@ def test_an_empty_file_is_read(tmp_path: Path) -> None:
 
 
 def test_one_of_many_that_miss_the_same_bytes_fetches_them(tmp_path: Path, remote: Remote) -> None:
-    """Readers with a hold of their own each, as processes have, wait for the first one's fetch."""
+    """Readers with separate caches, as in several processes, wait for the first one's fetch."""
     begin = threading.Barrier(8)
 
     def read(number: int) -> None:
@@ -145,7 +145,7 @@ def test_a_claim_gives_what_is_missing_to_callers_that_fetch_by_themselves(
 
 
 def test_files_and_caches_pickle(tmp_path: Path, remote: Remote) -> None:
-    """A worker process that is sent a cache, or a file of it, sees the same bytes."""
+    """A worker process that receives a cache or a file reads the same bytes."""
     cache = cache_in(tmp_path)
     file = open_cached_file(cache, "a", "1", SIZE)
     file.set_next_use([(0, SIZE)], 3)
@@ -157,7 +157,7 @@ def test_files_and_caches_pickle(tmp_path: Path, remote: Remote) -> None:
 
 
 def test_no_secret_reaches_the_disk(tmp_path: Path, remote: Remote) -> None:
-    """Neither user and password nor query of an address are in any file, name or pickle."""
+    """No file, name or pickle contains the user, password or query of an address."""
     name = "https://hf_SECRET:hf_SECRET@host:8080/data/file.mp4?X-Amz-Signature=SECRET#SECRET"
     cache = cache_in(tmp_path)
     file = open_cached_file(cache, name, "1", SIZE)
@@ -174,7 +174,7 @@ def test_no_secret_reaches_the_disk(tmp_path: Path, remote: Remote) -> None:
 def test_damage_behind_a_mark_is_noticed_and_fetched_again(
     tmp_path: Path, remote: Remote, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a power cut or a failing disk leaves of a block is never served."""
+    """A block damaged by a power cut or a failing disk is never served."""
     remote.check(open_cached_file(cache_in(tmp_path), "a", "1", SIZE), 0, SIZE)
     (path,) = block_paths(tmp_path / "cache")
     data_at = path.stat().st_size - 11 * BLOCK
@@ -206,7 +206,7 @@ def test_damage_behind_a_mark_is_noticed_and_fetched_again(
 
 
 def test_the_limit_holds_and_old_blocks_go(tmp_path: Path) -> None:
-    """Reading more than fits keeps the limit on disk; what was read last is still there."""
+    """Reading more than fits respects the limit; the bytes read last are still cached."""
     cache = cache_in(tmp_path, limit=1_000_000)
     remotes = [Remote(300_000, seed) for seed in range(8)]
     files = [open_cached_file(cache, str(seed), "1", 300_000) for seed in range(8)]
@@ -220,7 +220,7 @@ def test_the_limit_holds_and_old_blocks_go(tmp_path: Path) -> None:
 
 
 def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
-    """Inside a run the furthest next use goes first, hints of the dead count no more."""
+    """In a run the latest next use is evicted first; hints of dead processes expire."""
     size = 64 * BLOCK
     limit = 3 * size + 60_000
     cache, other = cache_in(tmp_path, limit), cache_in(tmp_path, limit)
@@ -244,7 +244,7 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
 
 
 def test_many_files_do_not_stay_open(tmp_path: Path) -> None:
-    """The number of open files has a bound, however many are read."""
+    """The number of open files is bounded, however many are read."""
     at_first = len(os.listdir("/proc/self/fd"))
     cache = cache_in(tmp_path)
     files = [open_cached_file(cache, str(number), "1", BLOCK) for number in range(300)]
@@ -261,7 +261,7 @@ def test_many_files_do_not_stay_open(tmp_path: Path) -> None:
 def test_a_cache_too_small_for_anything_only_warns(
     tmp_path: Path, remote: Remote, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With a limit of nothing every read is a fetch, told once."""
+    """With a limit of 0 every read is a fetch, with one warning."""
     file = open_cached_file(cache_in(tmp_path, limit=0), "a", "1", SIZE)
     remote.check(file, 0, SIZE)
     remote.check(file, 0, SIZE)

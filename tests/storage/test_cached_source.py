@@ -38,7 +38,7 @@ def fetched(proxy: Proxy) -> list[int]:
 
 
 def test_bytes_are_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
-    """A second reader of the same range, in whatever process, asks for nothing but the version."""
+    """A second reader of the same range, in any process, requests only the version."""
     for _ in range(2):
         source = file_opener(proxy, tmp_path).open("file.bin")
         assert source.read(10, BLOCK + 10) == CONTENT[10 : BLOCK + 10]
@@ -47,7 +47,7 @@ def test_bytes_are_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
 
 
 def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
-    """Gaps are fetched with one request each, and reading asks for nothing more."""
+    """Gaps are fetched with one request each; reading then sends none."""
     opener = file_opener(proxy, tmp_path)
     source = opener.open("file.bin")
     source.read(2 * BLOCK, 3 * BLOCK)
@@ -73,7 +73,7 @@ def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:
 
 
 def test_a_file_opened_again_is_known(proxy: Proxy, tmp_path: Path) -> None:
-    """Its size and version are not asked for twice through one opener."""
+    """One opener requests its size and version once."""
     opener = file_opener(proxy, tmp_path)
     for _ in range(3):
         assert opener.open("file.bin").size() == len(CONTENT)
@@ -82,7 +82,7 @@ def test_a_file_opened_again_is_known(proxy: Proxy, tmp_path: Path) -> None:
 
 
 def test_versions_are_not_mixed(proxy: Proxy, tmp_path: Path) -> None:
-    """Bytes of another version than the one that was opened are an error."""
+    """Bytes of another version than the opened one are an error."""
     source = file_opener(proxy, tmp_path).open("file.bin")
     source.read(0, 10)
     proxy.play(Script((Fault("etag"),)))
@@ -103,7 +103,7 @@ def test_a_read_beyond_the_end_is_an_error(proxy: Proxy, tmp_path: Path) -> None
 def test_a_cache_without_room_reads_from_the_server(
     proxy: Proxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Reading goes on, with a warning, and each time from the server."""
+    """Reading continues from the server, with a warning."""
     source = file_opener(proxy, tmp_path, limit=1000).open("file.bin")
 
     assert [source.read(0, 100) for _ in range(2)] == [CONTENT[:100]] * 2

@@ -54,7 +54,7 @@ def counts_of(opener: FileOpener) -> dict[str, float]:
     ids=lambda fault: f"{fault.kind}-{fault.status}-{fault.as_date}-{fault.at_bytes}",
 )
 def test_what_passes_is_never_seen(proxy: Proxy, fault: Fault) -> None:
-    """The bytes are right, and the counts tell what it took."""
+    """The bytes are right, and the counters show the retries."""
     proxy.play(Script((fault,)))
     opener = FileOpener(as_location(proxy.url))
     source = opener.open("file.bin")
@@ -70,7 +70,7 @@ def test_what_passes_is_never_seen(proxy: Proxy, fault: Fault) -> None:
 def test_a_connection_that_was_closed_while_idle_counts(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked again at once, though no failure is allowed, and both requests are counted."""
+    """The request is repeated at once, even without retries, and both requests are counted."""
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "0")
     opener = FileOpener(as_location(proxy.url))
     source = opener.open("file.bin")
@@ -85,7 +85,7 @@ def test_a_connection_that_was_closed_while_idle_counts(
 
 
 def test_silence_is_a_stall(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that stops coming is asked for again."""
+    """A response that stops coming is requested again."""
     monkeypatch.setattr(config, "REMOTE_TIMEOUT_S", 0.3)
     proxy.play(Script((Fault("stall", times=1, at_bytes=500),)))
     opener = FileOpener(as_location(proxy.url))

@@ -31,7 +31,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_cache_leaves_room_on_a_small_disk(small_disk: Path) -> None:
-    """With a limit beyond the disk, old blocks go before the disk is full; nothing is refused."""
+    """With a limit beyond the disk, old blocks are evicted before the disk is full."""
     remote = Remote(SIZE)
     file = open_cached_file(Cache(small_disk / "cache", 10**9, BLOCK), "a", "1", SIZE)
     for start in range(0, SIZE, 10 * BLOCK):
@@ -46,7 +46,7 @@ def test_a_cache_leaves_room_on_a_small_disk(small_disk: Path) -> None:
 def test_a_disk_that_others_fill_ends_writing_and_no_read(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ENOSPC: what is in the cache is served, the rest is fetched each time, told once."""
+    """ENOSPC: cached bytes are served, others are fetched each time, with one warning."""
     monkeypatch.setattr(
         cache_quota, "_LEFT_SHARE", -1
     )  # nothing is left to others, so the disk fails
@@ -83,7 +83,7 @@ def test_a_disk_full_of_others_files_is_not_filled_further(
 def test_files_that_may_not_grow_end_writing_and_no_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The system refuses large files: as on a full disk."""
+    """A limit on file sizes has the effect of a full disk."""
     remote = Remote(SIZE)
     file = open_cached_file(Cache(tmp_path / "cache", 10**9, BLOCK), "a", "1", SIZE)
     with file_size_limit(100_000):

@@ -50,7 +50,7 @@ def fill(folder: Path) -> Remote:
 def test_a_link_in_place_of_the_lock_is_not_written_through(
     tmp_path: Path, victim: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file it leads to stays as it is; the cache is not written, which is told."""
+    """The link's target stays unchanged; the cache is not written, with a warning."""
     folder = tmp_path / "cache"
     Cache(folder, 10**6, BLOCK)
     (folder / "lock").symlink_to(victim)
@@ -64,7 +64,7 @@ def test_a_link_in_place_of_the_lock_is_not_written_through(
 def test_a_link_in_place_of_a_file_or_folder_leads_nowhere(
     tmp_path: Path, victim: Path, place: str
 ) -> None:
-    """A block file, a liveness lock or a folder that is a link: nothing is written beyond it."""
+    """Nothing is written through a link in place of a block file, liveness lock or folder."""
     folder = tmp_path / "cache"
     fill(folder)
     (path,) = block_paths(folder)
@@ -111,7 +111,7 @@ def test_a_new_cache_is_for_its_owner_only(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("usual_umask")
 @pytest.mark.parametrize("mode", [0o755, 0o750, 0o711])
 def test_a_folder_that_others_may_read_makes_a_shared_cache(tmp_path: Path, mode: int) -> None:
-    """Files take the group and other read bits of a folder that was there."""
+    """Files take the group and other read bits of an existing folder."""
     folder = tmp_path / "cache"
     folder.mkdir()
     folder.chmod(mode)
@@ -138,7 +138,7 @@ def modes(folder: Path) -> tuple[set[int], set[int]]:
     ],
 )
 def test_a_hostile_marker_is_rejected(tmp_path: Path, mark: str) -> None:
-    """Nested JSON, or a size of blocks that is none, is no mark."""
+    """Nested JSON or an invalid block size is no marker."""
     (tmp_path / "robostream-cache.json").write_text(mark)
 
     with pytest.raises(CacheError, match="of version 1, found"):
@@ -149,7 +149,7 @@ def test_a_hostile_marker_is_rejected(tmp_path: Path, mark: str) -> None:
 def test_a_block_file_that_claims_too_much_takes_no_memory(
     tmp_path: Path, is_sparse: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`cache info` needs as much memory as ever, and `cache clear` deletes the file."""
+    """`cache info` needs no more memory, and `cache clear` deletes the file."""
     fill(tmp_path / "cache")
     layout = BlockLayout(1 << 46, config.CACHE_BLOCK_BYTES)
     path = tmp_path / "cache/blocks" / ("0" * 64)
@@ -170,7 +170,7 @@ def test_a_block_file_that_claims_too_much_takes_no_memory(
 
 
 def test_a_size_that_no_file_has_is_refused(tmp_path: Path) -> None:
-    """Nothing is kept of a file that is said to be of 10^18 bytes, and no memory is taken."""
+    """A file that claims 10^18 bytes is not cached, and takes no memory."""
     cache = Cache(tmp_path, 10**6)
 
     assert not cache.may_hold(10**18)
@@ -208,7 +208,7 @@ class Boaster(http.server.BaseHTTPRequestHandler):
 def test_a_file_that_is_said_to_be_huge_is_read_without_the_cache(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its bytes come from the server, as far as there are any."""
+    """Its bytes come from the server, as far as they exist."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Boaster) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"

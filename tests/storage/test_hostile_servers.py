@@ -60,7 +60,7 @@ def carried(server: Scripted) -> list[tuple[bool, str, bool]]:
 
 
 def test_a_redirect_from_https_to_http_is_refused() -> None:
-    """On the same host and port too: no request at all is sent in plain text."""
+    """No request is sent in plain text, not even to the same host and port."""
     with serve_scripted(file_or(lambda h: f"{there.url}/plain?sig={SECRET}")) as there:
         with pytest.raises(UnreachableError, match="redirects from https to http://127") as error:
             read(there.tls_url, **CREDENTIALS)
@@ -70,7 +70,7 @@ def test_a_redirect_from_https_to_http_is_refused() -> None:
 
 
 def test_credentials_follow_to_the_same_scheme_host_and_port_only() -> None:
-    """Elsewhere the file is read without them: another scheme, another port, another name."""
+    """Another scheme, port or name receives the request without them."""
     first = "/file.bin"
 
     def to(target: str) -> Callable[[Handler], None]:
@@ -93,7 +93,7 @@ def test_credentials_follow_to_the_same_scheme_host_and_port_only() -> None:
 
 
 def test_a_listing_that_goes_on_elsewhere_does_not_take_the_token_there(tmp_path: Path) -> None:
-    """The Hub names the next page of a listing, and could name any server."""
+    """The Hub names the next page of a listing, which could be on any server."""
     page = b'[{"type": "file", "path": "videos/a.mp4", "size": 3}]'
     with serve_scripted(lambda h: h.reply(200, b"[]")) as other:
         link = f'<{other.url}/next>; rel="next"'
@@ -118,7 +118,7 @@ def test_a_listing_that_goes_on_elsewhere_does_not_take_the_token_there(tmp_path
     ],
 )
 def test_impossible_numbers_are_errors_of_ours(status: int, headers: dict[str, str]) -> None:
-    """Whatever a server writes into its headers: the error names the file and stays short."""
+    """Whatever a server writes into its headers, the error names the file and stays short."""
 
     def reply(handler: Handler) -> None:
         handler.close_connection = True
@@ -135,7 +135,7 @@ def test_impossible_numbers_are_errors_of_ours(status: int, headers: dict[str, s
 
 @pytest.mark.parametrize("length", ["\u00b2\u00b3", "9" * 5000, "-1"])
 def test_a_length_that_is_no_number_is_no_length(length: str) -> None:
-    """What comes until the server hangs up is the file; part of it does not tell its size."""
+    """Without a length, the file ends with the connection; a part of it has no known size."""
 
     def reply(handler: Handler) -> None:
         handler.close_connection = True
@@ -148,7 +148,7 @@ def test_a_length_that_is_no_number_is_no_length(length: str) -> None:
 
 
 def test_a_wait_that_is_no_number_is_waited_out_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure with a senseless Retry-After is asked again after the usual delay."""
+    """A failure with an invalid Retry-After is retried after the usual delay."""
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "2")
 
     def reply(handler: Handler) -> None:
@@ -174,7 +174,7 @@ def test_a_port_that_no_server_has_is_refused(url: str, monkeypatch: pytest.Monk
 
 
 def test_a_trickle_is_a_stall_and_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that come one by one end no timeout; what comes too slowly is given up.
+    """Single bytes restart the timeout, so a response that is too slow is abandoned.
 
     The server trickles for ever: without a limit on the rate this test would not end.
     """
@@ -216,7 +216,7 @@ def test_a_proxy_is_told_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_certificate_error_names_the_variable_that_decides(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Some variables override others, so to set another one would change nothing."""
+    """The message names the variable in use, because some override others."""
     found = ssl.get_default_verify_paths().cafile
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
         monkeypatch.delenv(name, raising=False)
@@ -248,7 +248,7 @@ def test_the_certificate_error_names_the_variable_that_decides(
     ],
 )
 def test_a_403_shows_the_reason(content: bytes, headers: dict[str, str], words: str) -> None:
-    """In the server's words, without markup and secrets, and not all of a long page."""
+    """The error quotes the server, without markup and secrets, and not a whole page."""
     with (
         serve_scripted(lambda h: h.reply(403, content, **headers)) as server,
         pytest.raises(AccessDeniedError) as error,
@@ -260,10 +260,10 @@ def test_a_403_shows_the_reason(content: bytes, headers: dict[str, str], words: 
     assert len(str(error.value)) < 600
 
 
-def test_ftp_that_is_busy_is_asked_again_and_then_an_error(
+def test_a_busy_ftp_server_is_retried_and_then_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Answers of 4xx pass; a wrong password does not."""
+    """4xx replies are retried; a wrong password is an error at once."""
     (tmp_path / "file.bin").write_bytes(CONTENT)
     monkeypatch.setenv("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "2")
     with serve_ftp(tmp_path, "ann", "pw", busy=2) as url:
@@ -290,7 +290,7 @@ VideoFiles(opener.open, max_files=1).get("file.mp4")
 
 @pytest.mark.parametrize("size", [20 * 10**12, 10**17])
 def test_a_claimed_size_takes_no_memory(size: int, tmp_path: Path) -> None:
-    """A video that a server says is of 20 TB is an error, which names the setting, at once."""
+    """A video that claims 20 TB is an error at once, which names the setting."""
 
     def reply(handler: Handler) -> None:
         handler.reply(200, ETag='"1"', Content_Length=str(size))
@@ -311,7 +311,7 @@ def test_a_claimed_size_takes_no_memory(size: int, tmp_path: Path) -> None:
 
 
 def test_a_server_that_closes_every_idle_connection_ends_in_an_error() -> None:
-    """It does not say that it closes them, and each look takes two requests: that never works."""
+    """Retries on fresh connections are bounded."""
 
     def reply(handler: Handler) -> None:
         handler.close_connection = True

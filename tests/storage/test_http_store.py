@@ -31,14 +31,14 @@ def read(given: HttpResponse, start: int = 10, stop: int = 15) -> FileChunk:
 
 
 def test_a_range_comes_with_size_and_version() -> None:
-    """The tag of a file tells its version, weak or not; else the time it was changed."""
+    """The version is the ETag, weak or not, or else the time of last change."""
     assert read(answer(etag='"v1"')) == FileChunk(b"01234", 100, "v1")
     assert read(answer(etag='W/"v1"')).version == "v1"
     assert read(answer(last_modified="Monday")).version == "Monday"
 
 
 def test_a_range_at_the_end_may_be_shorter() -> None:
-    """The caller knows the size then, and that it asked for too much."""
+    """The response to a range beyond the end gives the file's size."""
     assert read(answer(found="bytes 10-14/15"), stop=20) == FileChunk(b"01234", 15, "")
     assert read(answer(416, b"", "bytes */10")) == FileChunk(b"", 10, "")
 
@@ -57,8 +57,8 @@ def test_a_range_at_the_end_may_be_shorter() -> None:
         *(answer(status) for status in (408, 425, 429, 500, 502, 503, 504)),
     ],
 )
-def test_what_may_be_better_the_next_time(given: HttpResponse) -> None:
-    """Wrong, short and long answers are never taken; they are asked for again."""
+def test_invalid_responses_are_retried(given: HttpResponse) -> None:
+    """Wrong, short and long responses are never accepted; they are retried."""
     with pytest.raises(TransientError):
         read(given)
 
@@ -73,31 +73,31 @@ def test_what_may_be_better_the_next_time(given: HttpResponse) -> None:
         (400, StorageError, "HTTP 400"),
     ],
 )
-def test_what_is_final(status: int, kind: type[Exception], words: str) -> None:
-    """Nothing is gained by asking again; the message names the file and what to do."""
+def test_final_responses_are_errors(status: int, kind: type[Exception], words: str) -> None:
+    """A retry would not help; the message names the file and the cure."""
     with pytest.raises(kind, match=rf"a file: .*{words}"):
         read(answer(status))
 
 
 def test_a_server_without_ranges_gives_whole_small_files() -> None:
-    """A range is cut out of them."""
+    """The range is taken from the complete file."""
     assert read(answer(200, bytes(range(20)))) == FileChunk(bytes(range(10, 15)), 20, "")
 
 
 def test_a_server_without_ranges_gives_no_large_files() -> None:
-    """It will not give one when it is asked again either."""
+    """A retry would not help."""
     with pytest.raises(StorageError, match=r"a file: the server gives whole files only.*nginx"):
         read(answer(200, is_complete=False))
 
 
-def test_a_bucket_elsewhere_is_told() -> None:
-    """Amazon says where it is."""
+def test_the_region_of_a_bucket_is_named() -> None:
+    """The error names the bucket's region."""
     with pytest.raises(StorageError, match=r"pass .*region.*eu-west-1"):
         read(answer(301, x_amz_bucket_region="eu-west-1"))
 
 
 def test_servers_say_how_long_to_wait() -> None:
-    """In seconds, or as a date."""
+    """The header holds seconds or a date."""
     now = 1_700_000_000.0
 
     assert retry_after_s("12", now) == 12

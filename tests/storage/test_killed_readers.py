@@ -13,7 +13,7 @@ REPO = Path(__file__).parents[2]
 
 
 def test_a_cache_survives_readers_that_are_killed(tmp_path: Path) -> None:
-    """Of 4 processes on one folder 2 are killed: the others read exactly, the limit holds."""
+    """While 2 of 4 processes are killed, the others read exact bytes and the limit holds."""
     command = [sys.executable, "-m", "tests.storage.killed_readers", str(tmp_path), "5"]
     result = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=600)
 

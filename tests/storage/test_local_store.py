@@ -32,7 +32,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_source_pickles_as_its_address(path: Path) -> None:
-    """A copy in another process opens the file anew."""
+    """A copy in another process opens the file itself."""
     opened = LocalSource(path)
     opened.read(0, 10)
     copy = pickle.loads(pickle.dumps(opened))
@@ -58,7 +58,7 @@ def times_open(path: Path) -> int:
 
 
 def test_a_version_changes_when_the_file_does(path: Path) -> None:
-    """It is the time of the last change."""
+    """The version is the time of the last change."""
     before = LocalSource(path).version()
     os.utime(path, (1, 1))
 
@@ -66,7 +66,7 @@ def test_a_version_changes_when_the_file_does(path: Path) -> None:
 
 
 def test_bytes_that_were_written_over_are_not_read(path: Path) -> None:
-    """Neither by the handle that is open, nor by who was told what the file was."""
+    """An open file and an expected version both notice the change."""
     os.utime(path, (1, 1))  # a file system's clock may be too coarse for two writes in a row
     opened = LocalSource(path)
     opened.read(0, 10)
@@ -80,13 +80,13 @@ def test_bytes_that_were_written_over_are_not_read(path: Path) -> None:
 
 
 def test_what_the_disk_does_not_give_is_an_error_with_the_file_s_name(tmp_path: Path) -> None:
-    """A folder can be opened but not read, as a file on a failing disk."""
+    """Reading a folder fails like a file on a failing disk."""
     with pytest.raises(DamagedFileError, match=f"{tmp_path}: bytes 0 to 5 cannot be read: .*Errno"):
         LocalSource(tmp_path).read(0, 5)
 
 
 def test_a_file_that_may_not_be_read_is_named(path: Path) -> None:
-    """Permissions are told as such."""
+    """The error is AccessDeniedError."""
     path.chmod(0)
     path.parent.chmod(0o755)
     # The name is relative because the folders above may be closed to others.

@@ -18,7 +18,7 @@ PARTS = st.sampled_from(["a", "..", ".", "", "b c", "...", "~", "é", "\\", "C:"
 
 @given(name=st.one_of(st.lists(PARTS, max_size=6).map("/".join), st.text(max_size=20)))
 def test_a_name_stays_below_its_root_or_is_refused(name: str) -> None:
-    """Joined to any root, what is taken is a path below it."""
+    """Joined to any root, an accepted path stays below it."""
     try:
         taken = check_relative_path(name)
     except StorageError:
@@ -29,20 +29,20 @@ def test_a_name_stays_below_its_root_or_is_refused(name: str) -> None:
 
 
 def test_usual_names_are_taken() -> None:
-    """Those of LeRobot, and with dots inside."""
+    """LeRobot's names and names with dots are accepted."""
     for name in ("data/chunk-000/file-000.parquet", "videos/observation.images.top/a..mp4"):
         assert check_relative_path(name) == name
 
 
 def test_addresses_are_told_without_secrets() -> None:
-    """Users, passwords and queries go, the rest stays readable."""
+    """Users, passwords and queries are removed; the rest stays readable."""
     text = "GET https://ann:pw@a.b/c/d.mp4?X-Amz-Signature=f00&e=1 failed (see http://x.y/z?k=s)"
 
     assert redact(text) == "GET https://a.b/c/d.mp4?... failed (see http://x.y/z?...)"
 
 
 def test_a_location_prints_no_secrets() -> None:
-    """Neither the options, nor what is in the address."""
+    """The repr shows neither options nor secrets of the address."""
     place = as_location("https://ann:pw7@a.b/c/?sig=f00", {"headers": {"X-Key": "k9"}})
 
     assert place.url == "https://a.b/c"
@@ -52,7 +52,7 @@ def test_a_location_prints_no_secrets() -> None:
 
 
 def test_a_path_the_locale_cannot_name_is_refused_with_the_cure(tmp_path: Path) -> None:
-    """Python in a C locale knows the letters of ASCII alone, if it is kept from using UTF-8."""
+    """In a C locale without UTF-8 mode, Python encodes ASCII names only."""
     (tmp_path / "caf\u00e9").mkdir()
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     code = (
@@ -87,7 +87,7 @@ def test_a_file_is_the_same_however_its_address_is_signed() -> None:
 
 
 def test_server_path_and_query_tell_files_apart() -> None:
-    """Short names select content, too, where nothing is signed."""
+    """In an unsigned URL, short names select content too."""
     addresses = [
         *("https://a.b/c", "http://a.b/c", "https://a.b:9000/c", "https://b.b/c", "https://a.b/d"),
         *("https://a.b/c?v=1", "https://a.b/c?v=2", "https://a.b/c?versionId=1"),

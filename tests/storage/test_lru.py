@@ -15,7 +15,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS, budget=st.integers(0, 20))
 def test_the_least_recently_used_go_first(steps: list[tuple[str, int, int]], budget: int) -> None:
-    """What is held, its weight and what was dropped are those of an ordered dict with a cap."""
+    """Contents, weight and evictions equal those of a bounded ordered dict."""
     dropped: list[int] = []
     recent: LruCache[int, int] = LruCache(budget, weigh=lambda value: value, drop=dropped.append)
     model: OrderedDict[int, int] = OrderedDict()

@@ -44,7 +44,7 @@ def never() -> tuple[int, Callable[[BinaryIO], None]]:
 
 
 def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
-    """The others wait for it and get the same; another version is another file."""
+    """The others wait and get the same file; another version is another file."""
     begin, made = threading.Barrier(6), []
 
     def make() -> tuple[int, Callable[[BinaryIO], None]]:
@@ -68,7 +68,7 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
 
 
 def test_files_in_use_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
-    """The limit holds: a file nobody has makes room, and if all are in use nothing is kept."""
+    """Unused files are evicted; if all are in use, nothing is added."""
     cache = Cache(tmp_path, 3 * SIZE + 20_000, BLOCK)
     in_use = keep(cache, "a")
     for seconds, name in enumerate("bc"):
@@ -89,7 +89,7 @@ def test_files_in_use_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
 
 
 def test_blocks_and_whole_files_share_the_limit(tmp_path: Path) -> None:
-    """Files that nobody has mapped give way to blocks, and blocks to files."""
+    """Unmapped files are evicted for blocks, and blocks for files."""
     limit, remote = 3 * SIZE, Remote(2 * SIZE)
     cache = Cache(tmp_path, limit, BLOCK)
     for name in "abcdef":
@@ -102,7 +102,7 @@ def test_blocks_and_whole_files_share_the_limit(tmp_path: Path) -> None:
 
 
 def test_clear_leaves_what_is_in_use(tmp_path: Path) -> None:
-    """What a process has mapped would not be free anyway."""
+    """Evicting a mapped file would not free its space."""
     cache = Cache(tmp_path, 10**7, BLOCK)
     in_use = keep(cache, "a")
     keep(cache, "b")
@@ -113,7 +113,7 @@ def test_clear_leaves_what_is_in_use(tmp_path: Path) -> None:
 
 
 def test_a_failed_make_leaves_nothing(tmp_path: Path) -> None:
-    """An error of the maker is the caller's; an error of the disk gives the cache up."""
+    """An error of `make` is raised; an error of the disk turns the cache off."""
     cache = Cache(tmp_path, 10**7, BLOCK)
 
     def fail() -> tuple[int, Callable[[BinaryIO], None]]:
@@ -129,7 +129,7 @@ def test_a_failed_make_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_maker_left_goes(tmp_path: Path) -> None:
-    """The unfinished file of a process that was killed is counted, then deleted, never served."""
+    """The unfinished file of a killed process is counted, then deleted, never served."""
     child = os.fork()
     if child == 0:
         wait = lambda file: file.write(b"half") and time.sleep(60)  # noqa: E731

@@ -21,7 +21,7 @@ TIMES = st.floats(0, 1e6)
     state=st.builds(RateState, TIMES, st.floats(0, 2), TIMES), now=TIMES, count=st.integers(1, 20)
 )
 def test_requests_are_a_gap_apart(state: RateState, now: float, count: int) -> None:
-    """Requests that come at once are sent one after the other, none before its time."""
+    """Simultaneous requests are sent one after the other, none too early."""
     sent: list[float] = []
     for _ in range(count):
         state, send_at = state.schedule(now)
@@ -47,7 +47,7 @@ def test_requests_that_were_on_their_way_together_count_once(count: int, wait_s:
 
 
 def test_the_rate_recovers_by_time_not_by_number() -> None:
-    """Ten seconds of answers at any rate double it."""
+    """Ten seconds of successful requests double the rate, whatever their number."""
     for gap_s in (0.05, 0.2, 1.0):
         state, now = RateState(0.0, gap_s, 0.0), 0.0
         while now < 10:
@@ -58,7 +58,7 @@ def test_the_rate_recovers_by_time_not_by_number() -> None:
 
 
 def test_a_server_that_never_throttled_is_not_limited(tmp_path: Path) -> None:
-    """Nobody waits, and successes change nothing."""
+    """No request waits, and successes change nothing."""
     limit = RateLimit(tmp_path, "example.org")
     limit.note_success()
 

@@ -53,7 +53,7 @@ def read_only(folder: Path) -> Iterator[Path]:
 def test_a_cache_on_a_read_only_mount_is_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Blocks and rows are found, nothing is said; what is missing is fetched, and that is told."""
+    """Blocks and rows are found silently; missing bytes are fetched, with a warning."""
     remote, other = fill(tmp_path / "cache"), Remote(SIZE, 1)
     with read_only(tmp_path / "cache") as folder:
         cache = Cache(folder, 10**6)
@@ -74,7 +74,7 @@ def test_a_cache_on_a_read_only_mount_is_used(
 
 
 def test_a_cache_of_another_user_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a folder that is shared for reading, nobody else needs to fetch."""
+    """Users who may read the folder need not fetch."""
     if os.getuid():
         lacking("ROOT", "only root can become another user")
     (tmp_path / "cache").mkdir(mode=0o755)

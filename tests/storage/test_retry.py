@@ -37,13 +37,13 @@ def play(policy: RetryPolicy, script: list[TransientError | str]) -> str:
 
 @given(failures=st.integers(0, 50), draw=st.floats(0, 1, exclude_max=True))
 def test_delays_grow_and_stay_below_ten_seconds(failures: int, draw: float) -> None:
-    """Full jitter under an exponential that is capped; what a server asks for is kept to."""
+    """Backoff is a capped exponential with full jitter, and at least what the server asks for."""
     assert 0 <= backoff_s(failures, None, draw) <= min(0.5 * 2 ** max(failures - 1, 0), 10)
     assert backoff_s(failures, 7.0, draw) >= 7.0
 
 
 def test_a_failure_that_passes_is_asked_again(policy: RetryPolicy) -> None:
-    """Three failures are three retries, then the answer comes."""
+    """After three failures and retries, the response is returned."""
     failures = [
         TransientError("HTTP 500"),
         TransientError("reset"),
@@ -56,7 +56,7 @@ def test_a_failure_that_passes_is_asked_again(policy: RetryPolicy) -> None:
 
 
 def test_giving_up_says_what_and_how_often(policy: RetryPolicy) -> None:
-    """One failure more than retries allow is the end, with the last cause, without its secrets."""
+    """One failure too many raises the last cause, without its secrets."""
     last = TransientError("no route to https://a.b/c?signature=hidden")
 
     with pytest.raises(
@@ -77,7 +77,7 @@ def test_throttling_is_waited_out(policy: RetryPolicy) -> None:
     "name", ["ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "LEROBOT_REMOTE_IO_MAX_RETRIES"]
 )
 def test_the_environment_says_how_often(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours and LeRobot's variable are read; what is no number is an error."""
+    """Robostream's and LeRobot's variables are read; anything but a number is an error."""
     assert config.remote_retries() == config.REMOTE_RETRIES
     monkeypatch.setenv(name, "3")
     assert config.remote_retries() == 3

@@ -97,7 +97,7 @@ def test_files_are_what_they_are(location: Location) -> None:
 
 
 def test_a_version_stays_while_the_file_does(location: Location) -> None:
-    """Two looks at one file see one version, and two files have two."""
+    """A file's version is stable, and two files differ."""
     opener = FileOpener(location)
 
     assert opener.open(VIDEO).version() == opener.open(VIDEO).version() != ""
@@ -105,7 +105,7 @@ def test_a_version_stays_while_the_file_does(location: Location) -> None:
 
 
 def test_files_are_listed_with_their_sizes(location: Location) -> None:
-    """Listing finds all files below a folder; a web server says that it cannot."""
+    """Listing finds all files below a folder; a web server raises NoListingError."""
     opener = FileOpener(location)
     wanted = {n: len(c) for n, c in sorted(FILES.items()) if n.startswith("videos/")}
     if location.url.startswith("http"):
@@ -118,7 +118,7 @@ def test_files_are_listed_with_their_sizes(location: Location) -> None:
 
 
 def test_a_read_beyond_the_end_is_an_error(location: Location) -> None:
-    """Fewer bytes than asked for are never returned: the file is truncated."""
+    """Fewer bytes than requested are an error: the file is truncated."""
     source = FileOpener(location).open(VIDEO)
 
     with pytest.raises(DamagedFileError, match="99990 to 100010, got 10 of 20"):
@@ -128,7 +128,7 @@ def test_a_read_beyond_the_end_is_an_error(location: Location) -> None:
 
 
 def test_a_missing_file_is_named(location: Location) -> None:
-    """What is not there is a MissingFileError with its address."""
+    """A missing file raises MissingFileError with its address."""
     missing = FileOpener(location).open("videos/none.mp4")
 
     with pytest.raises(MissingFileError, match=r"videos/none\.mp4: "):
@@ -141,13 +141,13 @@ def test_a_missing_file_is_named(location: Location) -> None:
     "name", ["/etc/passwd", "../a", "videos/../../a", "a//b", "", "a\nb", "s3://b/c"]
 )
 def test_names_stay_below_the_root(location: Location, name: str) -> None:
-    """Whatever metadata says, no other file is opened or listed."""
+    """Hostile paths open and list nothing."""
     with pytest.raises(StorageError, match="below the dataset's root"):
         FileOpener(location).open(name)
 
 
 def test_many_threads_read_at_once(location: Location) -> None:
-    """Reads do not disturb each other."""
+    """Concurrent reads return the right bytes."""
     source = FileOpener(location).open(VIDEO)
 
     def wrong(seed: int) -> list[int]:
@@ -158,7 +158,7 @@ def test_many_threads_read_at_once(location: Location) -> None:
 
 
 def test_a_location_travels_to_other_processes(location: Location) -> None:
-    """Its copy opens the same files."""
+    """A pickled copy opens the same files."""
     copy = pickle.loads(pickle.dumps(location))
 
     assert FileOpener(copy).open(VIDEO).read(3, 9) == CONTENT[3:9]

@@ -57,7 +57,7 @@ def test_a_cache_smaller_than_the_dataset(
     memory_bytes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever its limit, and however little memory there is to fetch ahead into."""
+    """This holds for any limit and any memory for prefetching."""
     monkeypatch.setattr(config, "PREFETCH_MEMORY_BYTES", memory_bytes, raising=False)
     limit = int(share * without)
     Cache(tmp_path / "cache", limit, BLOCK)  # small ones, so that a part has several
@@ -70,7 +70,7 @@ def test_a_cache_smaller_than_the_dataset(
 def test_a_cache_that_cannot_be_written(
     small_dataset: Path, without: int, tmp_path: Path, options: str
 ) -> None:
-    """A folder that may only be read, or a disk that others have filled."""
+    """This holds for a read-only folder and for a full disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", options, "none", str(disk)]
@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written(
 
 
 def test_what_is_prefetched_without_room_waits_in_memory(tmp_path: Path) -> None:
-    """It is fetched once, exactly, and is gone after its release."""
+    """The bytes are fetched once, exactly, and dropped when they are released."""
     file, remote = open_cached_file(Cache(tmp_path, BLOCK, BLOCK), "a", "1", SIZE), Remote(SIZE)
     file.prefetch(100, SIZE - 100, 1.0, remote.fetch)
     remote.check(file, 100, 2 * BLOCK)
@@ -100,7 +100,7 @@ def test_what_is_prefetched_without_room_waits_in_memory(tmp_path: Path) -> None
 def test_nothing_is_prefetched_that_could_not_be_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither disk nor memory have room: it is fetched when it is read."""
+    """Without space on disk or in memory, bytes are fetched when they are read."""
     monkeypatch.setattr(config, "PREFETCH_MEMORY_BYTES", BLOCK)
     file, remote = open_cached_file(Cache(tmp_path, BLOCK, BLOCK), "a", "1", SIZE), Remote(SIZE)
     file.prefetch(0, SIZE, 1.0, remote.fetch)
@@ -109,7 +109,7 @@ def test_nothing_is_prefetched_that_could_not_be_held(
 
 
 def test_a_prefetch_does_not_drop_what_is_read_before_it(tmp_path: Path) -> None:
-    """Of two parts that do not fit together, the sooner one stays on disk."""
+    """Of two parts that do not both fit, the one needed first stays on disk."""
     cache, remote = Cache(tmp_path, SIZE + 8 * BLOCK, BLOCK), Remote(SIZE)
     soon, later = (open_cached_file(cache, name, "1", SIZE) for name in "ab")
     soon.prefetch(0, SIZE, 1.0, remote.fetch)

@@ -30,7 +30,7 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         yield running
 
 
-def door_to(proxy: Proxy, folder: Path, limit: int | str = "1GB") -> FileOpener:
+def opener_for(proxy: Proxy, folder: Path, limit: int | str = "1GB") -> FileOpener:
     return FileOpener(as_location(proxy.url, None, CacheSettings(folder / "cache", limit)))
 
 
@@ -45,34 +45,34 @@ def warm(opener: FileOpener) -> tuple[CacheWarmer, int]:
 
 
 def test_what_is_missing_is_fetched_once(proxy: Proxy, tmp_path: Path) -> None:
-    """What is there already is not asked for; a second time there is nothing to do."""
-    door_to(proxy, tmp_path).open("a.mp4").read(5 * MIB, 6 * MIB)
-    warming, fetched = warm(door_to(proxy, tmp_path))
+    """Cached bytes are not fetched; a second call fetches nothing."""
+    opener_for(proxy, tmp_path).open("a.mp4").read(5 * MIB, 6 * MIB)
+    warming, fetched = warm(opener_for(proxy, tmp_path))
 
     assert fetched == SIZE - MIB
     assert warming.kept_bytes() == SIZE
-    assert warm(door_to(proxy, tmp_path))[1] == 0
-    opener = door_to(proxy, tmp_path)
+    assert warm(opener_for(proxy, tmp_path))[1] == 0
+    opener = opener_for(proxy, tmp_path)
     assert {name: opener.open(name).read(0, len(c)) for name, c in FILES.items()} == FILES
 
 
 def test_no_more_is_fetched_than_fits(proxy: Proxy, tmp_path: Path) -> None:
-    """Nothing that was fetched is dropped for the rest of the same dataset."""
-    warming, fetched = warm(door_to(proxy, tmp_path, limit="7MiB"))
+    """No fetched byte is evicted for the rest of the same dataset."""
+    warming, fetched = warm(opener_for(proxy, tmp_path, limit="7MiB"))
 
     assert {piece.file for piece in warming.pieces} == {"a.mp4"}
     assert fetched == warming.kept_bytes() == 4 * MIB
 
 
 def test_without_a_cache_nothing_is_fetched(proxy: Proxy) -> None:
-    """There is no place to bring it to."""
+    """Without a cache there is nothing to fill."""
     with pytest.raises(CacheError, match="nothing of it is kept"):
         CacheWarmer(FileOpener(as_location(proxy.url)), list(FILES), requests=3)
 
 
 def test_a_disk_that_refuses_ends_it(proxy: Proxy, tmp_path: Path) -> None:
-    """Fetching what cannot be kept would be for nothing."""
-    warming = CacheWarmer(door_to(proxy, tmp_path), list(FILES), requests=1)
+    """Warming stops when the cache cannot be written."""
+    warming = CacheWarmer(opener_for(proxy, tmp_path), list(FILES), requests=1)
     (tmp_path / "cache/blocks").rmdir()
 
     with pytest.raises(CacheError, match="cannot be written"):
@@ -84,7 +84,7 @@ def test_a_disk_that_refuses_ends_it(proxy: Proxy, tmp_path: Path) -> None:
     free_bytes=st.integers(0, 200 * MIB),
 )
 def test_pieces_cover_files_in_order_within_the_room(sizes: list[int], free_bytes: int) -> None:
-    """They are the beginning of all bytes laid end to end, and all of them if there is room."""
+    """The pieces are a prefix of all files, and all of them if they fit."""
     files = {str(number): size for number, size in enumerate(sizes)}
     pieces = list(fitting_pieces(files, free_bytes, config.CACHE_BLOCK_BYTES))
     laid = [(file, 0) for file in files if files[file]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is not there or not for us fails at once, and the message says what to do."""
+"""Missing and denied files raise at once, and the message says what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from robostream import config
 from robostream.testing import Exchange, Fault, Script, serve_files, start_proxy
 from tests.remote.conftest import Serve, stream_epochs
-from tests.remote.places import PLACES
+from tests.remote.stores import STORES
 from tests.servers.hub import Hub
 from tests.servers.s3 import S3Endpoint
 
@@ -26,12 +26,12 @@ def tries(journal: list[Exchange], file: str) -> int:
     return sum(exchange.path.endswith(file) for exchange in journal)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", STORES)
 @pytest.mark.parametrize(("status", "error"), [(404, "VideoFileError"), (403, "AccessDeniedError")])
 def test_a_file_that_is_refused_fails_at_once(
     served: Serve, tmp_path: Path, place: str, status: int, error: str
 ) -> None:
-    """No retries, an error that names the file, and for 403 where access comes from."""
+    """There are no retries; the error names the file, and for 403 how to gain access."""
     found = served(place)
     with start_proxy(found.url, Script((Fault("status", status=status, path=VIDEO),))) as proxy:
         near = found.behind(proxy.url)
@@ -46,7 +46,7 @@ def test_a_file_that_is_refused_fails_at_once(
 
 
 def test_a_missing_file_is_named(dataset: Path, tmp_path: Path) -> None:
-    """A dataset that lacks a file, on a server that really lacks it."""
+    """The error names a file that the server really lacks."""
     root = Path(shutil.copytree(dataset, tmp_path / "cups"))
     (root / VIDEO).unlink()
     with serve_files(root) as url:
@@ -58,7 +58,7 @@ def test_a_missing_file_is_named(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_gated_and_private_repos_ask_for_a_token(hub: Hub, dataset: Path, tmp_path: Path) -> None:
-    """The message says how to get in; with the token in the environment all is read."""
+    """The message says how to log in; with a token the dataset is read."""
     hub.add_repo("lab/cups", token="hf_key", gated=True).commit(dataset, tags=["v3.0"])
     environment = {"HF_ENDPOINT": hub.url}
     stream = {"repo_id": "lab/cups"}

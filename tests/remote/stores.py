@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One dataset in every place it can be read from."""
+"""One dataset in every store that it can be read from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.servers.hub import serve_hub
 from tests.servers.nginx import serve_nginx
 from tests.servers.s3 import S3Endpoint
 
-PLACES = ("hub", "bucket", "s3", "http")
+STORES = ("hub", "bucket", "s3", "http")
 _BUCKET = "remote-tests"
 
 
@@ -43,24 +43,24 @@ class Served:
 
 
 @contextmanager
-def serve(place: str, root: Path, work: Path, s3: S3Endpoint) -> Iterator[Served]:
-    """Serve a dataset from a place and yield how to reach it.
+def serve(store: str, root: Path, work: Path, s3: S3Endpoint) -> Iterator[Served]:
+    """Serve a dataset from a store and yield how to reach it.
 
     Args:
-        place: One of PLACES.
+        store: One of STORES.
         root: The dataset.
         work: An empty folder for the server itself.
         s3: The S3 server, which all tests share.
     """
-    if place in ("hub", "bucket"):
+    if store in ("hub", "bucket"):
         with serve_hub() as hub:
             hub.add_repo("lab/cups").commit(root, tags=["v3.0"])
             hub.add_bucket("lab/cups", root)
             stream = {"repo_id": "lab/cups"}
-            if place == "bucket":
+            if store == "bucket":
                 stream |= {"root": "hf://buckets/lab/cups"}
             yield Served(hub.url, stream, {"HF_ENDPOINT": hub.url})
-    elif place == "s3":
+    elif store == "s3":
         address = s3.upload(root, f"{_BUCKET}/{work.name}")
         yield Served(s3.url, {"repo_id": "lab/cups", "root": address}, s3_environment(s3))
     else:
