@@ -3,7 +3,7 @@
 
 robostream-cache.json   the marker: format, version, bytes per block
 lock                    locked to write, count or delete; holds the number of bytes in use
-blocks/                 one block file per remote file and version (block_layout.py)
+blocks/                 one block file per remote file and version (block_file.py)
 files/                  files that processes map, such as decoded rows (mapped_file.py)
 leases/                 one locked file per process that announced what it will read
 
