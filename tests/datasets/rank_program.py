@@ -23,6 +23,7 @@ import torch
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.loader import local_ranks
+from robostream.loader.streaming import cursor_of
 from tests.fixture_datasets import FIXTURES
 
 
@@ -59,7 +60,7 @@ def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | Non
         report = {
             "rank": stream.rank,
             "world_size": stream.world_size,
-            "found_in": stream._rank.found_in,
+            "found_in": cursor_of(stream).spec.rank.found_in,
             "node": os.environ.get("SLURMD_NODENAME"),
             "local_ranks": local_ranks(stream.world_size),
             "batches": batches,

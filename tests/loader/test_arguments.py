@@ -19,6 +19,7 @@ from robostream import (
     StreamingLeRobotDataset,
 )
 from robostream.errors import MetadataError, SelectionError, StateError
+from robostream.loader.streaming import cursor_of
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import AV1, blind_stream, flat, open_loader, open_stream
 
@@ -185,7 +186,7 @@ def test_a_count_of_batches_may_be_of_numpy() -> None:
     stream = blind_stream()
     stream.load_state_dict({"batches_consumed": np.int64(3), "batch_size": np.int32(4)})
 
-    assert stream._bookmark.taken == (3, 4)
+    assert cursor_of(stream).position.batches_taken == (3, 4)
     with pytest.raises(StateError, match="batches_consumed"):
         stream.load_state_dict({"batches_consumed": True, "batch_size": 4})
 

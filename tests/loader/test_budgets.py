@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from robostream.byte_sizes import format_bytes
-from robostream.loader.budgets import needed_bytes
-from robostream.loader.streaming import StreamingLeRobotDataset
+from robostream.loader.resources import needed_bytes
+from robostream.loader.streaming import StreamingLeRobotDataset, cursor_of
 from robostream.plan import Cut, rank_lanes
 from robostream.tools import SynthSpec, make_dataset
 from tests.fixture_datasets import FIXTURES
@@ -32,7 +32,7 @@ def open_dataset(folder: Path, gop: int) -> StreamingLeRobotDataset:
 def test_only_long_gops_keep_what_a_lead_in_decodes(tmp_path: Path, gop: int) -> None:
     """About half a window of each lane; never more than there is, and nothing on a GPU."""
     stream = open_dataset(tmp_path / "cups", gop)
-    layout, plan = stream._layout, stream.plan(0)
+    layout, plan = cursor_of(stream).layout, stream.plan(0)
     lanes = len(rank_lanes(Cut(0, 1, 4, drop_last=False), plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=False)
     on_gpu = needed_bytes(plan, layout, lanes, decodes_whole_gops=True)
@@ -62,11 +62,13 @@ def test_too_little_memory_is_one_warning(caplog: pytest.LogCaptureFixture) -> N
         return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
 
     stream = open_stream(FIXTURES / "h264_long_gop", lanes=1, episode_pool_size=2)
-    needed = sum(needed_bytes(stream.plan(0), stream._layout, 1, decodes_whole_gops=False))
-    gop = max(camera.gop_frames for camera in stream._layout.cameras)
+    needed = sum(
+        needed_bytes(stream.plan(0), cursor_of(stream).layout, 1, decodes_whole_gops=False)
+    )
+    gop = max(camera.gop_frames for camera in cursor_of(stream).layout.cameras)
     (said,) = warnings(frame_cache_bytes=1000)
 
     assert format_bytes(needed) in said
-    assert f"GOPs of {gop} frames up to about {(gop + 1) / 2:.3g} pictures" in said
+    assert f"GOPs of {gop} frames up to about {(gop + 1) / 2:.3g} frames" in said
     assert "frame_cache_bytes" in said
     assert warnings(frame_cache_bytes=needed) == warnings() == []

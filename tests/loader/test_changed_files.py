@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from robostream.errors import ChangedFileError
+from robostream.loader.streaming import cursor_of
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import open_loader, open_stream
 
@@ -58,7 +59,7 @@ def test_a_file_that_is_opened_again_is_the_one_it_was(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     """Also if it was closed between, to make room for others."""
-    door = open_stream(copy_of("av1_multifile", tmp_path))._dataset.file_opener()
+    door = cursor_of(open_stream(copy_of("av1_multifile", tmp_path))).spec.dataset.file_opener()
     before = door.open(VIDEO).read(0, 500)
     assert door.open(VIDEO).read(0, 500) == before
     change(Path(door.open(VIDEO).name))

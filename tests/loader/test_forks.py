@@ -28,7 +28,7 @@ if child == 0:
         loader.set_epoch(3)
         for _ in range(2):
             assert frames(loader) == list(range(62))
-        pids = loader._team.crew.pids
+        pids = loader._running.pool.pids
         loader.close()
         code = 0
     finally:

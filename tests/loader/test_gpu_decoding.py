@@ -21,7 +21,7 @@ from robostream.decode.backends import open_on_cpu
 from robostream.device import count_workers, free_gpu_memory, gpu_memory, nvdec
 from robostream.device.nvdec import DeviceRenderer, picture_on_device
 from robostream.errors import SelectionError
-from robostream.loader import dataloader, share_of_cores, worker_setup
+from robostream.loader import dataloader, resources, share_of_cores
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_device import TOP, on_host, recode
@@ -73,7 +73,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvdec, "open_on_gpu", open_context)
     monkeypatch.setattr(nvdec, "picture_on_device", read)
     monkeypatch.setattr(dataloader, "choose_gpu", lambda asked, device, layout: "cpu")
-    monkeypatch.setattr(worker_setup, "free_gpu_memory", lambda gpu: 1 << 30)
+    monkeypatch.setattr(resources, "free_gpu_memory", lambda gpu: 1 << 30)
 
 
 LOADING = ("frame_cache_bytes", "shuffle", "episode_pool_size")

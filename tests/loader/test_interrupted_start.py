@@ -10,10 +10,10 @@ from tests.loader.programs import run
 PROGRAM = """
 import _thread
 from pathlib import Path
-from robostream.workers import start
-start._END_S = 0.0    # workers that have just started would take a while to end
+from robostream.workers import processes
+processes._END_S = 0.0    # workers that have just started would take a while to end
 signal.signal(signal.SIGINT, signal.default_int_handler)
-FILES = ("/robostream/crew/", "/loader/dataloader.py", "/loader/team.py", "subprocess.py")
+FILES = ("/robostream/workers/", "/loader/dataloader.py", "/running_pool.py", "subprocess.py")
 
 def left():
     gc.collect()

@@ -37,7 +37,7 @@ signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 loader = open_loader(2, batch_size=1)
 batches = iter(loader)
 next(batches)
-os.kill(loader._team.crew.pids[0], signal.SIGKILL)
+os.kill(loader._running.pool.pids[0], signal.SIGKILL)
 try:
     list(loader)
 except WorkerError as error:
@@ -59,7 +59,7 @@ def test_too_little_memory_names_what_to_lower(workers: int) -> None:
 import mmap, resource
 import numpy, torch
 from robostream.errors import WorkerError
-from robostream.loader.machine import usable_memory, whole_memory
+from robostream.loader.resources import usable_memory, whole_memory
 
 def greedy(picture):
     return torch.from_numpy(numpy.empty(1 << 45, "u1")) if picture.any() else picture

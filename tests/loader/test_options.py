@@ -14,7 +14,7 @@ import torch
 from robostream import StreamingLeRobotDataset
 from robostream.decode import build_index
 from robostream.errors import SelectionError
-from robostream.loader.options import choose_depth
+from robostream.loader import choose_depth
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, blind_stream, flat, open_loader, open_stream
 

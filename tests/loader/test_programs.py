@@ -31,7 +31,7 @@ sys.unraisablehook = lambda hook: hook.exc_type is KeyboardInterrupt or sys.__un
 loader = open_loader(2)
 batches = iter(loader)
 next(batches)
-print(*loader._team.crew.pids, flush=True)
+print(*loader._running.pool.pids, flush=True)
 while True:
     for batch in loader:
         pass
@@ -176,7 +176,7 @@ thread.start()
 thread.join()
 held = [batch for batch, _ in zip(loaders[4], "ab")]
 closed = used(loaders[5])
-pids = [pid for loader in loaders for pid in loader._team.crew.pids]
+pids = [pid for loader in loaders for pid in loader._running.pool.pids]
 loaders[5].close()
 print(*pids)
 for batch in loaders[0]:
@@ -215,7 +215,7 @@ def slowly(tensors, cameras):
 upload.draw_all = slowly
 batches = iter(open_loader(1, batch_size=1, device=device))
 next(batches)
-while batches._begun is None:
+while batches._started is None:
     next(batches)
 """
         + last

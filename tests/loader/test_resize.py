@@ -18,6 +18,7 @@ from torch.nn.functional import interpolate
 from robostream import LeRobotDataset
 from robostream.decode import scale_values
 from robostream.errors import SelectionError
+from robostream.loader.streaming import cursor_of
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
 from tests.loader.test_picture_sizes import SECOND, resize
@@ -62,9 +63,10 @@ def test_kept_pictures_are_the_resized_ones(frame_cache_bytes: int | str) -> Non
 
 def test_memory_shrinks_with_the_pictures() -> None:
     """Batches, kept pictures and what lanes need are counted at the delivered size."""
-    own, small = open_stream()._fit_out(1), open_stream(resize=(24, 16))._fit_out(1)
+    streams = cursor_of(open_stream()), cursor_of(open_stream(resize=(24, 16)))
+    own, small = (stream.choose_resources(1) for stream in streams)
     ratio = 48 * 64 / (24 * 16)
-    for before, after in zip(own.layout.cameras, small.layout.cameras, strict=True):
+    for before, after in zip(*(stream.layout.cameras for stream in streams), strict=True):
         assert before.cached_bytes / after.cached_bytes == ratio
         assert before.decoded_bytes == after.decoded_bytes
 

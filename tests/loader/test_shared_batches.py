@@ -36,8 +36,8 @@ def items() -> LeRobotDataset:
 
 
 def free_slots(loader: StreamingDataLoader) -> int:
-    assert loader._team is not None
-    return loader._team.slots.num_free
+    assert loader._running is not None
+    return loader._running.slots.num_free
 
 
 HOLDS = {
@@ -127,8 +127,8 @@ def test_slots_come_back() -> None:
     list(islice(iter(loader), 3))
     del held, iterator
     gc.collect()
-    assert loader._team is not None
-    loader._team.crew.settle(0)
+    assert loader._running is not None
+    loader._running.pool.settle(0)
 
     assert free_slots(loader) == total
 

@@ -26,8 +26,8 @@ FRAMES = list(range(62))
 
 
 def pids(loader: StreamingDataLoader) -> list[int]:
-    assert loader._team is not None
-    return loader._team.crew.pids
+    assert loader._running is not None
+    return loader._running.pool.pids
 
 
 def test_workers_start_once_and_stay_over_epochs() -> None:
@@ -275,7 +275,9 @@ def test_an_error_reaches_the_consumer_with_its_sample(tmp_path: Path, workers: 
 
 def test_a_worker_that_cannot_go_on_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error outside of any sample arrives as text, not on the terminal."""
-    monkeypatch.setattr("robostream.loader.running_pool.pack", lambda recipe: _pack_nonsense())
+    monkeypatch.setattr(
+        "robostream.loader.running_pool.pack", lambda worker_config: _pack_nonsense()
+    )
     loader = open_loader(blind_stream(), 4, num_workers=1)
 
     with pytest.raises(WorkerError, match=r"(?s)worker 0 of 1 .*failed:.*Traceback"):
@@ -283,9 +285,9 @@ def test_a_worker_that_cannot_go_on_says_why(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _pack_nonsense() -> int:
-    from robostream.workers import pack
+    from robostream.device import pack
 
-    return pack("no recipe")
+    return pack("no WorkerConfig")
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ import torch
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import build_index
 from robostream.errors import DatasetError, SelectionError
+from robostream.loader.streaming import cursor_of
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import EpochPlan
 from robostream.storage import LocalSource
@@ -172,7 +173,7 @@ def test_bad_episodes_found_by_different_workers(
     assert len(state["quarantined"]) == 2
     assert len(first) == len(second) == FRAMES
     # The second epoch knows the list from its start: all of it is one version's.
-    assert second == order_of(whole, stream._bad_episodes.plan_of(stream.plan(1)))
+    assert second == order_of(whole, cursor_of(stream).current_plan(1))
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ def test_stuck_workers_are_replaced_after_a_timeout() -> None:
     for _ in range(2):
         loader.timeout = 60
         next(iter(loader))  # workers take a while to start
-        assert loader._team is not None
-        old = loader._team.crew.pids
+        assert loader._running is not None
+        old = loader._running.pool.pids
         os.kill(old[0], signal.SIGSTOP)
         loader.timeout = 0.2
         with pytest.raises(WorkerError, match=rf"timeout=0\.2 s.*worker 0 of 2 \(pid {old[0]}\)"):
@@ -40,7 +40,7 @@ from robostream.errors import WorkerError
 loader = open_loader(2)
 loader.timeout = 0.5
 kept = [iter(loader)]
-os.kill(loader._team.crew.pids[0], signal.SIGSTOP)
+os.kill(loader._running.pool.pids[0], signal.SIGSTOP)
 try:
     while True:
         kept = [iter(loader), *kept[:2]]

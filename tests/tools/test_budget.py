@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from robostream.loader.budgets import needed_bytes
+from robostream.loader.resources import needed_bytes
+from robostream.loader.streaming import cursor_of
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import CameraFrames, Cut, EpochPlan
 from robostream.tools import (
@@ -103,10 +104,10 @@ def test_the_loader_needs_the_same_memory(name: str, world_size: int, pool_size:
     stream = open_stream(FIXTURES / name)
     plan = EpochPlan([300] * 2000, seed=0, epoch=0, lanes=240, pool_size=pool_size)
     cut = Cut(0, world_size, 64, drop_last=False)
-    gop = max((camera.gop_frames for camera in stream._layout.cameras), default=1)
+    gop = max((camera.gop_frames for camera in cursor_of(stream).layout.cameras), default=1)
     cameras = list_video_cameras(stream.meta, gop)
     rank = estimate_rank(plan, cut, measure_dataset(stream.meta), cameras, epoch_s=1)
-    needed = needed_bytes(plan, stream._layout, rank.lanes, decodes_whole_gops=False)
+    needed = needed_bytes(plan, cursor_of(stream).layout, rank.lanes, decodes_whole_gops=False)
 
     assert rank.frame_cache_bytes == sum(needed)
 

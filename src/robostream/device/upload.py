@@ -120,7 +120,9 @@ class UploadThread:
         )
         _list(thread, self._tasks)
         thread.start()
-        weakref.finalize(self, self._tasks.put, None).atexit = False
+
+    def __del__(self) -> None:
+        self._tasks.put(None)
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
         """Begin an upload; return what waits for it and returns the batch."""

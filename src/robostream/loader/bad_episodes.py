@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes that cannot be read: raise an error, or set them aside; others stand in for them."""
+"""Episodes that cannot be read: raise an error, or quarantine them; others stand in for them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ POLICIES = ("raise", "quarantine")
 
 
 class WorkerTrace(Exception):
-    """The cause of an error that happened in a worker process; shows its traceback there."""
+    """The cause of an error in a worker process; shows the traceback there."""
 
 
 class BadEpisodes:
-    """The episodes that were set aside so far; the consumer keeps this list.
+    """The quarantined episodes, in the consumer's process.
 
-    The plan says which frames of other episodes stand in for those of a bad one. Every healthy
-    frame keeps its position, so ranks stay in step, and runs with the same list have one order.
+    The plan chooses the frames of other episodes that stand in for those of a bad one. Every
+    healthy frame keeps its position, so ranks stay in step, and runs with the same list have one
+    order.
     """
 
     def __init__(self, policy: str) -> None:
@@ -34,11 +35,11 @@ class BadEpisodes:
         self._reasons: dict[int, str] = {}
 
     def reasons(self) -> dict[int, str]:
-        """Return a copy of the list: episode -> reason."""
+        """Return the reason for each quarantined episode."""
         return dict(self._reasons)
 
     def summary(self) -> str:
-        """Return how many there are, and for each reason which; empty if there are none."""
+        """Return how many there are, and which for each reason; empty if there are none."""
         if not self._reasons:
             return ""
         episodes: dict[str, list[int]] = {}
@@ -48,7 +49,7 @@ class BadEpisodes:
         return f"{len(self._reasons)} episodes were set aside: {'; '.join(listed)}"
 
     def add(self, reasons: Mapping[int, str]) -> None:
-        """Add episodes that are known to be bad."""
+        """Add the episodes that a state lists."""
         if new := sorted(set(reasons) - set(self._reasons)):
             logger.warning(
                 "episodes %s stay set aside, as they were when the state was saved; a run that "
@@ -60,15 +61,15 @@ class BadEpisodes:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_reasons": self.reasons()}
 
-    def set_aside(self, failed: Failed, plan: EpochPlan) -> None:
-        """Set aside the episode of a sample that cannot be built, or raise the error.
+    def handle(self, failed: Failed, plan: EpochPlan) -> None:
+        """Quarantine the episode of a sample that cannot be built, or raise the error.
 
-        A file that was replaced is only told of: workers begin again, and read it again.
+        A replaced file is only logged: workers begin again, and read it again.
 
         Args:
             failed: The sample and the error.
             plan: The order of the iterator that met it. Since that iterator began, another one may
-                have set the same episode aside.
+                have quarantined the same episode.
         """
         error = failed.error
         if isinstance(error, ReplacedFileError):
@@ -77,7 +78,7 @@ class BadEpisodes:
         is_new = failed.episode not in plan.quarantined
         if self._policy == "quarantine" and isinstance(error, DatasetError) and is_new:
             if failed.episode not in self._reasons:
-                # A broken file is told once, and not with each of its episodes.
+                # A broken file is a warning once, not with each of its episodes.
                 level = logging.INFO if str(error) in self._reasons.values() else logging.WARNING
                 self._reasons[failed.episode] = str(error)
                 logger.log(level, "episode %d is set aside: %s", failed.episode, error)

@@ -1,52 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`StreamingDataLoader`: a torch DataLoader that knows where it stands."""
+"""`StreamingDataLoader`: a torch DataLoader that knows its position."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import logging
-import os
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_yuv_cameras
 from robostream.byte_sizes import format_bytes
-from robostream.device import (
-    choose_device,
-    choose_gpu,
-    count_workers,
-    create_memory,
-    gpu_memory,
-    map_memory,
-)
+from robostream.device import choose_device, choose_gpu, count_workers, gpu_memory
 from robostream.errors import SelectionError
-from robostream.loader.batches import BatchIterator
-from robostream.loader.machine import local_ranks, share_of_cores, whole_memory
-from robostream.loader.options import choose_depth, refuse_samples, warn_of_ignored
-from robostream.loader.position import Position
-from robostream.loader.running_pool import Order, RunningPool, start_pool
-from robostream.loader.stats import Counters, LoaderStats
-from robostream.loader.streaming import StreamingLeRobotDataset
-from robostream.loader.worker_setup import open_kept_frames
+from robostream.loader.batch_iterator import BatchIterator
+from robostream.loader.cursor import Position, StreamCursor
+from robostream.loader.frame_file import prepare_frame_memory
+from robostream.loader.options import refuse_samples, warn_of_ignored
+from robostream.loader.ranks import local_ranks
+from robostream.loader.resources import FrameBudget, choose_depth, share_of_cores, whole_memory
+from robostream.loader.running_pool import Counters, PoolOptions, RunningPool, start_pool
+from robostream.loader.stats import LoaderStats
+from robostream.loader.streaming import StreamingLeRobotDataset, cursor_of
 from robostream.plan import (
     Cursor,
     Cut,
     Schedule,
     advance,
-    capture_state,
     counts_batches,
     cursor_from_batches,
     dropped_frames,
     steps_left,
 )
-from robostream.workers import park_at_shutdown, signals_held
+from robostream.workers import park_at_shutdown
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +49,10 @@ class StreamingDataLoader(DataLoader[Any]):
     """Delivers the batches of a StreamingLeRobotDataset in the one order, resumable at any batch.
 
     `num_workers` processes decode, each with one thread, and write their parts of every batch
-    straight into memory this process sees. They start with the first iterator and stay.
+    straight into memory that this process shares. They start with the first iterator and stay.
 
-    docs/loading.md has a table of what `iter`, leaving early, `state_dict`, `load_state_dict` and
-    `set_epoch` do.
+    docs/loading.md has the rules of `iter`, leaving early, `state_dict`, `load_state_dict` and
+    `set_epoch`.
 
     Args:
         dataset: The stream.
@@ -71,17 +62,17 @@ class StreamingDataLoader(DataLoader[Any]):
         drop_last: Whether to drop the frames at the end that do not fill a global batch; otherwise
             the last batches are shorter, and completed so that all ranks deliver equally many.
         pin_memory: Copy batches to page-locked memory.
-        device: "cuda" or "cuda:0" for batches on that GPU, copied while it computes; pictures
-            travel as 4:2:0 and become RGB there. "cpu" does the same without a GPU, for tests.
+        device: "cuda" or "cuda:0" for batches on that GPU, copied while it computes; frames travel
+            as packed YUV 4:2:0 and become RGB there. "cpu" does the same without a GPU, for tests.
         prefetch_factor: Batches built ahead, by all workers together.
-        timeout: Seconds to wait for a batch; 0 waits for ever.
+        timeout: Seconds to wait for a batch; 0 waits without limit.
         progress: Show a progress bar (on a terminal only).
         persistent_workers: Ignored: workers always stay over epochs.
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
 
     # So `accelerator.prepare` leaves this loader alone. Otherwise it would give each process a part
-    # of what is already that process's part, and say nothing.
+    # of what is already that process's part, without a warning.
     _is_accelerate_prepared = True
     _is_made = False
 
@@ -106,18 +97,18 @@ class StreamingDataLoader(DataLoader[Any]):
                 "dataset goes with torch's DataLoader and EpisodeAwareSampler"
             )
         batch_size = arguments.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
-        warn_of_ignored(multiprocessing_context=multiprocessing_context)
-        del persistent_workers  # true or false, it says nothing new
+        warn_of_ignored("multiprocessing_context", multiprocessing_context)
+        del persistent_workers  # workers stay, whether it is true or false
         drop_last = arguments.truth(drop_last, "drop_last")
         timeout = min(arguments.number(timeout, "timeout", or_zero=True), config.MOST_TIMEOUT_S)
         self._cut = Cut(dataset.rank, dataset.world_size, batch_size, drop_last)
-        # Refuses, with the reason, an epoch that would deliver nothing.
+        # Raises SelectionError for an epoch that would deliver nothing.
         advance(self._cut, dataset.num_frames, Cursor(0, 0), 0)
         super().__init__(
             dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=refuse_samples
         )
-        # The layout tries the transform, so one that cannot be used is refused here.
-        self._texts = dataset._layout.texts
+        # The layout tries the user's transform, so an unusable one raises here.
+        self._texts = self._source.layout.texts
         self.pin_memory = arguments.truth(pin_memory, "pin_memory")
         self._device = choose_device(device)
         self._gpu = self._choose_gpu()
@@ -128,15 +119,16 @@ class StreamingDataLoader(DataLoader[Any]):
                 num_workers = count_workers(num_workers, gpu_memory(self._gpu))
         self.num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
         self._depth = self._choose_depth(prefetch_factor)
-        # None where nothing is built ahead, as torch has it.
+        # None where nothing is built ahead, as in torch.
         self.prefetch_factor = self._depth if self.num_workers else None
         self._progress = arguments.truth(progress, "progress")
-        self._bookmark = Position()
-        # A bookmark that was set on the stream and gone on from by now is not for a new loader.
-        self._adopted = dataset._bookmark.version if dataset._bookmark.is_used else 0
-        self._team: RunningPool | None = None
-        self._begin_anew()
-        self._said_dropped = False
+        self._position = Position()
+        # A position that was set on the stream and used since then is not for a new loader.
+        theirs = self._source.position
+        self._adopted = theirs.version if theirs.is_used else 0
+        self._running: RunningPool | None = None
+        self._reset()
+        self._has_warned_of_dropped = False
         self._is_made = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -154,12 +146,16 @@ class StreamingDataLoader(DataLoader[Any]):
         assert isinstance(stream, StreamingLeRobotDataset)
         return stream
 
+    @property
+    def _source(self) -> StreamCursor:
+        return cursor_of(self.stream)
+
     def __len__(self) -> int:
         """Return the number of batches of a whole epoch."""
         return steps_left(self._cut, self.stream.num_frames, 0)
 
     def __repr__(self) -> str:
-        cursor = self._bookmark.cursor
+        cursor = self._position.cursor
         return (
             f"StreamingDataLoader({self.stream.repo_id!r}, batch_size={self._cut.batch_size}, "
             f"batches={len(self)}, num_workers={self.num_workers}, epoch={cursor.epoch}, "
@@ -167,60 +163,55 @@ class StreamingDataLoader(DataLoader[Any]):
         )
 
     def __iter__(self) -> BatchIterator:  # type: ignore[override]
-        """Return an iterator over the epoch, from where the consumer stands."""
+        """Return an iterator over the epoch, from the consumer's position."""
         if get_worker_info() is not None:
             raise SelectionError(
-                "a StreamingDataLoader was iterated over by a worker process of torch's "
-                "DataLoader, and each of them would deliver all of its batches. Iterate over it "
-                "in the training process: it has worker processes of its own."
+                "a worker process of torch's DataLoader iterates over a StreamingDataLoader, and "
+                "each worker would deliver all of its batches. Iterate over it in the training "
+                "process: it has worker processes of its own."
             )
-        self._adopt()
-        start, staged = self._bookmark.next_start(), self._bookmark.staged
-        version = self._adopted
-        self._say_what_is_dropped(start)
-        plan = self.stream._bad_episodes.plan_of(self.stream.plan(start.epoch))
-        team = self._open()
-
-        tour = Schedule(plan, self._cut, start.position)
-        show, close = self._tally.open_bar(tour.num_steps if self._progress else None)
+        self._adopt_position()
+        source, version = self._source, self._adopted
+        start, began_from = self._position.next_start(), self._position.staged
+        self._warn_of_dropped(start)
+        plan = source.current_plan(start.epoch)
+        running = self._open()
+        schedule = Schedule(plan, self._cut, start.position)
+        show, close = self._stats.open_bar(schedule.num_steps if self._progress else None)
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             if size:
-                self._tally.add(size)
+                self._stats.add(size)
                 show()  # before the batch counts as delivered: an interrupt may come here
-            self._bookmark.deliver(cursor, staged)
-            self.stream._direct.note_loader(version)
+            self._position.deliver(cursor, began_from)
+            source.deliver_to_loader(version)
             if cursor.epoch > start.epoch:
-                self._report(start.epoch)
+                self._log_epoch(start.epoch)
 
-        self._tally.begin()
+        self._stats.begin()
         return BatchIterator(
-            tour,
-            team.crew,
-            team.slots,
-            self.stream._bad_episodes,
+            schedule,
+            running,
+            source.bad_episodes,
             texts=self._texts,
             depth=self._depth,
             timeout_s=self.timeout,
-            finish=team.finish,
             on_deliver=on_deliver,
-            tally=self._tally,
+            stats=self._stats,
             on_close=close,
         )
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the run stands after the batches delivered so far.
 
-        Plain JSON values, the same on every rank; any world size, batch size and number of workers
-        can go on from it. It holds the order's receipt and the episodes set aside.
+        Plain JSON values, the same on every rank; a run with any world size, batch size and number
+        of workers can continue from it. It holds the order's receipt and the quarantined episodes.
         """
-        self._adopt()
-        stream, cursor = self.stream, self._bookmark.cursor
-        plan = stream._bad_episodes.plan_of(stream.plan(cursor.epoch))
-        return capture_state(plan, cursor.position, fingerprint=stream.meta.fingerprint).to_dict()
+        self._adopt_position()
+        return self._source.capture(self._position.cursor)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Make the next iterator go on where a state stands.
+        """Make the next iterator continue where a state stands.
 
         Also takes {"batches_consumed", "batch_size"}: the batches each rank of this world size has
         taken since epoch 0.
@@ -228,70 +219,88 @@ class StreamingDataLoader(DataLoader[Any]):
         if counts_batches(state):
             cursor = cursor_from_batches(state, self._cut, self.stream.num_frames)
         else:
-            cursor = self.stream._check_state(state)
-        self._adopted = self.stream._bookmark.version
-        self._bookmark.stage(cursor)
+            cursor = self._source.restore(state)
+        self._adopted = self._source.position.version
+        self._position.stage(cursor)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator begin `epoch`, unless a loaded state stands in that epoch."""
-        self._adopt()
-        self._bookmark.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
+        """Make the next iterator begin `epoch`, unless a loaded state for it is still unused."""
+        self._adopt_position()
+        self._position.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
 
     def stats(self) -> dict[str, float]:
         """Return a flat dict of counters and rates, ready for a logger."""
-        return self._tally.stats()
+        return self._stats.stats()
 
     def close(self) -> None:
         """End the workers; the next iterator starts new ones."""
-        team, self._team = self._team, None
-        if team is not None:
-            team.crew.close()
+        running, self._running = self._running, None
+        if running is not None:
+            running.pool.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_team": None, "_starting": None, "_bookmark": copy.copy(self._bookmark)}
+        own = {"_running": None, "_starting": None, "_position": copy.copy(self._position)}
         return self.__dict__ | own
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy stands where the loader did, and has workers, memory and counts of its own.
         self.__dict__.update(state)
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._starting = threading.Lock()
         self._counters = Counters(max(self.num_workers, 1))
-        self._tally = LoaderStats(
-            self._counters.summary, self.stream._dataset.spec.images_per_sample
-        )
+        images_per_sample = self._source.spec.dataset.spec.images_per_sample
+        self._stats = LoaderStats(self._counters.summary, images_per_sample)
 
-    def _adopt(self) -> None:
-        """Take over a bookmark that was set on the stream since it was last looked at."""
-        if self.stream._bookmark.version != self._adopted:
-            self._adopted = self.stream._bookmark.version
-            self._bookmark.stage(self._cursor_of_stream())
-
-    def _cursor_of_stream(self) -> Cursor:
-        bookmark = self.stream._bookmark
-        if bookmark.taken is not None:
-            state = {"batches_consumed": bookmark.taken[0], "batch_size": bookmark.taken[1]}
-            return cursor_from_batches(state, self._cut, self.stream.num_frames)
-        assert bookmark.last_staged is not None
-        return bookmark.last_staged
+    def _adopt_position(self) -> None:
+        """Take over a position that was set on the stream since the last look at it."""
+        theirs = self._source.position
+        if theirs.version == self._adopted:
+            return
+        self._adopted = theirs.version
+        if theirs.batches_taken is None:
+            assert theirs.last_staged is not None
+            self._position.stage(theirs.last_staged)
+        else:
+            batches, batch_size = theirs.batches_taken
+            state = {"batches_consumed": batches, "batch_size": batch_size}
+            self._position.stage(cursor_from_batches(state, self._cut, self.stream.num_frames))
 
     def _open(self) -> RunningPool:
-        """Return the workers and the memory they write to, made anew where they are missing.
+        """Return the workers and the memory they write to, new where they are missing.
 
         Both together: an interrupt, or another thread, must not leave workers that write to one
         memory and a consumer that reads another.
         """
         try:
             with self._starting:
-                if self._team is None or not self._team.crew.is_usable:
+                if self._running is None or not self._running.pool.is_usable:
                     self.close()
-                    self._team = self._start()
-                return self._team
+                    self._running = self._start()
+                return self._running
         except BaseException:
             park_at_shutdown()
             raise
+
+    def _start(self) -> RunningPool:
+        source = self._source
+        resources = source.choose_resources(max(self.num_workers, 1), self._gpu)
+        options = PoolOptions(
+            self._most_samples,
+            self.num_workers,
+            self._depth,
+            device=self._device,
+            yuv_cameras=() if self._device is None else self._yuv_cameras,
+            gpu_decodes=self._gpu is not None,
+            pin_memory=self.pin_memory,
+        )
+        open_frames, spec = None, source.spec
+        if resources.shared is not None:
+            open_frames = prepare_frame_memory(
+                spec.dataset, resources.shared, spec.limits.frame_cache_dir
+            )
+        return start_pool(options, source.layout, resources, self._counters, open_frames)
 
     def _choose_depth(self, prefetch_factor: int | None) -> int:
         """Return how many batches are built ahead. Opens videos if that depends on them."""
@@ -307,19 +316,19 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _batch_bytes(self) -> int:
         """Return the bytes of a batch's arrays, as workers build it. Opens videos."""
-        layout = self.stream._layout if self._device is None else self._in_parcels()
+        layout = self._source.layout if self._device is None else self._yuv_layout()
         return self._most_samples * layout.nbytes
 
     @property
     def _most_samples(self) -> int:
-        """The most samples a batch ever has: not more than there are for this rank in an epoch."""
+        """The most samples a batch ever has: at most this rank's samples of an epoch."""
         return min(self._cut.batch_size, len(self.stream))
 
     def _check_memory(self) -> None:
-        """Refuse a batch that is larger than the memory it is built in. Opens videos.
+        """Raise SelectionError if a batch is larger than the machine's memory. Opens videos.
 
-        How much of the memory is free now says little: caches of files make room. What a GPU has no
-        room for, torch says.
+        How much memory is free now means little: the system evicts cached files. Torch itself
+        reports a lack of GPU memory.
         """
         if self._gpu is not None:
             return
@@ -329,7 +338,7 @@ class StreamingDataLoader(DataLoader[Any]):
                 f"batch_size={self._cut.batch_size}: a batch of {samples} samples takes "
                 f"{format_bytes(batch_bytes)}, and there are {format_bytes(memory)} "
                 f"of memory. Choose at most {memory * samples // batch_bytes}, fewer or smaller "
-                "pictures (camera_keys, resize), or return_uint8=True."
+                "frames (camera_keys, resize), or return_uint8=True."
             )
 
     def _choose_gpu(self) -> str | None:
@@ -337,55 +346,29 @@ class StreamingDataLoader(DataLoader[Any]):
         asked = self.stream.video_decode_device
         if asked == "cpu":
             return None
-        gpu = choose_gpu(asked, self._device, self._in_parcels())
+        gpu = choose_gpu(asked, self._device, self._yuv_layout())
         if gpu is not None:
             self._device = torch.device(gpu)
         return gpu
 
-    def _in_parcels(self) -> SampleLayout:
+    def _yuv_layout(self) -> SampleLayout:
         """Return how samples lie in a batch that goes to a device. Opens videos."""
-        return self.stream._layout.in_yuv(self._parcels)
+        return self._source.layout.in_yuv(self._yuv_cameras)
 
     @functools.cached_property
-    def _parcels(self) -> list[str]:
-        """The cameras whose pictures can travel as 4:2:0. Opens videos."""
-        return find_yuv_cameras(self.stream._layout)
+    def _yuv_cameras(self) -> list[str]:
+        """The cameras whose frames can travel as packed YUV 4:2:0. Opens videos."""
+        return find_yuv_cameras(self._source.layout)
 
-    def _start(self) -> RunningPool:
-        outfit = self.stream._fit_out(max(self.num_workers, 1), self._gpu)
-        order = Order(
-            self._most_samples,
-            self.num_workers,
-            self._depth,
-            device=self._device,
-            parcels=() if self._device is None else self._parcels,
-            decodes_there=self._gpu is not None,
-            pin_memory=self.pin_memory,
-        )
-        before, open_memory = self._counters.rows, open_kept_frames(outfit, self.stream._limits)
-        # An interrupt would leave processes and memory that nobody ends.
-        with signals_held():
-            board = create_memory(before.nbytes)
-            kept = open_memory() if open_memory else None
-            rows = map_memory(board)[: before.nbytes].view(np.float64).reshape(before.shape)
-            rows[:] = before
-            self._counters.rows = rows
-            try:
-                return start_pool(order, outfit, rows, board=board, kept=kept)
-            finally:
-                for fd in (board, kept):
-                    if fd is not None:
-                        os.close(fd)
-
-    def _report(self, epoch: int) -> None:
-        logger.info("epoch %d: %s", epoch, self._tally.line())
-        bad = self.stream._bad_episodes.summary()
+    def _log_epoch(self, epoch: int) -> None:
+        logger.info("epoch %d: %s", epoch, self._stats.line())
+        bad = self._source.bad_episodes.summary()
         if bad:
             logger.warning("epoch %d: %s", epoch, bad)
 
-    def _say_what_is_dropped(self, start: Cursor) -> None:
+    def _warn_of_dropped(self, start: Cursor) -> None:
         dropped = dropped_frames(self._cut, self.stream.num_frames, start.position)
-        if dropped and not self._said_dropped:
+        if dropped and not self._has_warned_of_dropped:
             logger.warning(
                 "drop_last=True: the last %d of %d frames of each epoch do not fill a global batch "
                 "of %d and are not delivered; with drop_last=False they are",
@@ -393,4 +376,17 @@ class StreamingDataLoader(DataLoader[Any]):
                 self.stream.num_frames,
                 self._cut.step_size,
             )
-            self._said_dropped = True
+            self._has_warned_of_dropped = True
+
+
+def frame_budget(loader: StreamingDataLoader) -> FrameBudget:
+    """Return the memory for decoded frames of this rank, and why it is that much.
+
+    Starts the workers if they are not running: "auto" depends on the memory that is free then.
+    """
+    return loader._open().frames
+
+
+def batch_bytes(loader: StreamingDataLoader) -> int:
+    """Return the bytes of one batch's arrays, as workers build it."""
+    return loader._batch_bytes()

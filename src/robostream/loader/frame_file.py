@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded pictures of a selection in a file on a fast disk, shared by the ranks of a machine.
+"""The memory or file that keeps all decoded frames of a selection.
 
-The file's name says what it holds and since when the machine runs. What processes write into a
-mapped file is seen by all others in the order it was written, also if one is killed, as long as the
-machine runs; after a restart it may not be, so a file of an earlier start is not used again.
+A file on a fast disk serves all ranks of a machine. Its name identifies its content and the boot
+of the machine: processes see each other's writes to a mapped file in order, even after a kill, but
+only until the machine restarts. So a file of an earlier boot is not used.
 """
 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from robostream import arguments
+from robostream import arguments, config
+from robostream.assemble import OpenedDataset
 from robostream.batches import SharedFrameLayout
 from robostream.byte_sizes import format_bytes
-from robostream.errors import SelectionError
+from robostream.device import create_memory
+from robostream.errors import SelectionError, StorageError
 from robostream.storage import make_private_folder, open_private
 
 _FORMAT = "checksums"
@@ -30,37 +35,74 @@ def check_folder(folder: str | Path) -> None:
     arguments.path(folder, "frame_cache_dir")
     try:
         path = Path(folder).expanduser()
-        nearest = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+        nearest = next((p for p in (path, *path.parents) if os.path.lexists(p)), path)
         fault = f"{nearest} is a file" if os.path.isfile(nearest) else ""
-    except (RuntimeError, ValueError) as error:  # a home of nobody; a zero byte in the name
+    except (RuntimeError, ValueError) as error:  # an unknown user's home; a zero byte in the name
         fault = str(error)
     if fault:
         raise SelectionError(
-            "frame_cache_dir must be a folder on a fast disk, there or to be made; got "
+            "frame_cache_dir must be a folder on a fast disk, existing or new; got "
             f"{str(folder)!r}: {fault}"
         )
 
 
-def open_frame_file(folder: Path, shape: SharedFrameLayout, dataset: str) -> int:
-    """Return a descriptor of the file, made now if it is not there; its space is reserved.
+def prepare_frame_memory(
+    dataset: OpenedDataset, shared: SharedFrameLayout, folder: str | Path | None
+) -> Callable[[], int]:
+    """Return a function that returns a descriptor of the memory, or file, for all decoded frames.
 
-    `dataset` is a text that no other dataset has. A disk that filled up later would kill the
-    processes that write to the file.
+    The file is opened at once, which may take a while; memory is created by the function.
+    """
+    if folder is None:
+        return functools.partial(create_memory, shared.nbytes)
+    content = json.dumps([dataset.meta.fingerprint, _video_versions(dataset, shared)])
+    fd = open_frame_file(Path(folder).expanduser(), shared, content)
+    return lambda: fd
+
+
+def _video_versions(
+    dataset: OpenedDataset, shared: SharedFrameLayout
+) -> list[tuple[str, int, str]]:
+    """Return identity, size and version of the videos whose frames are kept.
+
+    Two recordings may have the same fingerprint and different frames.
+    """
+    meta, opener = dataset.meta, dataset.file_opener()
+    cameras = [key for key, nbytes in zip(shared.cameras, shared.slot_bytes, strict=True) if nbytes]
+    episodes = shared.episodes.tolist()
+    files = {meta.get_video_file_path(e, key).as_posix() for e in episodes for key in cameras}
+
+    def version(file: str) -> tuple[str, int, str]:
+        try:
+            source = opener.open(file)
+            return source.identity, source.size(), source.version()
+        except StorageError:  # decoding it reports the error
+            return file, -1, ""
+
+    with ThreadPoolExecutor(config.WARM_REQUESTS) as pool:
+        return list(pool.map(version, sorted(files)))
+
+
+def open_frame_file(folder: Path, shared: SharedFrameLayout, dataset: str) -> int:
+    """Return a descriptor of the file, created if missing, with its space reserved.
+
+    `dataset` is a text that no other dataset has. Without reserved space, a disk that fills up
+    later would kill the processes that write to the file.
     """
     digest = hashlib.sha256(dataset.encode())
-    digest.update(shape.episodes.tobytes())
-    digest.update(repr((shape.cameras, shape.sizes, shape.slot_bytes, _FORMAT)).encode())
+    digest.update(shared.episodes.tobytes())
+    digest.update(repr((shared.cameras, shared.sizes, shared.slot_bytes, _FORMAT)).encode())
     name = f"robostream-frames-{digest.hexdigest()[:24]}"
-    path = folder / f"{name}-{_since_when()}"
+    path = folder / f"{name}-{_boot_id()}"
     try:
         make_private_folder(folder)
         fd = open_private(path, os.O_RDWR | os.O_CREAT, may_share=False)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise _refused(folder, shape.nbytes, error) from error
+        raise _cannot_open(folder, shared.nbytes, error) from error
     try:
-        with _alone(fd):
-            if os.fstat(fd).st_size != shape.nbytes:
-                _reserve(fd, shape.nbytes, path)
+        with _locked(fd):
+            if os.fstat(fd).st_size != shared.nbytes:
+                _reserve(fd, shared.nbytes, path)
             for other in folder.glob(f"{name}-*"):
                 if other != path:
                     other.unlink(missing_ok=True)
@@ -76,20 +118,20 @@ def _reserve(fd: int, nbytes: int, path: Path) -> None:
     except OSError as error:
         os.ftruncate(fd, 0)
         path.unlink(missing_ok=True)
-        raise _refused(path.parent, nbytes, error) from error
+        raise _cannot_open(path.parent, nbytes, error) from error
 
 
-def _refused(folder: Path, nbytes: int, error: Exception) -> SelectionError:
+def _cannot_open(folder: Path, nbytes: int, error: Exception) -> SelectionError:
     reason = error.strerror if isinstance(error, OSError) else error
     return SelectionError(
-        f"frame_cache_dir={str(folder)!r}: {reason}; the decoded pictures of this "
-        f"selection take {format_bytes(nbytes)}. Choose another disk, fewer episodes or "
-        "cameras, or leave frame_cache_dir out."
+        f"frame_cache_dir={str(folder)!r}: {reason}; the decoded frames of this selection take "
+        f"{format_bytes(nbytes)}. Choose another disk, fewer episodes or cameras, or leave "
+        "frame_cache_dir out."
     )
 
 
 @contextmanager
-def _alone(fd: int) -> Iterator[None]:
+def _locked(fd: int) -> Iterator[None]:
     fcntl.lockf(fd, fcntl.LOCK_EX)
     try:
         yield
@@ -97,7 +139,7 @@ def _alone(fd: int) -> Iterator[None]:
         fcntl.lockf(fd, fcntl.LOCK_UN)
 
 
-def _since_when() -> str:
+def _boot_id() -> str:
     try:
         return _BOOT_ID.read_text().strip()[:8]
     except OSError:

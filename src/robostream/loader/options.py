@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checking what a user asked the stream or the loader for: refuse, warn, or fill in a default."""
+"""Arguments and calls that robostream warns of or refuses, and how transforms reach workers."""
 
 from __future__ import annotations
 
-import logging
-import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from multiprocessing.context import get_spawning_popen
 from typing import Any, NoReturn
 
-from robostream import arguments, config
-from robostream.errors import SelectionError
-from robostream.plan import default_lanes
+import cloudpickle
 
-logger = logging.getLogger(__name__)
+from robostream import arguments
+from robostream.assemble import ImageTransforms
+from robostream.errors import SelectionError
 
 _IGNORED = {
     "buffer_size": "frames are mixed over episode_pool_size episodes, with no buffer of samples",
@@ -24,19 +23,9 @@ _IGNORED = {
     "decode_threads": "num_workers of StreamingDataLoader says how many processes decode, each "
     "with one thread",
     "multiprocessing_context": "workers are fresh interpreters, whatever the context",
-    "persistent_workers": "workers always stay over epochs",
 }
-
-_STREAM_LEGACY = {
-    "buffer_size",
-    "decode_threads",
-    "max_num_shards",
-    "prefetch_videos",
-    "rng",
-    "streaming",
-    "video_prefetch_workers",
-}
-# What follows force_cache_sync in the constructor of LeRobot's streaming dataset.
+_STREAM_LEGACY = {"streaming", *_IGNORED} - {"multiprocessing_context"}
+# The arguments after force_cache_sync in the constructor of LeRobot's streaming dataset.
 _LEROBOT_ORDER = (
     "streaming",
     "episode_pool_size",
@@ -56,11 +45,11 @@ _LEROBOT_ORDER = (
 )
 
 
-def warn_of_ignored(**values: Any) -> None:
-    """Warn of each argument that was given though robostream ignores it."""
-    for name, value in values.items():
-        if value is not None:
-            warnings.warn(f"{name} is ignored: {_IGNORED[name]}", DeprecationWarning, stacklevel=3)
+def warn_of_ignored(name: str, value: object, stacklevel: int = 3) -> None:
+    """Warn that robostream ignores an argument, unless its value is None."""
+    if value is not None:
+        text = f"{name} is ignored: {_IGNORED[name]}"
+        warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
 
 
 def accept_legacy(given: Mapping[str, Any]) -> None:
@@ -75,12 +64,12 @@ def accept_legacy(given: Mapping[str, Any]) -> None:
             raise TypeError(
                 f"StreamingLeRobotDataset() got an unexpected keyword argument {name!r}"
             )
-        if name != "streaming" and value is not None:
-            warnings.warn(f"{name} is ignored: {_IGNORED[name]}", DeprecationWarning, stacklevel=3)
+        if name != "streaming":
+            warn_of_ignored(name, value, stacklevel=4)
 
 
 def refuse_positions(values: tuple[Any, ...]) -> None:
-    """Raise TypeError, with the names, for arguments that are given by position but not by name."""
+    """Raise TypeError, with the names, for keyword arguments given by position."""
     if values:
         names = ", ".join(f"{name}=" for name in _LEROBOT_ORDER[: len(values)])
         raise TypeError(
@@ -100,12 +89,12 @@ def refuse_items() -> NoReturn:
 def refuse_samples(samples: object) -> NoReturn:
     """Raise SelectionError: the `collate_fn` of a StreamingDataLoader, which collates nothing.
 
-    It is called where a program makes a plain DataLoader of a StreamingDataLoader's attributes, as
-    `accelerate.skip_first_batches` does. Its batches would be other ones.
+    It runs if a program makes a plain DataLoader from a StreamingDataLoader's attributes, as
+    `accelerate.skip_first_batches` does. The batches would be different ones.
     """
     raise SelectionError(
         "accelerate.skip_first_batches(), or another program, made a plain DataLoader from a "
-        "StreamingDataLoader. Its batches would be others, and it has no state. Call "
+        "StreamingDataLoader. It would deliver other batches, and it has no state. Call "
         'loader.load_state_dict({"batches_consumed": n, "batch_size": b}), or load a saved state, '
         "and iterate over the loader itself. With transformers.Trainer, set ignore_data_skip=True."
     )
@@ -115,35 +104,39 @@ def refuse_copy() -> NoReturn:
     """Raise SelectionError for a copy of an iterator."""
     raise SelectionError(
         "an iterator cannot be copied or pickled: both would deliver from the same batches. Copy "
-        "the loader or the stream, which stands where it stands, and call iter() on the copy."
+        "the loader or the stream, which keeps its position, and call iter() on the copy."
     )
 
 
-def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
-    """Return the number of lanes: the given one, else the plan's default."""
-    if lanes is None:
-        return default_lanes(num_episodes, world_size, shuffle=shuffle)
-    lanes = arguments.whole_number(lanes, "lanes", 1, config.MOST_LANES)
-    if lanes % world_size and shuffle:
-        logger.warning(
-            "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "
-            "decodes parts of about %d times as many episodes. A run begun with lanes=%d can share "
-            "them evenly.",
-            world_size,
-            lanes,
-            world_size // math.gcd(world_size, lanes),
-            math.lcm(lanes, world_size),
-        )
-    return lanes
+class _ByValue:
+    """Unpickles as the value itself."""
+
+    def __init__(self, value: Any, transforms: ImageTransforms) -> None:
+        self._value, self._transforms = value, transforms
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
+        try:
+            return cloudpickle.loads, (cloudpickle.dumps(self._value),)
+        except Exception as error:  # a user's object may raise anything here
+            raise cannot_be_sent(self._transforms, error) from error
 
 
-def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
-    """Return how many batches to build ahead within the memory for them, at least two. Pure.
+def for_pickle(state: dict[str, Any], transforms: ImageTransforms | None) -> Any:
+    """Return the state of a dataset in the form to pickle.
 
-    If fewer are built ahead, workers wait for the slowest of them more often.
+    A plain DataLoader pickles its dataset for the workers that it spawns. Pickle sends only the
+    name of a function, which a worker cannot find if a script or a notebook defines it. So a state
+    with transforms travels by cloudpickle, which sends the function itself.
     """
-    memory = max(config.BATCH_MEMORY_BYTES, num_workers * config.BATCH_MEMORY_PER_WORKER_BYTES)
-    room = memory // max(batch_bytes, 1) - 1
-    samples = max(config.PREFETCH_SAMPLES, num_workers * config.PREFETCH_SAMPLES_PER_WORKER)
-    wanted = max(config.PREFETCH_BATCHES, -(-samples // batch_size))
-    return min(max(room, 2), wanted)
+    if transforms is None or get_spawning_popen() is None:
+        return state
+    return _ByValue(state, transforms)
+
+
+def cannot_be_sent(transforms: ImageTransforms, error: Exception) -> SelectionError:
+    """Return the error to raise if transforms cannot be pickled."""
+    return SelectionError(
+        f"image_transforms={transforms!r} cannot be sent to worker processes: "
+        f"{type(error).__name__}: {error}. Create what cannot be copied in the first call, put the "
+        "transform into a module as a function, or use num_workers=0."
+    )

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process of the training run this is. Only this file reads launchers' variables."""
+"""Which process of the training run this is, and how many share its machine."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +13,15 @@ import torch
 from robostream import arguments
 from robostream.errors import SelectionError
 
+# The variables in which launchers give the number of processes on this machine.
+_LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
 
 @dataclass(frozen=True, slots=True)
 class Rank:
     """The number of this process among the `world_size` processes that share an epoch.
 
-    `found_in` says where the two numbers come from, for error messages.
+    `found_in` is the source of the two numbers, for error messages.
     """
 
     rank: int
@@ -35,10 +39,9 @@ class Rank:
 def discover_rank(rank: int | None = None, world_size: int | None = None) -> Rank:
     """Return the given rank, else Accelerate's, torch's, the environment's, else (0, 1).
 
-    This initialises nothing: Accelerate and torch.distributed are asked only if the program has
-    initialised them. RANK and WORLD_SIZE count only if both are set. SLURM's variables count only
-    in processes that srun started; a process of a job with several tasks that srun did not start is
-    an error.
+    Initialises nothing: Accelerate and torch.distributed count only if the program has initialised
+    them, RANK and WORLD_SIZE only if both are set, SLURM's variables only in processes that srun
+    started. Raises SelectionError in a job of several tasks for a process that srun did not start.
     """
     if (rank is None) != (world_size is None):
         raise SelectionError(
@@ -57,6 +60,20 @@ def discover_rank(rank: int | None = None, world_size: int | None = None) -> Ran
         or _from_slurm()
         or Rank(0, 1, "no launcher")
     )
+
+
+def local_ranks(world_size: int, environment: Mapping[str, str] | None = None) -> int:
+    """Return how many ranks share this machine; at most the world size.
+
+    Slurm lists the tasks of a step on each node. It gives the number asked for per node only if
+    someone asked, and that need not be how many there are.
+    """
+    variables = os.environ if environment is None else environment
+    for name in _LOCAL_RANKS:
+        text = variables.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return min(int(text), world_size)
+    return min(len(variables.get("SLURM_GTIDS", "0").split(",")), world_size)
 
 
 def _from_accelerate() -> Rank | None:
@@ -80,8 +97,8 @@ def _from_slurm() -> Rank | None:
 
     Srun sets SLURM_STEP_NUM_TASKS to the number of tasks it started, which may be fewer than the
     job has. In a batch script that variable is not set, but SLURM_PROCID is 0 and SLURM_NTASKS is
-    the number of tasks of the job. Taken for a rank, a batch script would deliver its share of the
-    frames, and nobody would deliver the rest.
+    the number of tasks of the job. As a rank, a batch script would deliver only its share of the
+    frames, and no process would deliver the rest.
     """
     step = _from_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
     if step is not None:

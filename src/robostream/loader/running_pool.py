@@ -1,53 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loader's team: who builds its batches, in which memory, and how they become tensors."""
+"""A loader's running pool: who builds its batches, in which memory, and how they become tensors."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from robostream import config
 from robostream.assemble import SampleLayout
+from robostream.decode import COUNTERS, summarise
 from robostream.device import (
     COPIES_IN_FLIGHT,
     BatchSlots,
-    DeviceBatches,
     Finish,
     choose_finish,
+    create_memory,
     format_batch,
     map_memory,
     open_device_batches,
     pack,
 )
-from robostream.loader.budgets import FrameBudget
-from robostream.loader.by_value import cannot_be_sent
-from robostream.loader.worker_setup import WorkerSetup
+from robostream.loader.options import cannot_be_sent
+from robostream.loader.resources import FrameBudget, Resources
 from robostream.workers import (
+    BatchPool,
     InProcessPool,
+    Worker,
     WorkerConfig,
     WorkerIdentity,
-    WorkerLoop,
     WorkerPool,
+    signals_held,
 )
 
 
+class Counters:
+    """The decoder's counters of a loader, a row for each worker, in memory that workers share."""
+
+    def __init__(self, num_workers: int) -> None:
+        self.rows = np.zeros((num_workers, len(COUNTERS)))
+
+    def share(self) -> int:
+        """Move the counters to new shared memory; return its descriptor."""
+        before = self.rows
+        fd = create_memory(before.nbytes)
+        self.rows = map_memory(fd)[: before.nbytes].view(np.float64).reshape(before.shape)
+        self.rows[:] = before
+        return fd
+
+    def summary(self) -> dict[str, float]:
+        """Return the counters of all workers together."""
+        return summarise(self.rows.sum(axis=0))
+
+
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a loader wants of its team.
+class PoolOptions:
+    """What a loader asks of its pool.
 
     Attributes:
         batch_size: Samples per batch.
-        num_workers: Worker processes; 0 for none.
+        num_workers: Worker processes; 0 to build batches in this process.
         depth: How many batches are built ahead.
-        device: Where batches are delivered; None for as they are built.
-        parcels: The cameras whose pictures travel to it as 4:2:0.
-        decodes_there: Whether the device decodes, too.
+        device: Where batches are delivered; None for the memory they are built in.
+        yuv_cameras: The cameras whose frames travel to it as packed YUV 4:2:0.
+        gpu_decodes: Whether the device decodes, too.
         pin_memory: Whether batches are copied to page-locked memory.
     """
 
@@ -55,15 +75,15 @@ class Order:
     num_workers: int
     depth: int
     device: torch.device | None
-    parcels: Collection[str]
-    decodes_there: bool
+    yuv_cameras: Collection[str]
+    gpu_decodes: bool
     pin_memory: bool
 
     @property
     def num_slots(self) -> int:
         """How many batches there is room for."""
         # A slot in RAM takes memory once it is written to; on a GPU it takes it at once.
-        iterators = 2 if self.decodes_there else config.LIVE_ITERATORS
+        iterators = 2 if self.gpu_decodes else config.LIVE_ITERATORS
         if self.device is None:
             return iterators * self.depth + config.HELD_BATCHES
         # The consumer holds none. One for each iterator is on the way to the device.
@@ -71,75 +91,91 @@ class Order:
 
 
 class RunningPool(NamedTuple):
-    """Who builds batches, where, and what is done with them before they are delivered.
+    """The pool that builds batches, their slots, and what makes tensors of them.
 
-    `frames` is the memory for decoded pictures that was chosen when the team was gathered.
+    `frames` is the memory for decoded frames that was chosen when the pool started.
     """
 
-    crew: WorkerPool | InProcessPool
+    pool: BatchPool
     slots: BatchSlots
     finish: Finish
     frames: FrameBudget
 
 
 def start_pool(
-    order: Order,
-    outfit: WorkerSetup,
-    counters: npt.NDArray[np.float64],
-    *,
-    board: int,
-    kept: int | None,
+    options: PoolOptions,
+    layout: SampleLayout,
+    resources: Resources,
+    counters: Counters,
+    open_frames: Callable[[], int] | None,
 ) -> RunningPool:
-    """Return a team at work.
+    """Return a running pool.
 
     Args:
-        order: What the loader wants.
-        outfit: What each worker is given.
-        counters: A row of counters for each worker.
-        board: The descriptor of their memory.
-        kept: The descriptor of the decoded pictures that all workers share, if they do.
+        options: What the loader asks for.
+        layout: How samples lie in a batch.
+        resources: The memory and limits of the workers.
+        counters: A row for each worker.
+        open_frames: Returns the descriptor of the decoded frames that all workers share; None if
+            each worker has its own.
     """
-    layout, on_device = outfit.layout.in_yuv(order.parcels), None
-    if order.decodes_there:
-        on_device = _room_on_device(order, layout)
-    taken = on_device.keys if on_device else ()
-    arrays = {key: kind for key, kind in layout.arrays.items() if key not in taken}
-    batches = format_batch(arrays, order.batch_size)
-    slots = BatchSlots(batches, order.num_slots, config.HELD_BATCHES)
+    # An interrupt would leave processes and memory that nobody ends.
+    with signals_held():
+        fds = [counters.share()]
+        try:
+            if open_frames is not None:
+                fds.append(open_frames())
+            return _start(options, layout.in_yuv(options.yuv_cameras), resources, counters, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+
+def _start(
+    options: PoolOptions,
+    layout: SampleLayout,
+    resources: Resources,
+    counters: Counters,
+    fds: list[int],
+) -> RunningPool:
+    on_device = None
+    if options.gpu_decodes:
+        yuv = {c.key: layout.arrays[c.key] for c in layout.cameras if c.is_yuv}
+        device = str(options.device)
+        on_device = open_device_batches(yuv, options.batch_size, options.num_slots, device)
+    elsewhere = on_device.keys if on_device else ()
+    arrays = {key: array for key, array in layout.arrays.items() if key not in elsewhere}
+    batches = format_batch(arrays, options.batch_size)
+    slots = BatchSlots(batches, options.num_slots, config.HELD_BATCHES)
     finish = choose_finish(
-        order.device, layout.cameras, slots, on_device, pin_memory=order.pin_memory
+        options.device, layout.cameras, slots, on_device, pin_memory=options.pin_memory
     )
-    shared = on_device.share() if on_device and order.num_workers else None
-    recipe = WorkerConfig(layout, batches, outfit.budgets, outfit.shared, shared)
-    if order.num_workers == 0:
-        station = WorkerLoop(
-            recipe,
+    shared = on_device.share() if on_device and options.num_workers else None
+    worker_config = WorkerConfig(layout, batches, resources.budgets, resources.shared, shared)
+    if options.num_workers:
+        packed = _pack(worker_config)
+        try:
+            pool: BatchPool = WorkerPool(options.num_workers, [packed, slots.fd, *fds])
+        finally:
+            os.close(packed)
+    else:
+        worker = Worker(
+            worker_config,
             WorkerIdentity(0, 1),
             batches=slots.memory,
-            counters=counters[0],
-            kept=None if kept is None else map_memory(kept),
+            counters=counters.rows[0],
+            frames=map_memory(fds[1]) if len(fds) > 1 else None,
             on_device=on_device,
         )
-        return RunningPool(InProcessPool(station), slots, finish, outfit.frames)
-    packed = _pack(recipe)
+        pool = InProcessPool(worker)
+    return RunningPool(pool, slots, finish, resources.frames)
+
+
+def _pack(worker_config: WorkerConfig) -> int:
     try:
-        fds = [packed, slots.fd, board]
-        crew = WorkerPool(order.num_workers, fds if kept is None else [*fds, kept])
-    finally:
-        os.close(packed)
-    return RunningPool(crew, slots, finish, outfit.frames)
-
-
-def _room_on_device(order: Order, layout: SampleLayout) -> DeviceBatches:
-    parcels = {c.key: layout.arrays[c.key] for c in layout.cameras if c.is_yuv}
-    return open_device_batches(parcels, order.batch_size, order.num_slots, str(order.device))
-
-
-def _pack(recipe: WorkerConfig) -> int:
-    try:
-        return pack(recipe)
-    except Exception as error:  # a user's object may do anything here
-        transforms = recipe.layout.spec.image_transforms
+        return pack(worker_config)
+    except Exception as error:  # a user's object may raise anything here
+        transforms = worker_config.layout.spec.image_transforms
         if transforms is None:
             raise
         raise cannot_be_sent(transforms, error) from error

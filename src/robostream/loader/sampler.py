@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 
 from robostream import arguments
 from robostream.errors import SelectionError, StateError
-from robostream.loader.kept_frames import Int64Array, keep_frames
+from robostream.loader.kept_frames import Int64Array, KeptFrames, keep_frames
 from robostream.plan import Cursor, Cut, advance, permute
 
 Shuffle = Literal["uniform", "constant_memory"]
@@ -32,21 +31,30 @@ class SamplerState(TypedDict):
     start_index: int
 
 
-@dataclass(slots=True)
 class _Pass:
     """One iteration over an epoch.
 
     Attributes:
         epoch: The epoch.
         position: The position of the next frame to hand out.
-        begun: Whether the iteration has begun.
-        loaded: Whether `load_state_dict` said where it begins.
+        has_begun: Whether the iteration has begun.
+        is_loaded: Whether `load_state_dict` gave its position.
     """
 
-    epoch: int
-    position: int
-    begun: bool = False
-    loaded: bool = False
+    def __init__(self, epoch: int, position: int, *, is_loaded: bool = False) -> None:
+        self.epoch = epoch
+        self.position = position
+        self.has_begun = False
+        self.is_loaded = is_loaded
+
+    def run(self, frames: KeptFrames, order: _Order) -> Iterator[int]:
+        """Yield the frame indices from the position on."""
+        self.has_begun = True
+        while self.position < len(frames):
+            stop = min(self.position + _BLOCK_POSITIONS, len(frames))
+            for index in frames.indices(order(self.position, stop)):
+                self.position += 1
+                yield index
 
 
 class EpisodeAwareSampler:
@@ -102,7 +110,7 @@ class EpisodeAwareSampler:
             drop_last=drop_n_last_frames,
             relative=absolute_to_relative_idx,
         )
-        self._pass = _Pass(epoch=0, position=0)
+        self._pass = _Pass(0, 0)
         self.shuffle = shuffle
         self.seed = arguments.whole_number(seed, "seed", 0)
 
@@ -120,18 +128,11 @@ class EpisodeAwareSampler:
 
     def __iter__(self) -> Iterator[int]:
         """Yield the frame indices of the next epoch, or the rest of a loaded state's epoch."""
-        if self._pass.begun:
+        if self._pass.has_begun:
             self._pass = _Pass(self._pass.epoch + 1, 0)
-        # An iterator that was made before this one may still be in use. It goes on with its own
-        # record, and the state no longer follows it.
-        running = self._pass
-        running.begun = True
-        order = self._order(running.epoch)
-        while running.position < len(self):
-            stop = min(running.position + _BLOCK_POSITIONS, len(self))
-            for index in self._kept.indices(order(running.position, stop)):
-                running.position += 1
-                yield index
+        # An iterator that was made before this one may still be in use. It continues with its own
+        # pass, and the state no longer follows it.
+        yield from self._pass.run(self._kept, self._order(self._pass.epoch))
 
     @property
     def indices(self) -> list[int]:
@@ -147,14 +148,14 @@ class EpisodeAwareSampler:
         """
         epoch = arguments.whole_number(epoch, "epoch", 0)
         current = self._pass
-        if current.loaded and not current.begun and epoch != current.epoch:
+        if current.is_loaded and not current.has_begun and epoch != current.epoch:
             raise StateError(
                 f"set_epoch({epoch}) would undo the resume at epoch {current.epoch}, sample "
                 f"{current.position}. Under Accelerate, call set_epoch({current.epoch}) on the "
                 "prepared loader before iterating (it counts epochs from 0 itself); to start "
                 f"elsewhere, load_state_dict({{'epoch': {epoch}, 'start_index': 0}})."
             )
-        if current.begun or epoch != current.epoch:
+        if current.has_begun or epoch != current.epoch:
             self._pass = _Pass(epoch, 0)
 
     def state_dict(self) -> SamplerState:
@@ -164,7 +165,7 @@ class EpisodeAwareSampler:
         loaded is returned unchanged until an iteration begins.
         """
         current = self._pass
-        if current.begun and current.position == len(self):
+        if current.has_begun and current.position == len(self):
             return {"epoch": current.epoch + 1, "start_index": 0}
         return {"epoch": current.epoch, "start_index": current.position}
 
@@ -175,7 +176,7 @@ class EpisodeAwareSampler:
         the one after it goes through the next epoch.
         """
         start = _checked(state, len(self))
-        self._pass = _Pass(start["epoch"], start["start_index"], loaded=True)
+        self._pass = _Pass(start["epoch"], start["start_index"], is_loaded=True)
 
     def _order(self, epoch: int) -> _Order:
         """Return the order of an epoch as a function from positions to kept frames."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single samples, built in this process: for direct iteration and for plain loaders' workers.
+"""Single samples, built in this process: iterating over a stream, here or in a plain DataLoader.
 
 Each worker of a plain DataLoader builds all samples of some lanes, so that no two workers decode
-the same pictures.
+the same frames.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import torch
+from torch.utils.data import get_worker_info
 
 from robostream.batches import BadSampleError, BatchBuilder, WorkerContext, kept_generators
 from robostream.errors import StateError
-from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.cursor import EpochKey, StreamCursor
 from robostream.loader.options import refuse_copy
-from robostream.plan import Cursor, Cut, EpochPlan, Schedule, capture_state, rank_lanes
+from robostream.plan import Cursor, Cut, EpochPlan, Schedule, ScheduledStep, rank_lanes
 from robostream.workers import Failed
 
-# What the state of an iterator has beside the state of the order.
+# The keys that the state of an iterator adds to the state of the order.
 _OWN = ("world_size", "worker", "delivered")
 
 
@@ -50,63 +51,124 @@ class SampleShare:
         """The lanes of this process."""
         return list(rank_lanes(self.cut, self.plan.lanes))[self.worker :: self.num_workers]
 
-    def __len__(self) -> int:
-        total = Schedule(self.plan, self.cut, self.start).num_steps
-        turns, rest = divmod(total, self._period)
-        return turns * len(self._own) + sum(step < rest for step in self._own)
-
-    def step(self, sample: int) -> int:
-        """Return which step of the rank, counted from `start`, is sample `sample` here. Pure."""
-        turns, place = divmod(sample, len(self._own))
-        return turns * self._period + self._own[place]
-
     @functools.cached_property
-    def _period(self) -> int:
-        # In so many steps, the rank takes one sample from each of its lanes.
+    def period(self) -> int:
+        """The number of steps in which the rank takes one sample from each of its lanes."""
         return len(rank_lanes(self.cut, self.plan.lanes))
 
     @functools.cached_property
-    def _own(self) -> list[int]:
-        tour, ours = Schedule(self.plan, self.cut, self.start), set(self.lanes)
-        first = tour.start + (self.cut.rank - tour.start) % self.cut.world_size
-        steps = range(self._period)
-        return [s for s in steps if (first + s * self.cut.world_size) % self.plan.lanes in ours]
+    def steps(self) -> list[int]:
+        """The steps of this process in each period, counted from `start`."""
+        lanes = set(self.lanes)
+        first = self.start + (self.cut.rank - self.start) % self.cut.world_size
+        world_size, num_lanes = self.cut.world_size, self.plan.lanes
+        return [s for s in range(self.period) if (first + s * world_size) % num_lanes in lanes]
+
+    def __len__(self) -> int:
+        total = Schedule(self.plan, self.cut, self.start).num_steps
+        rounds, rest = divmod(total, self.period)
+        return rounds * len(self.steps) + sum(step < rest for step in self.steps)
+
+    def step(self, sample: int) -> int:
+        """Return the step of the rank, counted from `start`, of this process's sample. Pure."""
+        rounds, number = divmod(sample, len(self.steps))
+        return rounds * self.period + self.steps[number]
+
+
+def skip_batches(share: SampleShare, batches: int, batch_size: int) -> tuple[SampleShare, int]:
+    """Return the share a worker continues with after `batches` batches, and its samples to skip.
+
+    The batches are those of a plain DataLoader since epoch 0. It takes one batch from each worker
+    in turn. At the end of its share, a worker makes a short batch of the rest; after that the
+    DataLoader skips it. A new DataLoader asks its first worker first, whoever's turn it was when
+    the old one stopped. So a worker may continue with another worker's share. Pure.
+    """
+    if batches == 0:
+        return share, 0
+    workers = range(share.num_workers)
+    counts = [len(dataclasses.replace(share, worker=worker)) for worker in workers]
+    per_worker = [-(-count // batch_size) for count in counts]
+    epochs, left = divmod(batches, sum(per_worker))
+    taken, following = _deal(per_worker, left)
+    worker = (following + share.worker) % share.num_workers
+    plan = share.plan.replace(epoch=share.plan.epoch + epochs)
+    own = dataclasses.replace(share, plan=plan, worker=worker)
+    return own, min(taken[worker] * batch_size, counts[worker])
+
+
+def _deal(per_worker: list[int], left: int) -> tuple[list[int], int]:
+    """Return the batches taken from each worker, and whose turn is next."""
+    taken = [0] * len(per_worker)
+    turn = 0
+    while left:
+        # Count whole rounds at once, as long as the same workers have batches left.
+        having = [w for w, count in enumerate(per_worker) if taken[w] < count]
+        rounds = min(left // len(having), min(per_worker[w] - taken[w] for w in having))
+        if rounds and turn == 0:
+            for worker in having:
+                taken[worker] += rounds
+            left -= rounds * len(having)
+            continue
+        if taken[turn] < per_worker[turn]:
+            taken[turn] += 1
+            left -= 1
+        turn = (turn + 1) % len(per_worker)
+    return taken, turn
+
+
+def iterate_samples(
+    stream: StreamCursor, open_context: Callable[[int], WorkerContext]
+) -> SampleIterator:
+    """Return a new iterator over a stream, in the main process or a plain DataLoader's worker.
+
+    Args:
+        stream: Where the stream stands.
+        open_context: Takes the number of processes that iterate; returns this one's context.
+    """
+    info, position = get_worker_info(), stream.position
+    worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
+    began_from, start = position.staged, position.next_start()
+    cut = stream.spec.cut
+    share = SampleShare(stream.plan(start.epoch), cut, start.position, worker, num_workers)
+    skipped = 0
+    if began_from is not None and position.batches_taken is not None:
+        share, skipped = skip_batches(share, *position.batches_taken)
+    first = share.plan.epoch
+    epoch, key = stream.begin_epoch(first, None if info is None else info.seed - info.id)
+    if epoch != first:
+        share, skipped = SampleShare(stream.plan(epoch), cut, 0, worker, num_workers), 0
+    return SampleIterator(share, skipped, open_context(num_workers), stream, began_from, key)
 
 
 class SampleIterator:
-    """Yields one process's samples of an epoch; its state says where, so that it can go on there.
+    """Yields one process's samples of an epoch; resumes from its own state.
 
     torchdata's StatefulDataLoader saves and restores that state worker by worker.
 
     Args:
         share: Which samples.
         skipped: How many of them, from the first on, were delivered before.
-        worker: What this process holds open.
-        bad_episodes: The episodes set aside, and what to do with one more.
-        check_state: Returns the plan and the position of a state; raises StateError if the state is
-            of another order.
-        on_deliver: Called with this iterator after each sample.
-        on_move: Called with the epoch of a state when one is loaded.
+        context: What this process holds open.
+        stream: The position, specification and bad episodes of the stream.
+        began_from: The cursor that was staged when the iterator began.
+        key: The iterator in the table of epochs; None in the main process.
     """
 
     def __init__(
         self,
         share: SampleShare,
-        *,
         skipped: int,
-        worker: WorkerContext,
-        bad_episodes: BadEpisodes,
-        check_state: Callable[[Mapping[str, Any]], tuple[EpochPlan, int]],
-        on_deliver: Callable[[SampleIterator], None],
-        on_move: Callable[[int], None],
+        context: WorkerContext,
+        stream: StreamCursor,
+        began_from: Cursor | None,
+        key: EpochKey | None,
     ) -> None:
-        self.share = share
-        self.delivered = skipped
-        self._worker = worker
-        self._bad_episodes = bad_episodes
-        self._check_state = check_state
-        self._on_deliver = on_deliver
-        self._on_move = on_move
+        self._share = share
+        self._delivered = skipped
+        self._context = context
+        self._stream = stream
+        self._began_from = began_from
+        self._key = key
         self._samples: Iterator[dict[str, Any]] | None = None
 
     def __iter__(self) -> SampleIterator:
@@ -116,87 +178,85 @@ class SampleIterator:
         if self._samples is None:
             self._samples = self._build()
         sample = next(self._samples)
-        self.delivered += 1
-        self._on_deliver(self)
+        self._delivered += 1
+        if self._key is None:
+            self._stream.deliver(self._cursor(), self._began_from)
         return sample
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_copy()
 
-    def cursor(self) -> Cursor:
-        """Return the next position of all ranks; right only if this is the rank's one process."""
-        share = self.share
-        if self.delivered >= len(share):
-            return Cursor(share.plan.epoch + 1, 0)
-        position = share.start + self.delivered * share.cut.world_size
-        return Cursor(share.plan.epoch, position)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the order, where in it the iteration began, and how many samples it delivered."""
-        share = self.share
-        fingerprint = self._worker.layout.dataset.meta.fingerprint
-        order = capture_state(share.plan, share.start, fingerprint=fingerprint)
-        own = share.cut.world_size, [share.worker, share.num_workers], self.delivered
-        return order.to_dict() | dict(zip(_OWN, own, strict=True))
+        share = self._share
+        order = self._stream.spec.capture(share.plan, Cursor(share.plan.epoch, share.start))
+        own = share.cut.world_size, [share.worker, share.num_workers], self._delivered
+        return order | dict(zip(_OWN, own, strict=True))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state stands; raise StateError if it is of another order or split."""
+        """Continue where a state stands; raise StateError if it is of another order or split."""
         if missing := [key for key in ("fingerprint", *_OWN) if key not in state]:
             raise StateError(
                 f"this state of torchdata's StatefulDataLoader has no {', '.join(missing)}, so it "
                 "cannot be checked against this dataset and its order. It was saved by an earlier "
                 "version of robostream: resume with that version, or start afresh."
             )
-        plan, start = self._check_state({k: v for k, v in state.items() if k not in _OWN})
-        share = self.share
+        cursor = self._stream.restore({k: v for k, v in state.items() if k not in _OWN})
+        plan, cut = self._stream.current_plan(cursor.epoch), self._share.cut
         world_size, (worker, num_workers) = state["world_size"], state["worker"]
-        if (world_size, num_workers) != (share.cut.world_size, share.num_workers):
+        if (world_size, num_workers) != (cut.world_size, self._share.num_workers):
             raise StateError(
                 f"the state was saved with world_size={world_size} and {num_workers} reading "
-                f"processes per rank, but here they are {share.cut.world_size} and "
-                f"{share.num_workers}. A StatefulDataLoader resumes only with as many as it was "
-                "saved with; a StreamingDataLoader resumes with any number."
+                f"processes per rank, but here they are {cut.world_size} and "
+                f"{self._share.num_workers}. A StatefulDataLoader resumes only with as many as it "
+                "was saved with; a StreamingDataLoader resumes with any number."
             )
-        self.share = SampleShare(plan, share.cut, start, worker, num_workers)
-        self.delivered = state["delivered"]
+        self._share = SampleShare(plan, cut, cursor.position, worker, num_workers)
+        self._delivered = state["delivered"]
         self.close()
-        self._on_move(plan.epoch)
+        self._stream.move_epoch(self._key, plan.epoch)
 
     def close(self) -> None:
-        """Close what is open for the samples to come."""
+        """Close what is open for the next samples."""
         if self._samples is not None:
             self._samples.close()  # type: ignore[attr-defined]  # a generator
             self._samples = None
 
+    def _cursor(self) -> Cursor:
+        """Return the next position of all ranks; right only if this is the rank's one process."""
+        share = self._share
+        if self._delivered >= len(share):
+            return Cursor(share.plan.epoch + 1, 0)
+        return Cursor(share.plan.epoch, share.start + self._delivered * share.cut.world_size)
+
     def _build(self) -> Iterator[dict[str, Any]]:
-        while self.delivered < len(self.share):
-            plan = self._bad_episodes.plan_of(self.share.plan)
-            share = self.share = dataclasses.replace(self.share, plan=plan)
-            begin = share.step(self.delivered)
-            start = share.start + begin * share.cut.world_size
-            tour = Schedule(plan, share.cut, start)
+        bad_episodes = self._stream.bad_episodes
+        while self._delivered < len(self._share):
+            plan = bad_episodes.plan_of(self._share.plan)
+            share = self._share = dataclasses.replace(self._share, plan=plan)
             try:
-                yield from self._deliver(tour, share, begin)
+                yield from self._deliver(share, share.step(self._delivered))
             except BadSampleError as bad:
                 cause = bad.__cause__
                 assert isinstance(cause, Exception)
                 failed = Failed(0, 0, bad.episode, bad.frame, bad.position, cause, "")
-                self._bad_episodes.set_aside(failed, plan)
+                bad_episodes.handle(failed, plan)
 
-    def _deliver(self, tour: Schedule, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
-        delivery = BatchBuilder(self._worker, tour, share.lanes)
-        ours = dict.fromkeys(share._own)
+    def _deliver(self, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
+        start = share.start + begin * share.cut.world_size
+        schedule = Schedule(share.plan, share.cut, start)
+        builder, own = BatchBuilder(self._context, schedule, share.lanes), set(share.steps)
         try:
-            while (part := delivery.next_share()) is not None:
-                if (begin + part.step) % share._period in ours:
-                    yield self._sample(delivery, part)
+            while (step := builder.next_share()) is not None:
+                if (begin + step.step) % share.period in own:
+                    yield self._build_sample(builder, step)
         finally:
-            delivery.close()
+            builder.close()
 
-    def _sample(self, delivery: BatchBuilder, part: Any) -> dict[str, Any]:
-        layout = self._worker.layout
+    def _build_sample(self, builder: BatchBuilder, step: ScheduledStep) -> dict[str, Any]:
+        layout = self._context.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
         with kept_generators(layout.spec.image_transforms):
-            (texts,) = delivery.fill([(part, arrays)])
+            (texts,) = builder.fill([(step, arrays)])
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
         return sample | {key: texts[key][0] for key in layout.texts}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loader has delivered, how fast, and how long the consumer waited for it."""
+"""Counts, rates and waiting times of a loader, and its progress bar."""
 
 from __future__ import annotations
 
@@ -7,21 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import numpy as np
 from tqdm import tqdm
-
-from robostream.decode import COUNTERS, summarise
-
-
-class Counters:
-    """The decoder's counters of a loader, a row for each worker."""
-
-    def __init__(self, num_workers: int) -> None:
-        self.rows = np.zeros((num_workers, len(COUNTERS)))
-
-    def summary(self) -> dict[str, float]:
-        """Return the counters of all workers together."""
-        return summarise(self.rows.sum(axis=0))
 
 
 class LoaderStats:
@@ -29,8 +15,8 @@ class LoaderStats:
 
     Args:
         decoder_stats: Returns the decoder's counters, summed over this rank's processes. They
-            count what was built ahead, too.
-        images_per_sample: Pictures of a sample.
+            include what is built ahead.
+        images_per_sample: Images of a sample.
     """
 
     def __init__(
@@ -74,7 +60,7 @@ class LoaderStats:
         self.total_batches += 1
 
     def open_bar(self, batches: int | None) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return what shows one more batch on a progress bar, and what closes it; None: no bar."""
+        """Return functions that advance and close a progress bar; they do nothing for None."""
         if batches is None:
             return lambda: None, lambda: None
         bar = tqdm(total=batches, unit="batch", disable=None)

@@ -3,29 +3,27 @@
 
 The consumer is the process that iterates over a loader.
 
-channel.py        messages and file descriptors between two processes
-messages.py       what the consumer and its workers say to each other
-worker_loop.py        one worker's work for all live iterators
-worker_main.py        the program of a worker process
-start.py          starting and ending worker processes, undisturbed by signals
-turns.py          one thread at a time, where several iterators use one crew
-pool.py               the worker processes of one loader, as the consumer uses them
-in_process.py         the same work done in the consumer's own process
+protocol.py     the messages between the consumer and its workers, and their channel
+processes.py    starting and ending worker processes, undisturbed by signals
+worker_main.py  one worker's work for all live iterators, and the program around it
+batch_pool.py   the interface of pools, and InProcessPool: the consumer builds batches itself
+pool.py         WorkerPool: the worker processes of one loader
 """
 
-from robostream.workers.in_process import InProcessPool
-from robostream.workers.messages import Failed, WorkerConfig, WorkerIdentity
-from robostream.workers.pool import WorkerPool, park_at_shutdown
-from robostream.workers.start import signals_held
-from robostream.workers.worker_loop import WorkerLoop
+from robostream.workers.batch_pool import BatchPool, InProcessPool
+from robostream.workers.pool import WorkerPool
+from robostream.workers.processes import park_at_shutdown, signals_held
+from robostream.workers.protocol import Failed, WorkerConfig, WorkerIdentity
+from robostream.workers.worker_main import Worker
 
 __all__ = [
-    "WorkerPool",
+    "BatchPool",
     "Failed",
-    "WorkerIdentity",
     "InProcessPool",
+    "Worker",
     "WorkerConfig",
-    "WorkerLoop",
+    "WorkerIdentity",
+    "WorkerPool",
     "park_at_shutdown",
     "signals_held",
 ]

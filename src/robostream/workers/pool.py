@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A crew: the worker processes of one loader, as the consumer uses them.
+"""`WorkerPool`: the worker processes of one loader, as the consumer uses them.
 
 Workers are fresh interpreters, not forks: they inherit no lock, thread or GPU of the consumer, and
-do not run its script again. A worker ends when the consumer's end of its channel is closed, and so
-in whatever way the consumer ends.
+do not run its script again. A worker ends when the consumer's end of its channel closes, and so
+however the consumer ends.
 """
 
 from __future__ import annotations
@@ -15,112 +15,117 @@ import os
 import select
 import signal
 import subprocess
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from robostream.batches import Texts
 from robostream.device import pack
 from robostream.errors import WorkerError
 from robostream.plan import Schedule
-from robostream.workers.channel import Channel, ChannelClosed, encode
-from robostream.workers.messages import (
+from robostream.workers.batch_pool import CLOSED, BatchPool
+from robostream.workers.processes import (
+    WorkerProcess,
+    end_workers,
+    park_at_shutdown,
+    signals_held,
+    start_worker,
+)
+from robostream.workers.protocol import (
     Assign,
     Begin,
     Built,
+    Channel,
+    ChannelClosed,
     Crashed,
     End,
     Ended,
     Failed,
     WorkerIdentity,
+    encode,
 )
-from robostream.workers.start import end_workers, signals_held, start_worker
-from robostream.workers.turns import Turns
 
-CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
 _INTERRUPTED = (
-    "the workers of this iterator were ended, because an interrupt came while a message was sent "
-    "to them; call iter(loader) again"
+    "an interrupt came while the loader sent a message to its workers, and ended them; call "
+    "iter(loader) again"
 )
 _OUT_OF_MEMORY = "Out of memory? Then lower frame_cache_bytes, num_workers or prefetch_factor."
-# A worker that has closed its channel has ended within this time.
+# A worker that has closed its channel ends within this time.
 _DYING_S = 0.5
 # A worker whose channel is full may itself be waiting for the consumer to take a message. So the
-# consumer does that for so long, and then tries again to send.
+# consumer takes messages for this long, and then tries again to send.
 _RETRY_S = 0.01
 
 
-@dataclass(slots=True)
-class _Progress:
+class _IteratorProgress:
     """How far the workers are with the batches of one iterator.
 
     Attributes:
-        timeout_s: How long the consumer waits for a worker; 0 for ever.
-        reached: How many batches each worker has built.
-        texts: By step, the texts of batches that are not delivered yet.
+        timeout_s: How long the consumer waits for a worker; 0 for no limit.
         failed: The first batch that cannot be built, and why.
     """
 
-    timeout_s: float
-    reached: list[int]
-    texts: dict[int, Texts] = field(default_factory=dict)
-    failed: Failed | None = None
+    def __init__(self, timeout_s: float, num_workers: int) -> None:
+        self.timeout_s = timeout_s
+        self.failed: Failed | None = None
+        self._num_built = [0] * num_workers
+        self._texts: dict[int, Texts] = {}
 
-    def note(self, worker: int, message: Built | Failed) -> None:
-        """Note what a worker says of batches."""
+    def slowest(self, step: int) -> int | None:
+        """Return the first worker that has not built its part of a batch; None if all have."""
+        for worker, num_built in enumerate(self._num_built):
+            if num_built <= step:
+                return worker
+        return None
+
+    def take_texts(self, step: int) -> Texts:
+        """Return the texts of a batch and forget them."""
+        return self._texts.pop(step, {})
+
+    def add(self, worker: int, message: Built | Failed) -> None:
+        """Record a worker's report."""
         if isinstance(message, Failed):
             if self.failed is None or message.step < self.failed.step:
                 self.failed = message
             return
-        self.reached[worker] = message.step + 1
+        self._num_built[worker] = message.step + 1
         for step, own in message.texts.items():
-            texts = self.texts.setdefault(step, {})
+            texts = self._texts.setdefault(step, {})
             for key, values in own.items():
                 texts.setdefault(key, {}).update(values)
 
 
-def _until(timeout_s: float) -> float:
-    """Return when a timeout that begins now is over; 0 stands for never."""
+def _deadline(timeout_s: float) -> float:
+    """Return when a timeout that begins now is over; 0 means no limit."""
     return time.monotonic() + timeout_s if timeout_s else math.inf
 
 
-def park_at_shutdown() -> None:
-    """Keep a daemon thread from going on when all others have ended, the main one too.
+class WorkerPool(BatchPool):
+    """The worker processes of a loader, for the process that made it.
 
-    The interpreter is ending then: it has ended workers and closed their memory, and will end this
-    thread too, so no error should be raised in it.
-    """
-    while not any(thread.is_alive() and not thread.daemon for thread in threading.enumerate()):
-        time.sleep(1)
-
-
-class WorkerPool:
-    """The worker processes of a loader, for the process that made it. Threads take turns.
+    If a worker keeps the consumer waiting for longer than an iterator's `timeout_s` (0: no limit),
+    for a batch or because its channel is full, the pool ends all workers and raises WorkerError.
 
     Args:
         num_workers: How many processes.
-        fds: Descriptors of the packed recipe, the batches, the counters and, if all workers share
-            them, the decoded pictures.
+        fds: Descriptors of the packed WorkerConfig, the batches, the counters and, if all workers
+            share them, the decoded frames.
     """
 
     def __init__(self, num_workers: int, fds: list[int]) -> None:
-        self._workers: list[subprocess.Popen[bytes]] = []
+        super().__init__()
+        self._workers: list[WorkerProcess] = []
         self._channels: list[Channel] = []
-        self._turns = Turns()
         self._why_closed = CLOSED
         self._finalizer = weakref.finalize(
             self, end_workers, os.getpid(), self._workers, self._channels
         )
-        self._next_tour = 0
-        # For each live iterator.
-        self._progress: dict[int, _Progress] = {}
-        # For each iterator that was ended: the workers that have not confirmed it yet, and what to
-        # call when all have.
+        # By live iterator.
+        self._progress: dict[int, _IteratorProgress] = {}
+        # By ended iterator: the workers that have not confirmed it, and `on_idle`.
         self._ending: dict[int, tuple[set[int], Callable[[], None]]] = {}
-        with signals_held(), self._whole():
+        with signals_held(), self._atomic():
             for worker in range(num_workers):
                 channel, process = start_worker()
                 self._channels.append(channel)
@@ -128,159 +133,131 @@ class WorkerPool:
                 self._send(worker, encode(WorkerIdentity(worker, num_workers)), fds, math.inf)
 
     @property
-    def is_usable(self) -> bool:
-        """Whether this process made it and nobody has closed it."""
-        return self._finalizer.alive and self._turns.is_own_process
+    def is_open(self) -> bool:
+        """Whether nobody has closed the pool."""
+        return self._finalizer.alive
 
     @property
     def pids(self) -> list[int]:
-        """The process numbers of the workers."""
+        """The process ids of the workers."""
         return [worker.pid for worker in self._workers]
 
-    def begin(self, tour: Schedule, timeout_s: float) -> int:
-        """Tell all workers of a new iterator; return its number.
-
-        A worker that keeps the consumer waiting for longer than `timeout_s` (0 for ever), for a
-        batch or because its channel is full, is a WorkerError, and all workers are ended.
-        """
+    def begin(self, schedule: Schedule, timeout_s: float) -> int:
+        """Announce a new iterator to all workers; return its number."""
         with signals_held():
-            plan = io.FileIO(pack(tour.plan))
-        with plan, self._turns.turn(self._end), self._whole():
-            number = self._next_tour
-            self._next_tour += 1
-            self._progress[number] = _Progress(timeout_s, [0] * len(self._workers))
-            self._tell(Begin(number, tour.cut, tour.start), timeout_s, [plan.fileno()])
+            plan = io.FileIO(pack(schedule.plan))
+        with plan, self._locked(), self._atomic():
+            number = self._new_number()
+            self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
+            self._send_all(Begin(number, schedule.cut, schedule.start), timeout_s, [plan.fileno()])
         return number
 
-    def assign(self, tour: int, step: int, slots: tuple[int, ...]) -> None:
-        """Let the workers build the batches from `step` on, one in each slot."""
-        with self._turns.turn(self._end), self._whole():
-            self._tell(Assign(tour, step, slots), self._progress[tour].timeout_s)
+    def assign(self, iterator: int, step: int, slots: tuple[int, ...]) -> None:
+        """Have the workers build the batches from `step` on, one in each slot."""
+        with self._locked(), self._atomic():
+            timeout_s = self._progress[iterator].timeout_s
+            self._send_all(Assign(iterator, step, slots), timeout_s)
 
-    def end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        """Let the workers close an iterator; `on_idle` is called once none writes to its slots.
-
-        Any thread may call this at any moment, the garbage collector too.
-        """
-        self._turns.end(tour, on_idle, self._end)
-
-    def settle(self, timeout_s: float) -> None:
-        """Wait until no worker writes for an iterator that was ended. Blocks."""
-        until = _until(timeout_s)
-        with self._turns.turn(self._end):
-            while self._ending:
-                if not self._listen(until):
-                    missing, _ = next(iter(self._ending.values()))
-                    raise self._late(min(missing), timeout_s)
-
-    def wait(self, tour: int, step: int) -> Texts | Failed:
-        """Return a batch's texts once all workers have built it. Blocks.
-
-        Returns a `Failed` if a worker could not build it or an earlier one.
-        """
-        timeout_s = self._progress[tour].timeout_s
-        until = _until(timeout_s)
-        with self._turns.turn(self._end):
-            while (worker := self._who_lags(tour, step)) is not None:
-                failed = self._progress[tour].failed
+    def wait(self, iterator: int, step: int) -> Texts | Failed:
+        """Return a batch's texts once all workers have built it, or why one failed. Blocks."""
+        progress = self._progress[iterator]
+        deadline = _deadline(progress.timeout_s)
+        with self._locked():
+            while (worker := progress.slowest(step)) is not None:
+                failed = progress.failed
                 if failed is not None and failed.step <= step:
                     return failed
-                if self._take(worker):
+                if self._receive(worker):
                     continue
                 # Waking up for every worker's message would take time from the workers.
-                if not self._listen(until, worker):
-                    raise self._late(worker, timeout_s)
-            return self._progress[tour].texts.pop(step, {})
+                if not self._poll(deadline, worker):
+                    raise self._late(worker, progress.timeout_s)
+            return progress.take_texts(step)
 
-    def is_built(self, tour: int, step: int) -> bool:
+    def is_built(self, iterator: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""
-        with self._turns.turn_if_free() as has_turn:
-            while has_turn and (worker := self._who_lags(tour, step)) is not None:
-                if not self._take(worker):
+        self._check_process()
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            while (worker := self._progress[iterator].slowest(step)) is not None:
+                if not self._receive(worker):
                     return False
-            return has_turn
+            return True
+        finally:
+            self._lock.release()
 
-    def check(self) -> None:
-        """Raise WorkerError if the workers were ended, or this process is a fork."""
-        self._turns.check_process()
-        self._check()
+    def settle(self, timeout_s: float) -> None:
+        """Wait until no worker writes for an ended iterator. Blocks."""
+        deadline = _deadline(timeout_s)
+        with self._locked():
+            while self._ending:
+                if not self._poll(deadline):
+                    missing, _ = next(iter(self._ending.values()))
+                    raise self._late(min(missing), timeout_s)
 
     def close(self) -> None:
         """End all workers. Blocks until they have ended."""
         self._finalizer()
 
-    def _end(self, tour: int, on_idle: Callable[[], None]) -> None:
-        progress = self._progress.pop(tour, None)
-        if progress is not None and self._finalizer.alive:
-            self._ending[tour] = set(range(len(self._workers))), on_idle
-            with contextlib.suppress(WorkerError), self._whole():
-                self._tell(End(tour), progress.timeout_s)
+    def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        progress = self._progress.pop(iterator, None)
+        if progress is not None and self.is_open:
+            self._ending[iterator] = set(range(len(self._workers))), on_idle
+            with contextlib.suppress(WorkerError), self._atomic():
+                self._send_all(End(iterator), progress.timeout_s)
 
     @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Close the crew if the block raises: some workers may have got a message, others not.
+    def _atomic(self) -> Iterator[None]:
+        """Close the pool if the block raises: a message may have reached some workers only.
 
-        An interrupt hardly ever comes in such a block; mostly it comes while the consumer waits.
+        Interrupts rarely come in such a block; usually the consumer is waiting when one comes.
         """
-        self._check()
+        self._check_open()
         try:
             yield
         except BaseException:
-            self._close(_INTERRUPTED)
+            self._kill(_INTERRUPTED)
             raise
 
-    def _tell(self, message: object, timeout_s: float, fds: Sequence[int] = ()) -> None:
-        payload, until = encode(message), _until(timeout_s)
+    def _send_all(self, message: object, timeout_s: float, fds: Sequence[int] = ()) -> None:
+        payload, deadline = encode(message), _deadline(timeout_s)
         for worker in range(len(self._channels)):
-            if not self._send(worker, payload, fds, until):
+            if not self._send(worker, payload, fds, deadline):
                 raise self._late(worker, timeout_s)
 
-    def _send(self, worker: int, payload: bytes, fds: Sequence[int], until: float) -> bool:
-        """Send a message; return False if the channel has no room until then."""
+    def _send(self, worker: int, payload: bytes, fds: Sequence[int], deadline: float) -> bool:
+        """Send a message; return False if the channel stays full until the deadline."""
         try:
             while not self._channels[worker].send(payload, fds):
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     return False
-                self._listen(time.monotonic() + _RETRY_S)
+                self._poll(time.monotonic() + _RETRY_S)
         except ChannelClosed as error:
             raise self._death(worker) from error
         return True
 
-    def _who_lags(self, tour: int, step: int) -> int | None:
-        """Return the first worker that has not built its part of a batch; None if all have."""
-        for worker, reached in enumerate(self._progress[tour].reached):
-            if reached <= step:
-                return worker
-        return None
+    def _poll(self, deadline: float, worker: int | None = None) -> bool:
+        """Wait for messages and receive them; return False if none came before the deadline.
 
-    def _late(self, worker: int, timeout_s: float) -> WorkerError:
-        return self._stop(
-            f"no batch came within timeout={timeout_s} s: {self._name(worker)} is still at work or "
-            "stuck. All workers were ended; the next iter(loader) starts new ones. Raise the "
-            "timeout, or find out what the worker waits for."
-        )
-
-    def _listen(self, until: float, worker: int | None = None) -> bool:
-        """Wait for messages and take those that have come; return False if none came in time.
-
-        With a worker, wait for a message of its own, or for the end of any of them.
+        With a worker, wait for a message from it, or for the end of any worker.
         """
-        self._check()
+        self._check_open()
         poll = select.poll()
         for number, channel in enumerate(self._channels):
             # An end is always reported.
             poll.register(channel.fileno(), select.POLLIN if worker in (None, number) else 0)
-        left = until - time.monotonic()
+        left = deadline - time.monotonic()
         ready = poll.poll(None if left == math.inf else max(0.0, left) * 1000)
         found = {fd for fd, _ in ready}
         for number, channel in enumerate(self._channels):
             if channel.fileno() in found:
-                self._take(number)
+                self._receive(number)
         return bool(ready)
 
-    def _take(self, worker: int) -> bool:
-        """Take a message of a worker; return False if none has come."""
-        with self._whole():
+    def _receive(self, worker: int) -> bool:
+        """Handle one message from a worker; return False if there is none."""
+        with self._atomic():
             try:
                 received = self._channels[worker].receive()
             except ChannelClosed as error:
@@ -289,22 +266,22 @@ class WorkerPool:
                 return False
             message, _ = received
             if isinstance(message, Crashed):
-                raise self._stop(f"{self._name(worker)} failed:\n{message.trace}")
-            self._note(worker, message)
+                raise self._fail(f"{self._name(worker)} failed:\n{message.trace}")
+            self._handle(worker, message)
             return True
 
-    def _note(self, worker: int, message: Any) -> None:
-        tour = message.tour
-        if isinstance(message, Ended) and tour in self._ending:
-            missing, on_idle = self._ending[tour]
+    def _handle(self, worker: int, message: Any) -> None:
+        iterator = message.iterator
+        if isinstance(message, Ended) and iterator in self._ending:
+            missing, on_idle = self._ending[iterator]
             missing.discard(worker)
             if not missing:
-                del self._ending[tour]
+                del self._ending[iterator]
                 on_idle()
-        elif isinstance(message, Built | Failed) and tour in self._progress:
-            self._progress[tour].note(worker, message)
+        elif isinstance(message, Built | Failed) and iterator in self._progress:
+            self._progress[iterator].add(worker, message)
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if not self._finalizer.alive:
             raise self._closed()
 
@@ -312,38 +289,44 @@ class WorkerPool:
         park_at_shutdown()
         return WorkerError(self._why_closed)
 
+    def _late(self, worker: int, timeout_s: float) -> WorkerError:
+        return self._fail(
+            f"no batch came within timeout={timeout_s} s: {self._name(worker)} is still at work or "
+            "stuck. All workers were ended; the next iter(loader) starts new ones. Raise the "
+            "timeout, or find out what the worker waits for."
+        )
+
     def _death(self, worker: int) -> WorkerError:
-        if not self._finalizer.alive:
+        if not self.is_open:
             return self._closed()
         trace = self._sent_trace(self._channels[worker])
         if trace is not None:
-            return self._stop(f"{self._name(worker)} failed:\n{trace}")
+            return self._fail(f"{self._name(worker)} failed:\n{trace}")
         try:
             code = self._workers[worker].wait(_DYING_S)
         except subprocess.TimeoutExpired:
-            return self._stop(f"{self._name(worker)} closed its channel but has not ended")
+            return self._fail(f"{self._name(worker)} closed its channel but has not ended")
         if code == 0 and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-            return self._stop(
-                f"{self._name(worker)} has ended. The system does not say how to a program that "
-                "ignores SIGCHLD; signal.signal(signal.SIGCHLD, signal.SIG_DFL) changes that. "
-                + _OUT_OF_MEMORY
+            return self._fail(
+                f"{self._name(worker)} has ended. A program that ignores SIGCHLD cannot learn "
+                "why; call signal.signal(signal.SIGCHLD, signal.SIG_DFL). " + _OUT_OF_MEMORY
             )
         if code >= 0:
-            return self._stop(
+            return self._fail(
                 f"{self._name(worker)} ended with exit code {code}. Look at what it printed."
             )
         names = {number.value: number.name for number in signal.Signals}
-        return self._stop(
+        return self._fail(
             f"{self._name(worker)} was killed by signal {-code} ({names.get(-code, 'unnamed')}). "
             + _OUT_OF_MEMORY
         )
 
     @staticmethod
     def _sent_trace(channel: Channel) -> str | None:
-        """Return the traceback that a worker sent before it ended, if it sent one."""
+        """Return the traceback that a worker sent before it ended; None if it sent none."""
         failures = 0
-        # The first failure may only mean that the worker left messages of ours unread. Messages
-        # that it sent can be read after it.
+        # The first failure may only mean that the worker left our messages unread. Its own messages
+        # can be read after it.
         while failures < 2:
             try:
                 received = channel.receive()
@@ -360,13 +343,13 @@ class WorkerPool:
     def _name(self, worker: int) -> str:
         return f"loader worker {worker} of {len(self._workers)} (pid {self._workers[worker].pid})"
 
-    def _stop(self, why: str) -> WorkerError:
-        """Kill all workers; return the error that says why."""
-        self._close(why)
+    def _fail(self, why: str) -> WorkerError:
+        """Kill all workers; return an error with the reason."""
+        self._kill(why)
         return WorkerError(why)
 
-    def _close(self, why: str) -> None:
-        if self._finalizer.alive:
+    def _kill(self, why: str) -> None:
+        if self.is_open:
             self._why_closed = why
             for worker in self._workers:
                 worker.kill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a worker process: it takes messages, builds batches and ends with the consumer."""
+"""A worker: builds its parts of batches for all live iterators, and the program around it."""
 
 from __future__ import annotations
 
@@ -8,51 +8,238 @@ import gc
 import os
 import socket
 import sys
+import time
 import traceback
+from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from robostream.assemble import Arrays
+from robostream.batches import (
+    BadSampleError,
+    BatchBuilder,
+    SharedFrameCache,
+    Texts,
+    WorkerContext,
+    kept_generators,
+)
 from robostream.decode import COUNTERS
-from robostream.device import map_memory, open_shared, unpack
-from robostream.workers.channel import Channel, ChannelClosed, encode
-from robostream.workers.messages import (
+from robostream.device import (
+    LESS_MEMORY,
+    ByteArray,
+    DeviceBatches,
+    map_memory,
+    open_shared,
+    unpack,
+)
+from robostream.errors import WorkerError
+from robostream.plan import EpochPlan, Schedule, ScheduledStep, WorkerShard, rank_lanes
+from robostream.workers.protocol import (
     Assign,
     Begin,
+    Built,
+    Channel,
+    ChannelClosed,
     Crashed,
     End,
     Ended,
     Failed,
     WorkerConfig,
     WorkerIdentity,
+    encode,
 )
-from robostream.workers.worker_loop import WorkerLoop, portable
 
-# How often a waiting worker looks whether its consumer still runs. Usually the channel is closed
-# when the consumer ends; but a process that the consumer forked may hold the channel open.
-_LOOK_S = 1.0
+# A worker decodes for several batches at once, until its parts of them hold so many frames.
+_FRAMES_AT_A_TIME = 32
+# It reports them together, unless writing them takes longer than this.
+_REPORT_S = 0.05
+# How often a waiting worker checks that its consumer still runs. Usually the channel closes when
+# the consumer ends; but a process that the consumer forked may hold the channel open.
+_CHECK_S = 1.0
+
+_Part = tuple[ScheduledStep, Arrays]
+
+
+class _IteratorWork:
+    """The parts of one iterator's batches that a worker has yet to build, in order."""
+
+    def __init__(self, builder: BatchBuilder) -> None:
+        self.builder = builder
+        self._slots: dict[int, int] = {}
+        self._next = builder.next_share()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the next batch has a slot."""
+        return self._next is not None and self._next.step in self._slots
+
+    def assign(self, step: int, slots: tuple[int, ...]) -> None:
+        """Record the slots of the batches from `step` on."""
+        self._slots.update(enumerate(slots, step))
+
+    def take(self) -> tuple[ScheduledStep, int]:
+        """Return the next batch to build and its slot, which must be assigned."""
+        step = self._next
+        assert step is not None, "an iterator is not asked beyond its end"
+        slot = self._slots.pop(step.step)
+        self._next = self.builder.next_share()
+        return step, slot
+
+
+class Worker:
+    """Builds one worker's parts of batches. For one thread.
+
+    Args:
+        worker_config: The settings of all workers.
+        identity: Which of them this is.
+        batches: The memory to build batches in.
+        counters: A row of `decode.COUNTERS` to add to.
+        frames: The memory of the decoded frames that all workers share; None if each has its own.
+        on_device: The GPU memory for frames that the GPU decodes; None if the CPU decodes.
+    """
+
+    def __init__(
+        self,
+        worker_config: WorkerConfig,
+        identity: WorkerIdentity,
+        *,
+        batches: ByteArray,
+        counters: npt.NDArray[np.float64],
+        frames: ByteArray | None,
+        on_device: DeviceBatches | None = None,
+    ) -> None:
+        cache = None
+        if frames is not None and worker_config.shared is not None:
+            cache = SharedFrameCache(frames, worker_config.shared)
+        self._format = worker_config.batches
+        self._batches = batches
+        self._on_device = on_device
+        layout = worker_config.layout
+        self._context = WorkerContext(
+            layout,
+            WorkerShard(identity.worker, identity.num_workers, len(layout.cameras)),
+            worker_config.budgets,
+            counters=counters,
+            shelf=cache,
+        )
+        self._iterators: OrderedDict[int, _IteratorWork] = OrderedDict()
+
+    def begin(self, message: Begin, plan: EpochPlan) -> None:
+        """Begin a new iterator."""
+        schedule = Schedule(plan, message.cut, message.start)
+        lanes = rank_lanes(message.cut, plan.lanes)
+        builder = BatchBuilder(self._context, schedule, lanes)
+        self._iterators[message.iterator] = _IteratorWork(builder)
+
+    def assign(self, message: Assign) -> None:
+        """Record the slots in which to build batches."""
+        iterator = self._iterators.get(message.iterator)
+        if iterator is not None:
+            iterator.assign(message.step, message.slots)
+
+    def end(self, iterator: int) -> None:
+        """Close an iterator."""
+        ended = self._iterators.pop(iterator, None)
+        if ended is not None:
+            ended.builder.close()
+
+    def has_work(self) -> bool:
+        """Return whether a batch is waiting to be built."""
+        return any(iterator.is_ready for iterator in self._iterators.values())
+
+    def work(self) -> Iterator[Built | Failed]:
+        """Build this worker's parts of some batches of one iterator; iterators take turns."""
+        for number, iterator in self._iterators.items():
+            if iterator.is_ready:
+                self._iterators.move_to_end(number)
+                yield from self._build(number, self._next_parts(iterator, _FRAMES_AT_A_TIME))
+                return
+
+    def build(self, iterator: int) -> Built | Failed:
+        """Build the next batch of one iterator, in the consumer's own process."""
+        on_device = self._on_device
+        transform = self._context.layout.spec.image_transforms
+        # The consumer may have another CUDA stream current.
+        beside = contextlib.nullcontext() if on_device is None else on_device.beside_decoders()
+        with beside, kept_generators(transform):
+            (done,) = self._build(iterator, self._next_parts(self._iterators[iterator], 1))
+        return done
+
+    def close(self) -> None:
+        """Close all iterators and files."""
+        for iterator in list(self._iterators):
+            self.end(iterator)
+        self._context.close()
+
+    def _next_parts(self, iterator: _IteratorWork, frames: int) -> list[_Part]:
+        """Return the next parts to build, and their arrays, until they hold so many frames."""
+        parts: list[_Part] = []
+        count = 0
+        while count < frames and (iterator.is_ready or not parts):
+            step, slot = iterator.take()
+            arrays = self._format.view(self._batches, slot, step.size)
+            if self._on_device is not None:
+                arrays |= self._on_device.view(slot, step.size)
+            parts.append((step, arrays))
+            count += max(1, iterator.builder.count_pictures(step))
+        return parts
+
+    def _build(self, iterator: int, parts: list[_Part]) -> Iterator[Built | Failed]:
+        """Yield one message for several batches: sending and waking up take time."""
+        built: dict[int, Texts] = {}
+        failed: Failed | None = None
+        step, reported = parts[0][0].step, time.perf_counter()
+        try:
+            for texts in self._iterators[iterator].builder.fill(parts):
+                built[step] = texts
+                step += 1
+                if time.perf_counter() > reported + _REPORT_S:
+                    yield self._report(iterator, built)
+                    built, reported = {}, time.perf_counter()
+        except BadSampleError as bad:
+            self.end(iterator)
+            cause = bad.__cause__
+            assert isinstance(cause, Exception)
+            if isinstance(cause, MemoryError):
+                error = WorkerError(f"there is too little memory: {cause}. {LESS_MEMORY}")
+                error.__cause__, cause = cause, error
+            failed = Failed(
+                iterator, step, bad.episode, bad.frame, bad.position, error=cause, trace=""
+            )
+        if built:
+            yield self._report(iterator, built)
+        if failed is not None:
+            yield failed
+
+    def _report(self, iterator: int, built: dict[int, Texts]) -> Built:
+        if self._on_device is not None:
+            self._on_device.settle()
+        return Built(iterator, max(built), {step: texts for step, texts in built.items() if texts})
 
 
 def main(fd: int, consumer: int) -> None:
     """Serve the process `consumer` at the other end of a socket until it is gone."""
-    post = _Post(Channel(socket.socket(fileno=fd)), consumer)
+    connection = _Connection(Channel(socket.socket(fileno=fd)), consumer)
     code = 0
     try:
-        _serve(post)
+        _serve(connection)
     except ChannelClosed:
         pass
     except BaseException:  # a transform may raise SystemExit or KeyboardInterrupt
         code = 1
         with contextlib.suppress(ChannelClosed):
-            post.send(Crashed(traceback.format_exc()))
+            connection.send(Crashed(traceback.format_exc()))
     for output in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # it may be closed, or None
             output.flush()
-    # Leave without clearing up: the operating system frees everything faster than Python does.
+    # Skip Python's cleanup: the operating system frees everything faster.
     os._exit(code)
 
 
-class _Post:
+class _Connection:
     """Messages to and from the consumer; raises ChannelClosed once the consumer has ended."""
 
     def __init__(self, channel: Channel, consumer: int) -> None:
@@ -60,61 +247,67 @@ class _Post:
         self._consumer = consumer
 
     def is_ready(self, timeout_s: float) -> bool:
-        """Wait up to a time; return whether a message has come. Blocks."""
-        if os.getppid() != self._consumer:
-            raise ChannelClosed("the consumer is gone")
+        """Return whether a message has come. Blocks up to a timeout."""
+        self._check_consumer()
         return self._channel.is_ready(timeout_s)
 
     def receive(self) -> tuple[Any, list[int]]:
         """Return the next message. Blocks."""
         while True:
-            if self.is_ready(_LOOK_S) and (received := self._channel.receive()) is not None:
+            if self.is_ready(_CHECK_S) and (received := self._channel.receive()) is not None:
                 return received
 
     def send(self, message: object) -> None:
         """Send a message. Blocks while the channel is full."""
         payload = encode(message)
         while not self._channel.send(payload):
-            if os.getppid() != self._consumer:
-                raise ChannelClosed("the consumer is gone")
-            self._channel.has_room(_LOOK_S)
+            self._check_consumer()
+            self._channel.has_room(_CHECK_S)
+
+    def _check_consumer(self) -> None:
+        if os.getppid() != self._consumer:
+            raise ChannelClosed("the consumer is gone")
 
 
-def _serve(post: _Post) -> None:
-    station = _open_station(post)
-    # Everything loaded so far stays to the end. Frozen, the garbage collector does not look
-    # through it again and again.
+def _serve(connection: _Connection) -> None:
+    worker = _open_worker(connection)
+    # Everything loaded so far lives to the end. Frozen, the garbage collector skips it.
     gc.freeze()
     while True:
-        while post.is_ready(0 if station.has_work() else _LOOK_S):
-            _take_message(station, post)
-        for done in station.work():
-            post.send(portable(done) if isinstance(done, Failed) else done)
+        while connection.is_ready(0 if worker.has_work() else _CHECK_S):
+            _handle_message(worker, connection)
+        for done in worker.work():
+            connection.send(done.to_picklable() if isinstance(done, Failed) else done)
 
 
-def _open_station(post: _Post) -> WorkerLoop:
-    hello, fds = post.receive()
-    assert isinstance(hello, WorkerIdentity)
-    recipe: WorkerConfig = unpack(fds[0])
-    batches, board = map_memory(fds[1]), map_memory(fds[2])
-    kept = map_memory(fds[3]) if len(fds) > 3 else None
+def _open_worker(connection: _Connection) -> Worker:
+    identity, fds = connection.receive()
+    assert isinstance(identity, WorkerIdentity)
+    worker_config: WorkerConfig = unpack(fds[0])
+    batches, counters = map_memory(fds[1]), map_memory(fds[2])
+    frames = map_memory(fds[3]) if len(fds) > 3 else None
     for fd in fds:
         os.close(fd)
-    counters = board.view(np.float64).reshape(-1, len(COUNTERS))[hello.worker]
-    on_device = None if recipe.on_device is None else open_shared(recipe.on_device)
-    return WorkerLoop(
-        recipe, hello, batches=batches, counters=counters, kept=kept, on_device=on_device
+    rows = counters.view(np.float64).reshape(-1, len(COUNTERS))
+    shared = worker_config.on_device
+    return Worker(
+        worker_config,
+        identity,
+        batches=batches,
+        counters=rows[identity.worker],
+        frames=frames,
+        on_device=None if shared is None else open_shared(shared),
     )
 
 
-def _take_message(station: WorkerLoop, post: _Post) -> None:
-    message, fds = post.receive()
+def _handle_message(worker: Worker, connection: _Connection) -> None:
+    message, fds = connection.receive()
     if isinstance(message, Begin):
         plan = unpack(fds[0])
         os.close(fds[0])
-        station.begin(message, plan)
+        worker.begin(message, plan)
     elif isinstance(message, Assign):
-        station.assign(message)
+        worker.assign(message)
     elif isinstance(message, End):
-        station.end(message.tour)
-        post.send(Ended(message.tour))
+        worker.end(message.iterator)
+        connection.send(Ended(message.iterator))

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resources: the cores, memory and open files of this process, and how its workers share them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import resource
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from torch.utils.data import get_worker_info
+
+from robostream import arguments, config
+from robostream.assemble import FrameSelection, SampleLayout
+from robostream.batches import SharedFrameLayout, WorkerBudgets
+from robostream.byte_sizes import format_bytes, parse_bytes
+from robostream.device import free_gpu_memory
+from robostream.loader.frame_file import check_folder
+from robostream.loader.ranks import local_ranks
+from robostream.plan import CameraFrames, Cut, EpochPlan, FrameMemory, frame_memory, rank_lanes
+
+logger = logging.getLogger(__name__)
+
+_CGROUP = Path("/sys/fs/cgroup")
+# "auto" takes at most this fraction of the memory left to all ranks of the machine.
+_FRAME_CACHE_DIVISOR = 4
+# With less than this share of what lanes need, frames decoded ahead are evicted before their use.
+_LEAST_SHARE = 0.5
+# Limits and needs for which this process has warned of too little memory.
+_WARNED: set[tuple[ResourceLimits, int]] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimits:
+    """The limits that a user sets for a rank.
+
+    Attributes:
+        frame_cache_bytes: Memory for decoded frames: bytes, a text such as "2GiB", or "auto".
+        frame_cache_dir: A folder for the decoded frames of the whole selection.
+        max_files: Video files held open per process; None for a default.
+    """
+
+    frame_cache_bytes: int | str
+    frame_cache_dir: str | Path | None
+    max_files: int | None
+
+    def __post_init__(self) -> None:
+        if self.frame_cache_bytes != "auto":
+            parse_bytes(self.frame_cache_bytes)
+        if self.max_files is not None:
+            arguments.whole_number(self.max_files, "video_decoder_cache_size", least=1)
+        if self.frame_cache_dir is not None:
+            check_folder(self.frame_cache_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBudget:
+    """Memory for the decoded frames of a rank.
+
+    Attributes:
+        nbytes: How much.
+        keeps_all: Whether it holds all frames of the selection, which then stay.
+        reason: Why this much, for the log.
+    """
+
+    nbytes: int
+    keeps_all: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resources of a rank's workers.
+
+    Attributes:
+        frames: The memory for decoded frames of all workers.
+        budgets: The limits of each worker.
+        shared: The layout of all decoded frames of the selection; None if they are not kept.
+    """
+
+    frames: FrameBudget
+    budgets: WorkerBudgets
+    shared: SharedFrameLayout | None
+
+
+def choose_resources(
+    layout: SampleLayout,
+    plan: EpochPlan,
+    cut: Cut,
+    limits: ResourceLimits,
+    *,
+    num_workers: int,
+    gpu: str | None = None,
+) -> Resources:
+    """Return the resources of a rank with `num_workers` workers.
+
+    Frames that a GPU decodes stay in its memory; workers then share none.
+    """
+    ranks = 1 if gpu else local_ranks(cut.world_size)
+    on_disk = limits.frame_cache_dir is not None and gpu is None
+    shared = None if gpu else shared_layout(layout, layout.dataset.selection, on_disk=on_disk)
+    lanes = len(rank_lanes(cut, plan.lanes))
+    needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
+    frames = choose_frame_budget(
+        limits.frame_cache_bytes,
+        shared,
+        sum(needed),
+        memory=free_gpu_memory(gpu) if gpu else usable_memory(),
+        ranks=ranks,
+        on_disk=on_disk,
+    )
+    logger.info(
+        "decoded frames may take %s on this rank (%s), shared by %d workers",
+        format_bytes(frames.nbytes),
+        frames.reason,
+        num_workers,
+    )
+    if not frames.keeps_all and frames.nbytes < sum(needed):
+        _warn_of_little_memory(layout, limits, frames, sum(needed))
+    max_files = limits.max_files or config.VIDEO_DECODER_CACHE_SIZE
+    budgets = WorkerBudgets(
+        frame_bytes=0 if frames.keeps_all else frames.nbytes // num_workers,
+        row_bytes=config.ROW_CACHE_BYTES // num_workers,
+        max_files=min(max_files, open_files_share()),
+        max_decodings=_count_decoders(layout, lanes, num_workers),
+        runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed.lanes,
+        gpu=gpu,
+    )
+    return Resources(frames, budgets, shared if frames.keeps_all else None)
+
+
+def choose_frame_budget(
+    asked: int | str,
+    shared: SharedFrameLayout | None,
+    needed: int,
+    *,
+    memory: int,
+    ranks: int,
+    on_disk: bool,
+) -> FrameBudget:
+    """Return the memory for decoded frames. Pure.
+
+    Args:
+        asked: Bytes, a text such as "2GiB", or "auto".
+        shared: The layout of the decoded frames of the whole selection; None to share none.
+        needed: Bytes with which every frame is decoded once.
+        memory: Bytes this process may use.
+        ranks: How many ranks share them.
+        on_disk: Whether a file keeps the frames instead.
+    """
+    whole = shared.nbytes if shared is not None and any(shared.slot_bytes) else 0
+    if on_disk and whole:
+        return FrameBudget(0, True, f"{format_bytes(whole)} of them are kept on disk")
+    if asked != "auto":
+        nbytes = parse_bytes(asked)
+        return FrameBudget(nbytes, 0 < whole <= nbytes, "as asked for")
+    most = memory // _FRAME_CACHE_DIVISOR // ranks
+    if shared is not None and whole <= most:
+        return FrameBudget(whole, whole > 0, "all decoded frames of the selection fit")
+    if needed <= most:
+        return FrameBudget(needed, False, "what the lanes need")
+    reason = f"a quarter of the memory left to {ranks} ranks; the lanes would need "
+    return FrameBudget(most, False, reason + format_bytes(needed))
+
+
+def shared_layout(
+    layout: SampleLayout, selection: FrameSelection, *, on_disk: bool
+) -> SharedFrameLayout:
+    """Return the layout of the decoded frames of a whole selection. Pure."""
+    videos, cameras = layout.spec.videos, layout.cameras
+    return SharedFrameLayout(
+        episodes=selection.episodes,
+        cameras=tuple(camera.key for camera in cameras),
+        starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
+        sizes=tuple((camera.stack[3], camera.stack[2]) for camera in cameras),
+        slot_bytes=tuple(
+            -(-camera.cached_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
+        ),
+        has_checksums=on_disk,
+    )
+
+
+def needed_bytes(
+    plan: EpochPlan, layout: SampleLayout, lanes: int, *, decodes_whole_gops: bool
+) -> FrameMemory:
+    """Return the memory that a rank with so many lanes needs for decoded frames. Pure."""
+    windows = layout.spec.windows
+    cameras = (
+        CameraFrames(
+            frame_bytes=camera.cached_bytes,
+            gop_frames=camera.gop_frames,
+            window_frames=int(np.ptp(windows[camera.key])) if camera.key in windows else 0,
+            has_long_gops=camera.has_long_gops,
+        )
+        for camera in layout.cameras
+        if camera.key in layout.spec.videos
+    )
+    return frame_memory(plan, lanes, cameras, decodes_whole_gops=decodes_whole_gops)
+
+
+def choose_depth(batch_size: int, batch_bytes: int, num_workers: int) -> int:
+    """Return how many batches to build ahead within the memory for them, at least two. Pure.
+
+    With fewer, workers wait more often for the slowest of them.
+    """
+    memory = max(config.BATCH_MEMORY_BYTES, num_workers * config.BATCH_MEMORY_PER_WORKER_BYTES)
+    room = memory // max(batch_bytes, 1) - 1
+    samples = max(config.PREFETCH_SAMPLES, num_workers * config.PREFETCH_SAMPLES_PER_WORKER)
+    wanted = max(config.PREFETCH_BATCHES, -(-samples // batch_size))
+    return min(max(room, 2), wanted)
+
+
+def share_of_cores(ranks: int) -> int:
+    """Return how many cores this rank may use, if `ranks` ranks share the machine."""
+    cores = _affinity(os.getpid())
+    allowed = len(cores) if cores else os.cpu_count() or 1
+    quota = _cpu_quota()
+    if quota is not None:
+        allowed = min(allowed, max(1, math.ceil(quota)))
+    if cores and _is_split(cores):
+        return allowed
+    return max(1, allowed // ranks)
+
+
+def usable_memory() -> int:
+    """Return how many bytes the machine, this process's cgroup and its `ulimit -v` have left."""
+    available = min(_available_memory(), max(0, _address_space() - _used_address_space()))
+    limit, used = _read_cgroup("memory.max"), _read_cgroup("memory.current")
+    if limit is not None:
+        available = min(available, max(0, limit - (used or 0)))
+    return available
+
+
+def whole_memory() -> int:
+    """Return how many bytes the machine, this process's cgroup or its `ulimit -v` has in all."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(physical, _address_space(), _read_cgroup("memory.max") or physical)
+
+
+def open_files_share() -> int:
+    """Return how many files a reader may hold open: a quarter of the process's limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(8, soft // 4)
+
+
+def _warn_of_little_memory(
+    layout: SampleLayout, limits: ResourceLimits, frames: FrameBudget, needed: int
+) -> None:
+    """Log, once in a process, what too little memory for decoded frames costs."""
+    worker = get_worker_info()  # of a plain DataLoader: the first one logs for all
+    if (limits, needed) in _WARNED or (worker is not None and worker.id > 0):
+        return
+    _WARNED.add((limits, needed))
+    videos = layout.spec.videos
+    gop = max(camera.gop_frames for camera in layout.cameras if camera.key in videos)
+    logger.warning(
+        "decoded frames may take %s on this rank (%s), but this order needs %s to decode each "
+        "frame once. With less, frames are decoded again: in GOPs of %d frames up to about %.3g "
+        "frames for each delivered one, and loading slows down as much. Raise frame_cache_bytes, "
+        "set frame_cache_dir, lower episode_pool_size, use resize or fewer cameras, or recode the "
+        "videos with shorter GOPs (robostream recode).",
+        format_bytes(frames.nbytes),
+        frames.reason,
+        format_bytes(needed),
+        gop,
+        (gop + 1) / 2,
+    )
+
+
+def _count_decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
+    """Return how many decoders of a worker may pause in the middle of a long GOP.
+
+    One for each lane and camera, and some where episodes meet; fewer if large frames would make
+    them exceed their share of memory.
+    """
+    videos = layout.spec.videos
+    wanted = -(-lanes * len(videos) * 3 // (2 * num_workers))
+    sizes = (camera.decoded_bytes for camera in layout.cameras if camera.key in videos)
+    largest = max(sizes, default=0)
+    most = config.DECODER_BYTES // (config.FRAMES_PER_DECODER * largest + (1 << 20))
+    return max(1, min(wanted, most))
+
+
+def _affinity(process: int) -> set[int]:
+    try:
+        return os.sched_getaffinity(process)
+    except (AttributeError, OSError):  # macOS has no affinity, nor has a process that ended
+        return set()
+
+
+def _is_split(cores: set[int]) -> bool:
+    """Return whether the launcher has given this process cores of its own.
+
+    It has if the parent process may use more cores, or if Slurm says how many each task has.
+    """
+    per_task = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    if per_task.isdigit() and len(cores) <= int(per_task):
+        return True
+    return cores < _affinity(os.getppid())
+
+
+def _cpu_quota() -> float | None:
+    try:
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+def _address_space() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def _used_address_space() -> int:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _available_memory() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return whole_memory()
+
+
+def _read_cgroup(name: str) -> int | None:
+    try:
+        text = (_CGROUP / name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

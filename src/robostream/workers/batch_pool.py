@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools that build batches for iterators: their interface, and the one without workers."""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from robostream.batches import Texts
+from robostream.errors import WorkerError
+from robostream.plan import Schedule
+from robostream.workers.protocol import Assign, Begin, Failed
+from robostream.workers.worker_main import Worker
+
+CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
+
+
+class BatchPool(ABC):
+    """Builds the batches of several iterators. Thread-safe: one thread at a time.
+
+    A program may drop an iterator at any moment: in another thread, or in a garbage collection
+    during another iterator's work. So `end` only queues the iterator. Whichever thread holds the
+    lock next closes it.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._dropped: deque[tuple[int, Callable[[], None]]] = deque()
+        self._next_iterator = 0
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether nobody has closed the pool."""
+
+    @property
+    @abstractmethod
+    def pids(self) -> list[int]:
+        """The process ids of the workers."""
+
+    @abstractmethod
+    def begin(self, schedule: Schedule, timeout_s: float) -> int:
+        """Begin a new iterator; return its number. Its calls wait up to a timeout (0: no limit)."""
+
+    @abstractmethod
+    def assign(self, iterator: int, step: int, slots: tuple[int, ...]) -> None:
+        """Have the batches from `step` on built, one in each slot."""
+
+    @abstractmethod
+    def wait(self, iterator: int, step: int) -> Texts | Failed:
+        """Return a batch's texts once it is built, or why it or an earlier one failed. Blocks."""
+
+    @abstractmethod
+    def is_built(self, iterator: int, step: int) -> bool:
+        """Return whether a batch is known to be built. Never blocks."""
+
+    @abstractmethod
+    def settle(self, timeout_s: float) -> None:
+        """Wait until the slots of all ended iterators are free. Blocks."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all iterators and end all workers."""
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise WorkerError if the pool was closed."""
+
+    @abstractmethod
+    def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        """Close an iterator. The caller holds the lock."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether this process, not its parent, made the pool, and nobody has closed it."""
+        return self.is_open and self._process == os.getpid()
+
+    def check(self) -> None:
+        """Raise WorkerError if the pool was closed, or this process is a fork."""
+        self._check_process()
+        self._check_open()
+
+    def end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        """Close an iterator; the pool calls `on_idle` once nothing writes to its slots.
+
+        Any thread may call this at any moment, the garbage collector too. Never blocks.
+        """
+        if self._process != os.getpid():
+            return
+        self._dropped.append((iterator, on_idle))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end_dropped()
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Close the iterators that were dropped, then run the block, with the lock held."""
+        self._check_process()
+        with self._lock:
+            self._end_dropped()
+            yield
+
+    def _new_number(self) -> int:
+        number = self._next_iterator
+        self._next_iterator += 1
+        return number
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise WorkerError(
+                f"this iterator was made by process {self._process}, and this process is a fork of "
+                "it; call iter(loader) here for an iterator with workers of its own"
+            )
+
+    def _end_dropped(self) -> None:
+        while self._dropped:
+            self._end(*self._dropped.popleft())
+
+
+class InProcessPool(BatchPool):
+    """Builds batches in the consumer's own process when it asks for them."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self._worker = worker
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody has closed the pool."""
+        return self._is_open
+
+    @property
+    def pids(self) -> list[int]:
+        """The process ids of the workers: none."""
+        return []
+
+    def begin(self, schedule: Schedule, timeout_s: float) -> int:
+        """Begin a new iterator; return its number."""
+        with self._locked():
+            self._check_open()
+            number = self._new_number()
+            self._worker.begin(Begin(number, schedule.cut, schedule.start), schedule.plan)
+            return number
+
+    def assign(self, iterator: int, step: int, slots: tuple[int, ...]) -> None:
+        """Record the slots in which to build the batches from `step` on."""
+        with self._locked():
+            self._check_open()
+            self._worker.assign(Assign(iterator, step, slots))
+
+    def wait(self, iterator: int, step: int) -> Texts | Failed:
+        """Build a batch and return its texts, or why it failed."""
+        with self._locked():
+            self._check_open()
+            try:
+                done = self._worker.build(iterator)
+            except BaseException:
+                # Ctrl-C came in the middle of a batch. A half-built batch is not continued.
+                self._is_open = False
+                raise
+        if isinstance(done, Failed):
+            return done
+        assert done.step == step, "batches are built in order"
+        return done.texts.get(step, {})
+
+    def is_built(self, iterator: int, step: int) -> bool:
+        """Return False: `wait` builds the batch."""
+        return False
+
+    def settle(self, timeout_s: float) -> None:
+        """Free the slots of all ended iterators."""
+        with self._locked():
+            pass
+
+    def close(self) -> None:
+        """Close all iterators and files."""
+        if self.is_usable:
+            self._is_open = False
+            self._worker.close()
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise WorkerError(CLOSED)
+
+    def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
+        self._worker.end(iterator)
+        on_idle()
