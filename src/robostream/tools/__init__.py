@@ -4,7 +4,7 @@
 budget.py           estimates of a run: steps, mixing, reads, memory, disk
 shuffle_quality.py  how well an order is shuffled, beside other methods; as a table and a plot
 order_log.py        logs of an order, and where two of them differ
-child_processes.py  child processes of a command, which end with it
+child_processes.py  runs a function in child processes that end with their parent
 synth/              synthetic episodes, recorded as a dataset
 diagnose/           why an episode does not decode
 recode/             a copy of a dataset with its videos re-encoded

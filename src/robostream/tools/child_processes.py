@@ -1,62 +1,146 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes of a command.
+"""Runs a function in child processes, for commands that encode videos.
 
-They import nothing from the current folder, leave Ctrl-C to the command, and end when it does,
-even if it is killed.
+Children are new interpreters, because encoders and their threads do not survive a fork. They import
+nothing from the current folder, do not receive Ctrl-C, and end with their parent even if it is
+killed.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
+import queue
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from multiprocessing import util
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any, TypeVar
+
+from robostream.errors import WriteError
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+Send = Callable[[Any], object]
 
 # Prefix for code given with -c, for which Python looks for modules in the current folder first.
 # `sys` is built in. (Python 3.10 has no option for this.)
 WITHOUT_CURRENT_FOLDER = "import sys; sys.path[:] = filter(None, sys.path); "
+# A child imports this module without the current folder, then gets the whole path of its parent.
+_BOOT = (
+    "import sys; path = sys.argv[2:]; sys.path[:] = filter(None, path); "
+    "from robostream.tools.child_processes import serve; "
+    "sys.path[:] = path; serve(int(sys.argv[1]))"
+)
 
 
-@contextmanager
-def safe_imports() -> Iterator[None]:
-    """Keep multiprocessing children started in the block from importing from the current folder.
+def run_in_children(
+    function: Callable[[Job, Send], Result],
+    jobs: Iterable[Job],
+    *,
+    processes: int,
+    per_child: int,
+    ahead: int,
+    on_message: Send = lambda message: None,
+) -> Iterator[Result]:
+    """Yield `function(job, send)` of each job, in the order of the jobs.
 
-    They get the path of this process as soon as they have imported multiprocessing.
+    Closing the iterator kills the children.
+
+    Args:
+        function: A function that children can import; its `send` passes a message to the parent.
+        jobs: Jobs to run.
+        processes: Number of children.
+        per_child: Jobs that a child holds at a time, including the one it runs.
+        ahead: Jobs that may be started before the result of the first of them is taken.
+        on_message: Receives the messages of all children.
+
+    Raises:
+        WriteError: A child died. Exceptions of the function are raised as they are.
     """
-    start = util.spawnv_passfds
-
-    def start_safely(path: bytes, args: Sequence[str], passfds: Sequence[int]) -> int:
-        code = args.index("-c") + 1
-        safe = [*args[:code], WITHOUT_CURRENT_FOLDER + args[code], *args[code + 1 :]]
-        return start(path, safe, passfds)
-
-    util.spawnv_passfds = start_safely  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        util.spawnv_passfds = start
+    waiting = iter(jobs)
+    results: dict[int, Result] = {}
+    started = taken = 0
+    with ExitStack() as stack:
+        held = {stack.enter_context(_child()): deque[int]() for _ in range(processes)}
+        while True:
+            child = min(held, key=lambda child: len(held[child]))
+            is_free = len(held[child]) < per_child and started < taken + ahead
+            if is_free and (job := next(waiting, None)) is not None:
+                child.send((function, job))
+                held[child].append(started)
+                started += 1
+                continue
+            if taken == started:
+                return
+            for ready in wait([child for child in held if held[child]]):
+                kind, value = _receive(ready)
+                if kind == "message":
+                    on_message(value)
+                else:
+                    results[held[ready].popleft()] = value
+            while taken in results:
+                taken += 1
+                yield results.pop(taken - 1)
 
 
 @contextmanager
-def no_interrupts() -> Iterator[None]:
-    """Defer Ctrl-C; processes started in the block never receive it, only their parent does."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _child() -> Iterator[Any]:
+    """Start a child, yield the connection to it, and kill it."""
+    ours, theirs = Pipe()
+    command = [sys.executable, "-c", _BOOT, str(theirs.fileno()), *map(str, sys.path)]
+    # A terminal sends Ctrl-C to the processes of one session; a child has its own.
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        try:
+            yield ours
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _receive(child: Any) -> tuple[str, Any]:
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        kind, value = child.recv()
+    except (EOFError, ConnectionError) as error:
+        raise WriteError(
+            "an encoding process died: its encoder stalled, or the system killed it for lack of "
+            "memory. Run the command again; fewer --jobs need less memory."
+        ) from error
+    if kind == "error":
+        failure, trace = value
+        raise failure from RuntimeError(f"in a child process:\n{trace}")
+    return kind, value
 
 
-def end_with_parent() -> None:
-    """End this process as soon as its parent has ended. Returns at once."""
-    threading.Thread(target=_await_parent, daemon=True).start()
+def serve(descriptor: int) -> None:
+    """Run the functions that the parent sends. The process ends when the parent does."""
+    parent = Connection(descriptor)
+    calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_receive_calls, args=(parent, calls), daemon=True).start()
+    while True:
+        function, job = calls.get()
+        try:
+            answer: Any = "result", function(job, lambda message: parent.send(("message", message)))
+        except Exception as error:
+            answer = "error", (error, traceback.format_exc())
+        parent.send(answer)
 
 
-def _await_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def _receive_calls(parent: Connection, calls: queue.SimpleQueue[Any]) -> None:
+    try:
+        while True:
+            calls.put(parent.recv())
+    except Exception as error:
+        if not isinstance(error, EOFError | ConnectionError):
+            traceback.print_exc()
+        os._exit(1)

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Re-encodes video files, several at a time; every frame keeps its exact presentation time."""
+"""Re-encodes a video file; every frame keeps its exact presentation time."""
 
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -24,7 +21,6 @@ from av.video.frame import PictureType
 from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import WriteError
-from robostream.tools.child_processes import end_with_parent, no_interrupts, safe_imports
 from robostream.tools.recode.frames import To420, VideoFrames, check_copy, gamut_tags
 from robostream.write import (
     VideoEncoderConfig,
@@ -37,14 +33,8 @@ from robostream.write import (
 _MOST_CRF = {"h264": 51, "hevc": 51, "libsvtav1": 63}
 CODECS = tuple(_MOST_CRF)
 _RESUME = "Finished files are kept: run the same command again to continue with the others."
-_POLL_S = 0.2
 # Longer than any encoder takes for one frame, or to flush at the end.
 _STALL_S = 5 * config.ENCODER_STALL_S
-
-# In an encoding process: how many frames all processes have encoded (one number in shared memory),
-# and whether to stop.
-_frames: Any = None
-_stop: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,67 +190,22 @@ def _disorder(job: VideoJob, found: str) -> str:
     )
 
 
-@safe_imports()
-def encode_videos(
-    jobs: Sequence[VideoJob], *, processes: int, on_progress: Callable[[int], object]
-) -> list[float]:
-    """Encode and check the files of all jobs; return the PSNR of each, as `check_copy` does.
+def encode_and_check(job: VideoJob, on_frames: Callable[[int], object]) -> float:
+    """Encode the file of a job unless it exists; return its PSNR, as `check_copy` does.
 
-    Existing files are only checked. `on_progress` receives the number of frames done.
+    `on_frames` receives the number of frames that were done since the last call. The process ends
+    if the encoder stalls.
     """
-    # Encoders and their threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    frames, stop = context.Array("q", 1), context.Event()
-    pool = ProcessPoolExecutor(
-        processes, mp_context=context, initializer=_start, initargs=(frames, stop)
-    )
-    with pool:
-        with no_interrupts():
-            futures = [pool.submit(_run_job, job) for job in jobs]
-        try:
-            pending = set(futures)
-            while pending:
-                done, pending = wait(pending, _POLL_S, FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-                on_progress(frames[0])
-        except BrokenProcessPool as error:
-            raise WriteError(
-                "an encoding process died: its encoder stalled, or the system killed it for lack "
-                f"of memory. {_RESUME} Fewer --jobs need less memory."
-            ) from error
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-    return [future.result() for future in futures]
 
+    def count_frame() -> None:
+        on_frames(1)
+        faulthandler.dump_traceback_later(_STALL_S, exit=True)
 
-def _run_job(job: VideoJob) -> float:
-    """Encode the file of a job unless it exists, and check it."""
-    if not job.target.exists():
+    if job.target.exists():
+        on_frames(job.num_frames)
+    else:
         try:
-            encode_video(job, _count_frame)
+            encode_video(job, count_frame)
         finally:
             faulthandler.cancel_dump_traceback_later()
-    else:
-        _add_frames(job.num_frames)
     return check_copy(job.source, job.target)
-
-
-def _start(frames: Any, stop: Any) -> None:
-    global _frames, _stop
-    _frames, _stop = frames, stop
-    end_with_parent()
-
-
-def _count_frame() -> None:
-    """Count a frame. Raises if all jobs are to stop; arms the timer that ends a stalled process."""
-    _add_frames(1)
-    if _stop.is_set():
-        raise WriteError("stopped, because another file failed or the command was interrupted")
-    faulthandler.dump_traceback_later(_STALL_S, exit=True)
-
-
-def _add_frames(number: int) -> None:
-    with _frames.get_lock():
-        _frames[0] += number

@@ -18,7 +18,8 @@ from robostream import config
 from robostream.errors import VideoFileError, WriteError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import parse_repo_url, redact, write_bytes_atomic
-from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_videos
+from robostream.tools.child_processes import run_in_children
+from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_and_check
 from robostream.tools.recode.frames import VideoFrames
 from robostream.tools.recode.staging import copy_cheaply, copy_durably, staging_folder
 from robostream.write import check_encoder, frame_rate, video_info
@@ -209,14 +210,18 @@ def _other_files(root: Path, videos: list[_SourceVideo]) -> Iterator[str]:
 
 
 def _encode(jobs: list[VideoJob], processes: int) -> float:
-    """Encode all videos, with a progress bar; return the lowest PSNR."""
+    """Encode and check all videos, with a progress bar; return the lowest PSNR."""
     total = sum(job.num_frames for job in jobs)
     with tqdm(total=total, unit=" frames", desc="recode", disable=None) as bar:
-
-        def show(frames: int) -> None:
-            bar.update(frames - bar.n)
-
-        return min(encode_videos(jobs, processes=min(processes, len(jobs)), on_progress=show))
+        psnrs_db = run_in_children(
+            encode_and_check,
+            jobs,
+            processes=min(processes, len(jobs)),
+            per_child=1,
+            ahead=len(jobs),
+            on_message=bar.update,
+        )
+        return min(psnrs_db)
 
 
 def _copy(source: Path, staging: Path, name: str, *, link: bool) -> str:

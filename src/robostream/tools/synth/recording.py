@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import shutil
 import tempfile
-from collections import deque
 from collections.abc import Generator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,7 @@ from tqdm import tqdm
 
 from robostream.errors import EncoderStalledError, WriteError
 from robostream.meta import DatasetInfo
-from robostream.tools.child_processes import end_with_parent, no_interrupts, safe_imports
+from robostream.tools.child_processes import run_in_children
 from robostream.tools.synth.arm import JOINT_NAMES
 from robostream.tools.synth.spec import (
     DEPTH_KEY,
@@ -195,28 +192,11 @@ def _make(job: EpisodeJob, number: int, processes: int) -> Generator[RecordedEpi
     if min(processes, number) <= 1:
         yield from (record_episode(job, episode) for episode in episodes)
         return
-    # Encoders and their threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
     processes = min(processes, number)
-    with safe_imports(), ProcessPoolExecutor(processes, context, end_with_parent) as pool:
-        ahead = (pool.submit(record_episode, job, episode) for episode in episodes)
-        with no_interrupts():
-            pending = deque(islice(ahead, 2 * processes))
-        try:
-            while pending:
-                recorded = pending.popleft().result()
-                pending.extend(islice(ahead, 1))
-                yield recorded
-        except BaseException:
-            _kill(pool)
-            raise
-
-
-def _kill(pool: ProcessPoolExecutor) -> None:
-    """Kill a pool's processes: waiting for their current episodes may take ten seconds."""
-    for process in list((pool._processes or {}).values()):
-        process.kill()
-    pool.shutdown(cancel_futures=True)
+    work = partial(record_episode, job)
+    yield from run_in_children(
+        work, episodes, processes=processes, per_child=2, ahead=2 * processes
+    )
 
 
 def _copy(staged: RecordedEpisode, folder: Path) -> RecordedEpisode:
@@ -224,7 +204,7 @@ def _copy(staged: RecordedEpisode, folder: Path) -> RecordedEpisode:
     return replace(staged, folder=folder)
 
 
-def record_episode(job: EpisodeJob, episode: int) -> RecordedEpisode:
+def record_episode(job: EpisodeJob, episode: int, _send: object = None) -> RecordedEpisode:
     """Return one episode, its videos in a folder of its own."""
 
     def record() -> RecordedEpisode:
