@@ -35,8 +35,8 @@ def diagnose(*arguments: object, **environment: str) -> subprocess.CompletedProc
     return run("-m", "robostream.cli.main", "diagnose", *arguments, **environment)
 
 
-def test_people_read_what_is_there(tmp_path: Path) -> None:
-    """A good dataset exits with 0; the report names all that was looked at, down to torchcodec."""
+def test_the_report_covers_every_part(tmp_path: Path) -> None:
+    """A good dataset exits with 0; the report lists everything that was checked, torchcodec included."""
     complaint = "libavutil.so.59: cannot open shared object file"
     (tmp_path / "torchcodec.py").write_text(f"raise OSError({complaint!r})")
     (tmp_path / "torchcodec-0.9.dist-info").mkdir()
@@ -66,7 +66,7 @@ def test_people_read_what_is_there(tmp_path: Path) -> None:
 
 
 def test_scripts_read_json_and_the_exit_code(tmp_path: Path) -> None:
-    """A placeholder in a video's place exits with 1, and JSON names it."""
+    """A Git LFS pointer instead of a video exits with 1, and JSON names it."""
     root = copy_of(NAME, tmp_path)
     (root / CLIP).write_text("version https://git-lfs.github.com/spec/v1\nsize 77\n")
     done = diagnose(root, "--camera", CAMERA, "--json")
@@ -80,37 +80,37 @@ def test_scripts_read_json_and_the_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [["--episode", "99"], ["--camera", "left"]])
-def test_what_is_not_in_the_dataset_exits_with_2(
+def test_an_unknown_episode_or_camera_exits_with_2(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Asking for an episode or a camera that is not there is calling the command wrongly."""
+    """Requesting an episode or camera that does not exist is wrong usage."""
     assert main(["diagnose", str(FIXTURES / NAME), *options]) == 2
 
     assert f"there is no {options[0].removeprefix('--')} {options[1]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("written", ["./nowhere", "~/nowhere", "./empty"])
-def test_a_path_that_leads_nowhere_is_told_as_info_tells_it(
+def test_a_missing_path_is_reported_as_info_reports_it(
     written: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What is written as a path is not looked up on the Hub, and both commands name the place."""
+    """A path is not looked up on the Hub, and both commands name it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "empty").mkdir()
     assert main(["info", written]) == 1
-    told = capsys.readouterr().err.removeprefix("robostream info: ")
+    printed = capsys.readouterr().err.removeprefix("robostream info: ")
     assert main(["diagnose", written, "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
 
-    assert problem["problem"]["what"] == told.strip()
-    assert "meta/info.json: not found" in told
+    assert problem["problem"]["what"] == printed.strip()
+    assert "meta/info.json: not found" in printed
 
 
-def test_a_hub_name_is_looked_up_and_a_wrong_revision_explained(hub: Hub, tmp_path: Path) -> None:
-    """A dataset on the Hub is read there; a revision it lacks is answered with those it has."""
+def test_hub_datasets_are_read_and_wrong_revisions_explained(hub: Hub, tmp_path: Path) -> None:
+    """A dataset on the Hub is read there; for a missing revision, the existing ones are listed."""
     commit = hub.add_repo("lab/cups").commit(FIXTURES / NAME, tags=["v3.0"])
     home = {
         "HF_ENDPOINT": hub.url,
@@ -130,8 +130,8 @@ def test_a_hub_name_is_looked_up_and_a_wrong_revision_explained(hub: Hub, tmp_pa
     assert "branches and tags are main, v3.0" in wrong.stdout
 
 
-def test_lerobots_flags_are_understood(tmp_path: Path) -> None:
-    """The script does what the command does, under the reference's flags."""
+def test_the_script_accepts_lerobots_flags(tmp_path: Path) -> None:
+    """The script does the same as the command, with LeRobot's flags."""
     script = REPO / "benchmarks" / "streaming" / "diagnose_decode.py"
     videos = copy_of(NAME, tmp_path)
     flags = ["--root", FIXTURES / NAME, "--data_files_root", videos, "--episode", "1"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`robostream info` from the command line, read as a person and as a script would."""
+"""`robostream info` from the command line, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def info(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def as_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    """Run the command in this process, which is quicker, and parse what it prints."""
+    """Run the command in this process, which is faster, and parse its output."""
     assert main(["info", *map(str, arguments), "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
@@ -42,8 +42,8 @@ def cells(text: str, first: str) -> list[str]:
     return [cell for cell in line.split("  ") if cell]
 
 
-def test_a_person_sees_what_the_dataset_holds() -> None:
-    """Counts, tasks, features, cameras, files and the first episodes are on the screen."""
+def test_the_text_shows_the_whole_dataset() -> None:
+    """It has counts, tasks, features, cameras, files and the first episodes."""
     done = info(FIXTURES / "depth", "--episodes", 1)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -60,10 +60,10 @@ def test_a_person_sees_what_the_dataset_holds() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_script_reads_the_same_as_the_library(
+def test_json_equals_the_metadata_of_the_library(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """JSON holds info.json's fields, the fingerprint, and what the files weigh."""
+    """JSON holds info.json's fields, the fingerprint, and the size of the files."""
     meta = LeRobotDatasetMetadata(name, root=FIXTURES / name)
     found = as_json(capsys, FIXTURES / name, "--episodes", 2)
     files = [p for kind in ("parquet", "mp4") for p in (FIXTURES / name).glob(f"[dv]*/**/*.{kind}")]
@@ -77,8 +77,8 @@ def test_a_script_reads_the_same_as_the_library(
     assert found["files"]["size_bytes"] == sum(path.stat().st_size for path in files)
 
 
-def test_a_hub_name_wins_over_a_folder_when_asked(hub: Hub, tmp_path: Path) -> None:
-    """--repo-id looks on the Hub though a folder here is called the same."""
+def test_repo_id_prefers_the_hub_to_a_folder(hub: Hub, tmp_path: Path) -> None:
+    """--repo-id reads from the Hub although a local folder has the same name."""
     commit = hub.add_repo("lab/cups").commit(FIXTURES / "images", tags=["v3.0"])
     shutil.copytree(FIXTURES / "depth", tmp_path / "lab/cups")
     home = tmp_path / "home"
@@ -96,7 +96,7 @@ def test_a_hub_name_wins_over_a_folder_when_asked(hub: Hub, tmp_path: Path) -> N
     assert found["files"] is None
 
 
-def test_a_recording_in_progress_is_told(
+def test_a_recording_in_progress_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before finalize() the dataset has no episodes, and the command says why."""
@@ -120,8 +120,8 @@ def test_a_recording_in_progress_is_told(
     assert (after["total_episodes"], after["unfinished_recording"]) == (1, False)
 
 
-def test_a_partial_copy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without its videos a copy has no size that could be trusted."""
+def test_a_partial_copy_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The size of a copy without its videos is unknown."""
     root = copy_of("av1_multifile", tmp_path)
     shutil.rmtree(root / "videos")
     found = as_json(capsys, root)
@@ -130,7 +130,7 @@ def test_a_partial_copy_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_no_dataset_exits_with_1(tmp_path: Path) -> None:
-    """A folder that does not exist is told by its path, with nothing on stdout."""
+    """The error names the missing folder; stdout stays empty."""
     done = info("./nowhere", cwd=tmp_path)
 
     assert (done.returncode, done.stdout) == (1, "")
@@ -139,7 +139,7 @@ def test_no_dataset_exits_with_1(tmp_path: Path) -> None:
 
 
 def test_an_old_dataset_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The library's message, with its cure, is what the person reads."""
+    """The command prints the library's message, with its cure."""
     root = copy_of("images", tmp_path)
     edit_info(root, lambda content: content.update(codebase_version="v2.1"))
 
@@ -151,7 +151,7 @@ def test_an_old_dataset_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_wrong_call_exits_with_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing is read when the command line makes no sense."""
+    """Wrong usage reads nothing."""
     with pytest.raises(SystemExit) as stopped:
         main(["info", *arguments])
 

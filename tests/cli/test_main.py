@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command as a newcomer meets it: help, versions, mistakes, exit codes."""
+"""The command for newcomers: help, version, mistakes, exit codes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_every_command_has_help_with_examples(
 
 @pytest.mark.parametrize("arguments", [(), ("nonsense",), ("info",), ("bench", "nothing")])
 def test_a_wrong_call_exits_with_2(arguments: tuple[str, ...]) -> None:
-    """A mistake in the call shows the usage."""
+    """Wrong usage prints the usage."""
     done = robostream(*arguments)
 
     assert done.returncode == 2
@@ -65,7 +65,7 @@ def test_a_wrong_call_exits_with_2(arguments: tuple[str, ...]) -> None:
 
 
 def test_a_failure_exits_with_1_and_one_line(tmp_path: Path) -> None:
-    """What goes wrong is said in words, not with a traceback."""
+    """An error is one sentence, not a traceback."""
     done = robostream("info", str(tmp_path))
 
     assert done.returncode == 1
@@ -85,10 +85,10 @@ def test_a_failure_exits_with_1_and_one_line(tmp_path: Path) -> None:
         ("many/images/meta", "The folder above it is a dataset"),
     ],
 )
-def test_what_is_no_dataset_is_told_apart(
+def test_each_kind_of_missing_dataset_has_its_message(
     command: str, where: str, said: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistyped path, a file, and folders above and below a dataset: each says what it is."""
+    """A mistyped path, a file, and folders above and below a dataset are distinguished."""
     (tmp_path / "file").touch()
     (tmp_path / "empty").mkdir()
     (tmp_path / "others").mkdir()
@@ -121,7 +121,7 @@ def test_what_is_no_dataset_is_told_apart(
 def test_failures_of_other_kinds_are_one_line_too(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Files that cannot be written, names that are not known."""
+    """Unwritable files and unknown names."""
     assert main(arguments) in (1, 2)
     assert said in capsys.readouterr().err
 
@@ -135,10 +135,10 @@ def test_failures_of_other_kinds_are_one_line_too(
         (("shuffle", IMAGES, "--plot", "a.doc"), "ends in .svg, .png or .pdf, got a.doc"),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(
+def test_impossible_arguments_are_rejected(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what was wanted, before anything is read."""
+    """The message says what is wanted, before anything is read."""
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
 
@@ -146,17 +146,17 @@ def test_arguments_that_make_no_sense_are_refused(
     assert said in capsys.readouterr().err
 
 
-def test_a_variable_that_cannot_be_used_is_named(
+def test_an_invalid_environment_variable_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the environment says wrongly is no traceback either."""
+    """The message is one sentence, not a traceback."""
     monkeypatch.setenv("LEROBOT_HOME", "/data")
 
     assert main(["info", "some/name"]) == 1
     assert "rename it to HF_LEROBOT_HOME" in capsys.readouterr().err
 
 
-def test_a_closed_pipe_is_no_failure() -> None:
+def test_a_closed_pipe_is_not_a_failure() -> None:
     """`robostream ... | head -1` ends quietly."""
     command = f"{Path(sys.executable).with_name('robostream')} info {FIXTURES / 'images'} | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
@@ -164,8 +164,8 @@ def test_a_closed_pipe_is_no_failure() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_demo_proves_its_promises_on_a_given_dataset() -> None:
-    """`robostream demo --dataset` runs every proof, and its exit code says that they held."""
+def test_the_demo_checks_its_promises_on_a_given_dataset() -> None:
+    """`robostream demo --dataset` runs every check, and exits with 0 if all hold."""
     done = robostream("demo", "--json", "--dataset", str(FIXTURES / "av1_multifile"))
 
     assert done.returncode == 0, done.stderr
@@ -176,7 +176,7 @@ def test_the_demo_proves_its_promises_on_a_given_dataset() -> None:
 def test_an_interrupt_is_one_line_while_a_command_is_still_imported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C while torch loads is no traceback, and the exit code is the shell's."""
+    """Ctrl-C while torch loads prints no traceback; the exit code is 130."""
 
     def interrupted(name: str) -> None:
         raise KeyboardInterrupt
@@ -188,10 +188,8 @@ def test_an_interrupt_is_one_line_while_a_command_is_still_imported(
 
 
 @pytest.mark.parametrize("command", ["info", "plan", "diagnose"])
-def test_a_name_that_nothing_has_says_where_it_was_looked_for(
-    command: str, hub: Hub, tmp_path: Path
-) -> None:
-    """Neither on the Hub nor as a folder; and what lies in a folder of that name."""
+def test_an_unknown_name_lists_the_places_searched(command: str, hub: Hub, tmp_path: Path) -> None:
+    """The Hub and the folder of that name, with the folder's contents."""
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}
     (tmp_path / "many").mkdir()
     (tmp_path / "many" / "images").symlink_to(FIXTURES / "images")

@@ -19,7 +19,7 @@ def write_log(path: Path, *options: str) -> str:
 
 
 def test_receipts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first steps, as a table for people."""
+    """The first steps are printed as a table."""
     assert main(["order", DATASET, "--batch-size", "4", "--steps", "3"]) == 0
     lines = capsys.readouterr().out.splitlines()
 
@@ -28,10 +28,10 @@ def test_receipts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 3])
-def test_the_receipts_are_those_of_a_loader_with_nothing_set(
+def test_receipts_equal_those_of_a_loader_with_defaults(
     world_size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Command and loader have one set of defaults, so their logs and states can be compared."""
+    """Command and loader share their defaults, so logs and states can be compared."""
     options = ["--batch-size", "4", "--world-size", str(world_size), "--epochs", "2"]
     assert main(["order", DATASET, *options, "--json", "--steps", "99"]) == 0
     head, *lines = map(json.loads, capsys.readouterr().out.splitlines())
@@ -54,7 +54,7 @@ def test_the_receipts_are_those_of_a_loader_with_nothing_set(
 
 
 def test_json_lines_are_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What --json prints is what --log writes."""
+    """--json prints the lines that --log writes."""
     log = write_log(tmp_path / "a", "--epochs", "2")
     capsys.readouterr()
     assert (
@@ -98,10 +98,10 @@ def test_scripts_read_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("arguments", [[], [DATASET, "--compare", "a", "b"], ["--compare", "a"]])
-def test_a_dataset_or_two_logs_are_wanted(
+def test_a_dataset_or_two_logs_are_required(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One or the other, exit code 2."""
+    """Neither or both exits with 2."""
     with pytest.raises(SystemExit) as stop:
         main(["order", *arguments])
 

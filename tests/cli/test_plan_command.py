@@ -13,8 +13,8 @@ from tests.fixture_datasets import FIXTURES
 DATASET = str(FIXTURES / "av1_multifile")
 
 
-def test_the_table_tells_what_a_run_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Steps, mixing, traffic and caches, for people."""
+def test_the_table_lists_the_needs_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Steps, mixing, traffic and caches."""
     assert main(["plan", DATASET, "--batch-size", "8", "--world-size", "2"]) == 0
     printed = capsys.readouterr().out
 
@@ -33,7 +33,7 @@ def test_the_table_tells_what_a_run_needs(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_scripts_read_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same figures, named."""
+    """JSON has the same figures by name."""
     options = ["--batch-size", "8", "--world-size", "5", "--drop-last", "--epochs", "10", "--json"]
     assert main(["plan", DATASET, *options]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -46,10 +46,10 @@ def test_scripts_read_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 5])
-def test_the_plan_is_that_of_a_loader_with_nothing_set(
+def test_the_plan_equals_that_of_a_loader_with_defaults(
     world_size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Command and loader choose the same lanes and come to the same number of steps."""
+    """Command and loader choose the same lanes and number of steps."""
     options = ["--batch-size", "8", "--world-size", str(world_size), "--json"]
     assert main(["plan", DATASET, *options]) == 0
     figures = json.loads(capsys.readouterr().out)
@@ -60,7 +60,7 @@ def test_the_plan_is_that_of_a_loader_with_nothing_set(
     assert figures["steps"]["per_epoch"] == len(StreamingDataLoader(stream, batch_size=8))
 
 
-def test_the_gop_length_decides_on_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_gop_length_determines_the_memory(capsys: pytest.CaptureFixture[str]) -> None:
     """Long GOPs need room for their lead-in; without --gop, info.json says how long they are."""
     folder = str(FIXTURES / "h264_long_gop")
     needed = {}
@@ -74,7 +74,7 @@ def test_the_gop_length_decides_on_the_memory(capsys: pytest.CaptureFixture[str]
     assert "with a key frame every 250 frames" in capsys.readouterr().out
 
 
-def test_lanes_that_ranks_share_are_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shared_lanes_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """A world size that does not divide the lanes costs locality, and the table says so."""
     assert main(["plan", DATASET, "--world-size", "32", "--lanes", "48"]) == 0
 
@@ -89,7 +89,7 @@ def test_unshuffled_plans_have_a_lane_per_rank(capsys: pytest.CaptureFixture[str
     assert (figures["lanes"], figures["mixing"]["window_frames"]) == (3, 1)
 
 
-def test_a_folder_that_is_no_dataset_fails(
+def test_a_folder_without_a_dataset_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1 and one sentence, no traceback."""
@@ -104,7 +104,7 @@ def test_a_folder_that_is_no_dataset_fails(
 def test_impossible_arguments_exit_with_2(
     options: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command called wrongly says how to call it."""
+    """Wrong usage prints the usage."""
     with pytest.raises(SystemExit) as stop:
         main(["plan", DATASET, *options])
 

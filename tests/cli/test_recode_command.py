@@ -16,8 +16,8 @@ from tests.fixture_datasets import FIXTURES
 ROOT = str(FIXTURES / "av1_multifile")
 
 
-def test_it_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --json a person reads what was done, sizes before and after, and what was checked."""
+def test_the_report_describes_the_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json, it has the encoding, sizes before and after, and the checks."""
     code = main(["recode", ROOT, str(tmp_path / "copy"), "--codec", "h264", "--jobs", "2"])
     printed = capsys.readouterr().out
 
@@ -28,8 +28,8 @@ def test_it_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "checked: every video has the frames and times of its original" in printed
 
 
-def test_json_is_all_that_goes_to_stdout(tmp_path: Path) -> None:
-    """With --json a script reads the same, alone on stdout even when encoders talk."""
+def test_stdout_has_only_json(tmp_path: Path) -> None:
+    """With --json, stdout has the same report and no messages of encoders."""
     command = [sys.executable, "-m", "robostream.cli.main", "recode", ROOT, str(tmp_path / "copy")]
     options = ["--codec", "libsvtav1", "--gop", "4", "--crf", "30", "--json"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
@@ -58,14 +58,14 @@ def test_json_is_all_that_goes_to_stdout(tmp_path: Path) -> None:
         ([ROOT, ROOT], 1, "exists"),
     ],
 )
-def test_a_wrong_call_is_told(
+def test_wrong_usage_is_explained(
     arguments: list[str],
     code: int,
     complaint: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Wrong calls exit with 2, places that cannot be with 1, and nothing is written."""
+    """Wrong usage exits with 2, unsuitable folders with 1; nothing is written."""
     given = [str(tmp_path / "copy") if text == "COPY" else text for text in arguments]
     try:
         returned = main(["recode", *given])

@@ -11,7 +11,7 @@ from tests.fixture_datasets import FIXTURES
 
 
 def test_a_dataset_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """One row per method and pool size, as JSON for scripts."""
+    """JSON has one row per method and pool size."""
     dataset = str(FIXTURES / "av1_multifile")
     assert main(["shuffle", dataset, "--batch-size", "8", "--pool-sizes", "2", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -24,13 +24,13 @@ def test_a_dataset_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_made_up_episodes_need_no_dataset(
+def test_invented_episodes_need_no_dataset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A table and a picture of an imagined dataset."""
-    picture = tmp_path / "shuffle.png"
-    options = ["--mean-length", "20", "--pool-sizes", "4", "16", "--plot", str(picture)]
+    """The command prints a table and draws a plot."""
+    plot = tmp_path / "shuffle.png"
+    options = ["--mean-length", "20", "--pool-sizes", "4", "16", "--plot", str(plot)]
     assert main(["shuffle", "--episodes", "100", *options]) == 0
 
     assert "shuffle buffer" in capsys.readouterr().out
-    assert picture.stat().st_size > 10_000
+    assert plot.stat().st_size > 10_000

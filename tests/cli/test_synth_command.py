@@ -15,8 +15,10 @@ from robostream.cli.main import main
 SMALL = ["--episodes", "2", "--frames", "6:9", "--cameras", "1", "--size", "64x48", "--seed", "3"]
 
 
-def test_it_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --json a person reads episodes, files and bitrates."""
+def test_the_report_describes_the_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --json, it has episodes, files and bitrates."""
     code = main(["synth", str(tmp_path / "a"), *SMALL, "--codec", "h264", "--gop", "10"])
     printed = capsys.readouterr().out
 
@@ -27,8 +29,8 @@ def test_it_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "kbit/s" in printed
 
 
-def test_json_is_all_that_goes_to_stdout(tmp_path: Path) -> None:
-    """With --json a script reads the same, alone on stdout even when encoders talk."""
+def test_stdout_has_only_json(tmp_path: Path) -> None:
+    """With --json, stdout has the same report and no messages of encoders."""
     dest = tmp_path / "b"
     command = [sys.executable, "-m", "robostream.cli.main", "synth", str(dest), *SMALL, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -64,7 +66,7 @@ def test_a_full_folder_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_wrong_call_exits_with_2(
     options: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Options that make no sense are told as such, before anything is written."""
+    """Impossible options are explained before anything is written."""
     try:
         code = main(["synth", str(tmp_path / "c"), *options])
     except SystemExit as stopped:  # argparse's own complaint

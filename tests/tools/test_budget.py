@@ -54,8 +54,8 @@ def test_repeats_complete_the_tail_to_the_world_size() -> None:
     assert steps.repeated_frames == 2
 
 
-def test_mixing_states_what_is_wanted_and_what_it_takes() -> None:
-    """Expected, counted and uniform diversity stand side by side, with the pool to choose."""
+def test_mixing_has_the_diversity_and_the_pool_for_it() -> None:
+    """Expected, counted and uniform diversity agree, and a larger pool is proposed."""
     mixing = estimate_mixing(PLAN, Cut(0, 8, 16, drop_last=True), wanted=0.8)
 
     assert mixing.per_rank < mixing.simulated < mixing.uniform < 128
@@ -64,7 +64,7 @@ def test_mixing_states_what_is_wanted_and_what_it_takes() -> None:
 
 
 def test_a_rank_reads_its_share() -> None:
-    """With W dividing the lanes a rank reads 1/W of the bytes, and its lanes' entries again."""
+    """If W divides the lanes, a rank reads 1/W of the bytes, and its lanes' entries again."""
     rank = estimate_rank(PLAN, Cut(3, 8, 64, drop_last=True), SIZES, CAMERAS, epoch_s=100)
 
     assert (rank.lanes, rank.readers) == (3, 1)
@@ -86,7 +86,7 @@ def test_ranks_that_share_lanes_read_them_all() -> None:
 
 
 def test_a_pool_of_everything_is_read_once() -> None:
-    """When all of a lane is open all the time, nothing is read again but all is kept on disk."""
+    """If a whole lane is always open, nothing is read again, and the disk holds all of it."""
     plan = EpochPlan([100] * 10, seed=0, epoch=0, lanes=2, pool_size=10)
     rank = estimate_rank(plan, Cut(0, 1, 8, drop_last=True), SIZES, CAMERAS, epoch_s=1)
 
@@ -100,7 +100,7 @@ def test_a_pool_of_everything_is_read_once() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("world_size", "pool_size"), [(1, 64), (8, 64), (1, 2000)])
 def test_the_loader_needs_the_same_memory(name: str, world_size: int, pool_size: int) -> None:
-    """For one plan and GOP length, `robostream plan` and the loader come to the same bytes."""
+    """For one plan and GOP length, `robostream plan` and the loader compute the same bytes."""
     stream = open_stream(FIXTURES / name)
     plan = EpochPlan([300] * 2000, seed=0, epoch=0, lanes=240, pool_size=pool_size)
     cut = Cut(0, world_size, 64, drop_last=False)
@@ -124,10 +124,10 @@ def test_long_episodes_take_no_more_memory_than_short_ones() -> None:
 @pytest.mark.parametrize(
     ("recorded", "asked", "wanted"), [(250, None, 250), (None, None, 2), (250, 7, 7)]
 )
-def test_the_gop_is_asked_for_recorded_or_the_default(
+def test_the_gop_is_given_recorded_or_the_default(
     tmp_path: Path, recorded: int | None, asked: int | None, wanted: int
 ) -> None:
-    """What the caller gives comes first, then info.json's video.g, then 2."""
+    """The argument comes first, then info.json's video.g, then 2."""
     root = copy_of("h264_long_gop", tmp_path)
     info = json.loads((root / "meta/info.json").read_text())
     for entry in info["features"].values():
@@ -142,7 +142,7 @@ def test_the_gop_is_asked_for_recorded_or_the_default(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sizes_are_those_of_the_files(name: str) -> None:
-    """Bytes and numbers of files are what lies on the disk."""
+    """Bytes and numbers of files equal those on disk."""
     root = FIXTURES / name
     sizes = measure_dataset(LeRobotDatasetMetadata(name, root=root))
     rows = [path.stat().st_size for path in (root / "data").rglob("*.parquet")]
@@ -153,7 +153,7 @@ def test_sizes_are_those_of_the_files(name: str) -> None:
     assert (sizes.video_bytes, sizes.num_video_files) == (sum(videos), len(videos))
 
 
-def test_a_frame_weighs_what_its_features_say() -> None:
+def test_the_size_of_a_frame_follows_from_its_features() -> None:
     """Two cameras of 64x48 in YUV 4:2:0; 15 float32, 1 bool and 4 int64 of rows."""
     meta = LeRobotDatasetMetadata("x", root=FIXTURES / "av1_multifile")
     sizes = measure_dataset(meta)
@@ -163,8 +163,8 @@ def test_a_frame_weighs_what_its_features_say() -> None:
     assert sizes.row_bytes_per_frame == 15 * 4 + 1 + 4 * 8
 
 
-def test_without_a_listing_the_size_is_a_bound(tmp_path: Path) -> None:
-    """Files that cannot be listed weigh at most what info.json lets a file grow to."""
+def test_without_a_listing_the_size_is_an_upper_bound(tmp_path: Path) -> None:
+    """Unlisted files have at most the size limit in info.json."""
     root = copy_of("av1_multifile", tmp_path)
     shutil.rmtree(root / "videos")
     meta = LeRobotDatasetMetadata("x", root=root)

@@ -30,7 +30,7 @@ def test_equal_orders_agree(tmp_path: Path) -> None:
 
 
 def test_the_first_step_that_differs_is_named(tmp_path: Path) -> None:
-    """One frame exchanged in step 17 shows there and not before."""
+    """One exchanged frame in step 17 is found there, not earlier."""
     first, second = write_log(tmp_path / "a"), write_log(tmp_path / "b")
     lines = second.read_text().splitlines()
     for number in range(1 + 17, len(lines)):
@@ -43,8 +43,8 @@ def test_the_first_step_that_differs_is_named(tmp_path: Path) -> None:
     assert comparison.agreed == (2, 17 * 50)
 
 
-def test_other_seeds_fork_at_once_and_the_heads_say_why(tmp_path: Path) -> None:
-    """Two orders that were never the same differ in the first step."""
+def test_other_seeds_fork_in_the_first_step(tmp_path: Path) -> None:
+    """The settings that differ are listed."""
     comparison = compare_order_logs(
         write_log(tmp_path / "a", seed=1), write_log(tmp_path / "b", seed=2)
     )
@@ -55,7 +55,7 @@ def test_other_seeds_fork_at_once_and_the_heads_say_why(tmp_path: Path) -> None:
     assert comparison.settings == ["seed: 1, 2"]
 
 
-def test_other_batch_sizes_are_compared_where_they_meet(tmp_path: Path) -> None:
+def test_batch_sizes_are_compared_at_common_positions(tmp_path: Path) -> None:
     """Steps of 50 and 30 meet every 150 positions, and a log may begin in the middle."""
     whole = write_log(tmp_path / "a", step_size=50)
     resumed = write_log(tmp_path / "b", step_size=30, position=1500)
@@ -65,8 +65,8 @@ def test_other_batch_sizes_are_compared_where_they_meet(tmp_path: Path) -> None:
     assert comparison.compared == 10
 
 
-def test_logs_that_never_meet_are_refused(tmp_path: Path) -> None:
-    """Nothing in common is an error, not an agreement."""
+def test_logs_without_a_common_position_are_rejected(tmp_path: Path) -> None:
+    """Without a common position, comparing is an error."""
     first, second = write_log(tmp_path / "a"), write_log(tmp_path / "b")
     second.write_text(second.read_text().splitlines()[0])
 
@@ -77,7 +77,7 @@ def test_logs_that_never_meet_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["not json\n", "[1]\n", '{"order_log": 1}\n{"epoch": 0}\n', None]
 )
-def test_what_is_no_log_is_refused(tmp_path: Path, content: str | None) -> None:
+def test_an_invalid_log_is_rejected(tmp_path: Path, content: str | None) -> None:
     """The error names the file and how to write a log."""
     good, bad = write_log(tmp_path / "a"), tmp_path / "b"
     if content is not None:

@@ -72,32 +72,26 @@ def run(args: argparse.Namespace) -> int:
         "rank": rank,
     }
     rows = [
-        *_dataset_rows(plan, sizes),
-        *_step_rows(cut, steps),
+        *_run_rows(plan, cut, sizes, steps),
         *_mixing_rows(plan, mixing),
         *_rank_rows(cut, rank, args.samples_per_second),
         ("RAM per rank to decode once", _frame_memory(rank, cameras)),
         ("RAM per rank for rows", format_bytes(rank.row_cache_bytes)),
         ("disk per rank for open episodes", format_bytes(rank.disk_cache_bytes)),
-        ("disk per node to fetch once and for all", _total(sizes)),
+        ("disk per node to fetch everything once", _total(sizes)),
     ]
     print_result(args, figures, format_table(("what", "how much"), rows))
     return 0
 
 
-def _dataset_rows(plan: EpochPlan, sizes: DatasetSizes) -> Sequence[_Row]:
+def _run_rows(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, steps: RunSteps) -> Sequence[_Row]:
     files = f"{sizes.num_data_files:,} Parquet, {sizes.num_video_files:,} MP4"
-    return [
-        ("dataset", f"{plan.num_episodes:,} episodes, {plan.num_frames:,} frames"),
-        ("files", f"{_total(sizes)} in {files}"),
-    ]
-
-
-def _step_rows(cut: Cut, steps: RunSteps) -> Sequence[_Row]:
     tail = f"{steps.repeated_frames:,} frames repeated to complete it"
     if cut.drop_last:
         tail = f"{steps.dropped_frames:,} frames dropped by --drop-last"
     return [
+        ("dataset", f"{plan.num_episodes:,} episodes, {plan.num_frames:,} frames"),
+        ("files", f"{_total(sizes)} in {files}"),
         ("global batch", f"{cut.step_size:,} ({cut.world_size} ranks x {cut.batch_size})"),
         ("steps per epoch", f"{steps.per_epoch:,}"),
         ("steps in all", f"{steps.total:,}"),

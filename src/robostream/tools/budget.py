@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates of what a run needs, from its plan, its metadata and a listing of its files.
 
-No data is read. Requests are counted at their best: one per episode and video, one for an
-episode's rows, two per file for its index. A lane is circular, so the episodes that are open where
-an epoch enters it are read at the start and again at the end, unless the disk cache keeps them.
+No data is read. Request counts are lower bounds: one per episode and video, one for an episode's
+rows, two per file for its index. A lane is circular, so the episodes that are open where an epoch
+enters it are read at the start and again at the end, unless the disk cache keeps them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DatasetSizes:
 
     Attributes:
         num_videos: Cameras stored as MP4.
-        measured: Whether the bytes are file sizes; if not, they are the most that info.json allows.
+        measured: Whether the bytes are file sizes; if not, they are upper bounds from info.json.
         decoded_bytes_per_frame: Bytes of all cameras of one frame, as decoders return them.
         row_bytes_per_frame: Bytes of all numbers of one frame.
     """
@@ -67,7 +67,7 @@ class RunSteps:
     Attributes:
         per_epoch: Batches that every rank delivers in an epoch.
         total: Batches that every rank delivers in all epochs.
-        epoch_s: Seconds an epoch takes at the given consumption.
+        epoch_s: Seconds that an epoch takes at the given consumption.
         dropped_frames: Frames of the tail that are not delivered, per epoch.
         repeated_frames: Frames delivered twice to complete the tail, per epoch.
     """
@@ -157,23 +157,16 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
 def list_video_cameras(meta: LeRobotDatasetMetadata, gop: int | None) -> list[CameraFrames]:
     """Return the cameras stored as MP4, as input to `estimate_rank`. Opens no video.
 
-    Args:
-        meta: The dataset.
-        gop: Frames per key frame; None for what info.json records, else the recorder's default.
+    `gop` is the number of frames per key frame; None for the one in info.json, or, if info.json has
+    none, the recorder's default.
     """
     cameras = []
     for key in meta.video_keys:
         entry = meta.features[key]
         info = entry.get("info") or entry.get("video_info") or {}
         frames = gop or int(info.get("video.g") or config.VIDEO_GOP)
-        cameras.append(
-            CameraFrames(
-                frame_bytes=decoded_bytes(entry),
-                gop_frames=frames,
-                window_frames=0,
-                has_long_gops=frames > LONG_GOP_FRAMES,
-            )
-        )
+        is_long = frames > LONG_GOP_FRAMES
+        cameras.append(CameraFrames(decoded_bytes(entry), frames, 0, has_long_gops=is_long))
     return cameras
 
 
@@ -246,7 +239,7 @@ def _file_sizes(meta: LeRobotDatasetMetadata, folder: str, suffix: str) -> list[
     try:
         return list(FileOpener(location_of(meta)).list_files(folder, suffix).values())
     except NoListingError:
-        return []  # plain web servers have no listing
+        return []  # plain web servers list no files
 
 
 def _num_files(meta: LeRobotDatasetMetadata, prefix: str) -> int:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs of an order: write one, read it back, find where two fork.
+"""Logs of an order: write one, and find where two of them fork.
 
-A log is JSON lines: first the settings of the order, then one line per step with the position after
-it, the digest of its frames and the receipt of the epoch so far.
+A log is a JSON Lines file: first the settings of the order, then one line per step with the
+position after it, the digest of its frames and the receipt of the epoch so far.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from robostream.errors import StateError
 from robostream.plan import PlanState, StepReceipt, format_receipt
 
 _IDENTITY = ("fingerprint", "selection", "num_frames", "seed", "lanes", "pool_size", "shuffle")
+# The keys that the first line and all others must have.
 _HEAD = {"order_log"}
 _STEP = {"epoch", "step", "stop", "receipt"}
 Line = dict[str, Any]

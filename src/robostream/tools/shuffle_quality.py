@@ -15,10 +15,10 @@ from robostream.errors import MissingExtraError
 from robostream.plan import EpochPlan, Line
 
 _Ints = npt.NDArray[np.int64]
-# Averages are taken over this many moments of each lane and this many batches of the epoch.
+# Averages use this many moments of each lane and this many batches of the epoch.
 _SAMPLES = 16
 _BATCHES = 64
-# The golden ratio: any number of its multiples, modulo 1, are evenly spread.
+# The golden ratio: its multiples, modulo 1, are evenly spread.
 _GOLDEN = 0.618034
 # Keeps the logarithm of a miss finite.
 _ALMOST_ALL = 1 - 1e-12
@@ -46,11 +46,11 @@ def simulated_distinct(plan: EpochPlan, batch_size: int, *, step: int = 1) -> fl
 def expected_distinct(plan: EpochPlan, batch_size: int, *, window: int) -> float:
     """Return the distinct episodes expected in a batch, in closed form. Pure.
 
-    Each lane gives its share of the batch, drawn from `window` of its frames.
+    Each lane contributes its share of the batch, drawn from `window` of its frames.
     """
     draws, extra = divmod(batch_size, plan.lanes)
     distinct = []
-    # While a lane gives its draws, the window moves on by as many frames.
+    # During the draws, the window of a lane advances by as many frames.
     for low, high in zip(*_windows(plan, window + draws), strict=True):
         slots, shares = _shares(plan.line, low, high)
         misses = np.log1p(-np.minimum(shares, _ALMOST_ALL)) * draws
@@ -82,7 +82,7 @@ def smallest_pool(plan: EpochPlan, batch_size: int, *, diversity: float) -> int:
 
 
 def resident_episodes(plan: EpochPlan, lanes: range) -> tuple[float, int]:
-    """Return the mean and the most episodes open at a time in these lanes. Pure.
+    """Return the mean and the maximum number of open episodes in these lanes. Pure.
 
     An episode is open from its first to its last delivered frame, that is, while it overlaps the
     window of its lane.
@@ -102,7 +102,7 @@ def _windows(plan: EpochPlan, window: int) -> tuple[_Ints, _Ints]:
     # The window [low, high) of each lane on the line, in line order, at several moments (rows).
     _, starts, stops = plan.lane_spans()
     lengths = np.minimum(window, stops - starts)
-    # Lanes are entered at random points, so their windows are at different phases at any moment.
+    # An epoch enters each lane at a random point, so the windows have different phases.
     phases = np.arange(_SAMPLES)[:, np.newaxis] / _SAMPLES + np.arange(starts.size) * _GOLDEN
     lows = starts + (phases % 1 * (stops - starts - lengths)).astype(np.int64)
     return lows, lows + lengths
@@ -129,8 +129,8 @@ class ShuffleQuality:
         distinct: Mean number of distinct episodes in a batch.
         diversity: `distinct` as a share of what a uniform shuffle is expected to have.
         gap: Mean number of positions from a sample to the next of its episode, which is also the
-            mean number of episodes open at a time. Gaps of more than half the epoch are left out:
-            they belong to episodes that are split between the two ends of the epoch.
+            mean number of open episodes. Gaps of more than half the epoch do not count: they
+            belong to episodes that are split between the two ends of the epoch.
         correlation: Correlation of position in the order with index in the dataset, from -1 to 1.
     """
 
@@ -202,7 +202,7 @@ def uniform_order(lengths: _Ints, *, seed: int) -> _Ints:
 
 
 def pool_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
-    """Return the order of a pool that admits whole episodes and is drawn from evenly. Pure."""
+    """Return the order of a pool that admits whole episodes and yields frames evenly. Pure."""
     starts = np.cumsum(lengths) - lengths
     episode_of = np.repeat(np.arange(lengths.size), lengths)
     waiting = iter(_in_turn(lengths.size))
@@ -229,7 +229,7 @@ def pool_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
 
 
 def buffer_order(lengths: _Ints, pool_size: int, *, seed: int) -> _Ints:
-    """Return the order of a buffer of as many frames as the pool has on average. Pure."""
+    """Return the order of a shuffle buffer as large as the pool is on average. Pure."""
     frames = int(lengths.sum())
     size = min(frames, round(pool_size * frames / lengths.size))
     buffer = list(range(size))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An episode decodes, or the diagnosis says in words why not and what to do."""
+"""An episode decodes, or the diagnosis explains why not and what to do."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def look(dataset: Path | str, *, episode: int = 0, device: str = "cpu", **where:
 
 
 def encode(path: Path, *, count: int, value: int) -> None:
-    """Write an H.264 video of plain pictures at the fixture's size and rate."""
+    """Write an H.264 video of plain frames with the fixture's size and rate."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=10, options={"g": "2", "bf": "0"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        picture = np.full((48, 64, 3), value, np.uint8)
+        image = np.full((48, 64, 3), value, np.uint8)
         for _ in range(count):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, "rgb24")))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, "rgb24")))
         container.mux(stream.encode(None))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_lerobot_wrote_decodes(name: str) -> None:
-    """Every episode of every fixture decodes whole, in time, and JSON says so too."""
+def test_datasets_of_lerobot_decode(name: str) -> None:
+    """Every episode of every fixture decodes with matching times, also according to JSON."""
     meta = LeRobotDatasetMetadata(name, root=FIXTURES / name)
     for episode, length in enumerate(meta.episodes["length"].tolist()):
         found = look(FIXTURES / name, episode=episode)
@@ -67,8 +67,8 @@ def test_what_lerobot_wrote_decodes(name: str) -> None:
     assert figures["cameras"][0]["file"]["size_bytes"] > 0
 
 
-def test_the_picture_shown_is_the_episodes_first() -> None:
-    """Means and ranges are those of the frame a container gives at the episode's start."""
+def test_the_frame_shown_is_the_first_of_the_episode() -> None:
+    """Means and ranges equal those of the frame that FFmpeg decodes there."""
     found = look(FIXTURES / "av1_multifile", episode=1).cameras[0]
     assert found.span is not None
     assert found.picture is not None
@@ -81,7 +81,7 @@ def test_the_picture_shown_is_the_episodes_first() -> None:
 
 
 @pytest.mark.parametrize("name", ["h264_bframes", "h264_long_gop", "av1_multifile"])
-def test_key_frames_are_where_the_container_says(name: str) -> None:
+def test_key_frames_agree_with_ffmpeg(name: str) -> None:
     """Distances between key frames, and whether frames are reordered, agree with FFmpeg."""
     path = next((FIXTURES / name / "videos").rglob("*.mp4"))
     with av.open(str(path)) as container:
@@ -126,7 +126,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str, str]] = [
 def test_a_bad_video_is_recognised(
     tmp_path: Path, damage: Callable[[Path], object], kind: str, cure: str
 ) -> None:
-    """Each way a video can be bad has a name, an explanation with the path, and a cure."""
+    """Each kind of damage has a name, an explanation with the path, and a cure."""
     root = copy_of(NAME, tmp_path)
     damage(root / CLIP)
     found = look(root)
@@ -140,7 +140,7 @@ def test_a_bad_video_is_recognised(
 
 
 def test_bad_rows_do_not_hide_good_videos(tmp_path: Path) -> None:
-    """A missing table is a problem of its own; the videos are looked at all the same."""
+    """A missing table is a separate problem; the videos are checked nevertheless."""
     root = copy_of(NAME, tmp_path)
     (root / ROWS).unlink()
     found = look(root)
@@ -152,7 +152,7 @@ def test_bad_rows_do_not_hide_good_videos(tmp_path: Path) -> None:
 
 
 def test_placeholders_in_meta_are_recognised(tmp_path: Path) -> None:
-    """A clone without Git LFS has pointers in meta/ too, where opening already fails."""
+    """A clone without Git LFS has pointers in meta/ too, so the dataset does not open."""
     root = copy_of(NAME, tmp_path)
     (root / "meta/tasks.parquet").write_bytes(POINTER)
     found = look(root)
@@ -163,7 +163,7 @@ def test_placeholders_in_meta_are_recognised(tmp_path: Path) -> None:
 
 
 def test_another_version_is_recognised(tmp_path: Path) -> None:
-    """A dataset of an older format is told as such, with the way to convert it."""
+    """For a dataset of an older format, the problem has the command that converts it."""
     root = copy_of(NAME, tmp_path)
     edit_info(root, lambda info: info.update(codebase_version="v2.1"))
     ((_, problem),) = look(root).problems
@@ -172,8 +172,8 @@ def test_another_version_is_recognised(tmp_path: Path) -> None:
     assert "convert_dataset_v21_to_v30" in problem.what
 
 
-def test_what_is_odd_but_works_is_noted(tmp_path: Path) -> None:
-    """A black picture, a file of another length and an idle revision are pointed out."""
+def test_oddities_that_work_are_noted(tmp_path: Path) -> None:
+    """A black frame, a file of another length and an ignored revision have notes."""
     root = copy_of(NAME, tmp_path)
     encode(root / CLIP, count=30, value=0)
     found = look(root, revision="v3.0")
@@ -186,8 +186,8 @@ def test_what_is_odd_but_works_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [NAME, "images"])
-def test_a_wrongly_declared_picture_size_is_noted(name: str, tmp_path: Path) -> None:
-    """The loader takes the pictures' own size, so it is no problem, but somebody may trip on it."""
+def test_a_wrong_frame_size_in_info_is_noted(name: str, tmp_path: Path) -> None:
+    """The loader delivers the actual size, so this is a note, not a problem."""
     root = copy_of(name, tmp_path)
     edit_info(root, lambda info: info["features"][CAMERA].update(shape=[96, 128, 3]))
     found = look(root)
@@ -198,8 +198,10 @@ def test_a_wrongly_declared_picture_size_is_noted(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("mode", "words"), [("P", "a palette"), ("L", "has 1 channels")])
-def test_pictures_the_loader_refuses_are_a_problem(tmp_path: Path, mode: str, words: str) -> None:
-    """A picture in Parquet that is no RGB of the declared shape is told before training."""
+def test_images_that_the_loader_rejects_are_a_problem(
+    tmp_path: Path, mode: str, words: str
+) -> None:
+    """An image in Parquet with another mode or shape is a problem."""
     root = copy_of("images", tmp_path)
     table = pq.read_table(root / ROWS)
     buffer = BytesIO()
@@ -213,7 +215,7 @@ def test_pictures_the_loader_refuses_are_a_problem(tmp_path: Path, mode: str, wo
 
 
 def test_files_are_read_where_the_dataset_is(tmp_path: Path) -> None:
-    """An fsspec URL serves, also for data/ and videos/ alone."""
+    """An fsspec URL works, also for data/ and videos/ alone."""
     url = f"memory:/{tmp_path}/cups"
     fsspec.filesystem("memory").put(str(FIXTURES / NAME), url, recursive=True)
     alone = copy_of(NAME, tmp_path)
@@ -228,18 +230,18 @@ def test_files_are_read_where_the_dataset_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("episode", "cameras", "words"), [(9, None, "has 2"), (0, ["left"], "are observation.images")]
 )
-def test_what_is_not_there_cannot_be_chosen(
+def test_unknown_episodes_and_cameras_are_rejected(
     episode: int, cameras: list[str] | None, words: str
 ) -> None:
-    """An unknown episode or camera is an error that says which there are."""
+    """The error lists the existing ones."""
     with pytest.raises(SelectionError, match=words):
         diagnose_episode(
             DatasetLocation(str(FIXTURES / NAME)), episode=episode, cameras=cameras, device="cpu"
         )
 
 
-def test_a_decoder_this_ffmpeg_lacks_is_recognised() -> None:
-    """PyAV built without libdav1d, say, knows AV1 but cannot decode it."""
+def test_a_missing_decoder_is_recognised() -> None:
+    """PyAV built without libdav1d, for example, knows AV1 but cannot decode it."""
     index = build_index(LocalSource(FIXTURES / NAME / CLIP))
     other = replace(index, configs=(replace(index.configs[0], decoder="libnothing"),))
     problem = explain_missing_decoder(other)
@@ -258,13 +260,13 @@ def test_a_decoder_this_ffmpeg_lacks_is_recognised() -> None:
         (Gpu(True, "580.1", True, ("A card",)), "None"),
     ],
 )
-def test_what_keeps_a_gpu_from_decoding_is_named(gpu: Gpu, words: str) -> None:
-    """FFmpeg, the driver and its video library must all be there."""
+def test_the_obstacle_to_gpu_decoding_is_named(gpu: Gpu, words: str) -> None:
+    """FFmpeg, the driver and its video library are all required."""
     assert words in str(gpu.obstacle)
 
 
-def test_cuda_must_work_if_it_is_asked_for() -> None:
-    """With device "cuda" the verdict also says whether the GPU decodes; with "cpu" it does not."""
+def test_cuda_must_work_if_requested() -> None:
+    """With device "cuda", the verdict includes the GPU; with "cpu", it does not."""
     found = look(FIXTURES / NAME, device="cuda")
     decoding = found.cameras[0].gpu
     assert decoding is not None
@@ -274,7 +276,7 @@ def test_cuda_must_work_if_it_is_asked_for() -> None:
 
 
 def test_the_cause_of_a_failed_import_is_found() -> None:
-    """The linker's line counts, not the errors around it; a silent death is told too."""
+    """It is the linker's line, not the errors around it; a silent crash has words too."""
     trace = (
         "Traceback (most recent call last):\n"
         "OSError: libavutil.so.59: cannot open shared object file: No such file or directory\n"

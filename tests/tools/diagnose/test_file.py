@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files are told by their bytes, whatever their names say."""
+"""Files are recognised by their bytes, not by their names."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ HEADS = {
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_a_file_is_told_by_its_first_bytes(kind: str) -> None:
-    """Videos, tables, placeholders and messages saved as videos are told apart."""
+def test_a_file_is_recognised_by_its_first_bytes(kind: str) -> None:
+    """Videos, tables, pointers and messages saved as videos are distinguished."""
     assert recognise(HEADS[kind], len(HEADS[kind])).kind == kind
 
 
 @given(head=st.binary(max_size=64))
-def test_any_bytes_are_told(head: bytes) -> None:
-    """Whatever a file starts with, there is one word for it; only boxes make an MP4."""
+def test_any_bytes_have_a_kind(head: bytes) -> None:
+    """Any first bytes have a kind; only boxes make an MP4."""
     kind = recognise(head, len(head)).kind
 
     assert kind in HEADS
@@ -69,8 +69,8 @@ def test_boxes_are_found_wherever_they_end(sizes: list[int], wide: bool, missing
 
 @given(cut=st.integers(0, CLIP.stat().st_size - 1))
 @settings(max_examples=60)
-def test_no_prefix_of_a_recording_passes_for_one(cut: int) -> None:
-    """A recording with its index at the end that stops anywhere is broken, and said to be."""
+def test_no_prefix_of_a_recording_passes(cut: int) -> None:
+    """A truncated recording with its index at the end is always a problem."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "a.mp4").write_bytes(CLIP.read_bytes()[:cut])
         found = check_file(as_location(folder), "a.mp4", want="mp4")
@@ -80,7 +80,7 @@ def test_no_prefix_of_a_recording_passes_for_one(cut: int) -> None:
     assert found.problem.cure
 
 
-def test_where_the_index_lies_is_told() -> None:
+def test_the_place_of_the_index_is_found() -> None:
     """Recorders put the index at the end, tools for the web at the front."""
     root = FIXTURES / "av1_multifile" / "videos"
     places = {
@@ -91,8 +91,8 @@ def test_where_the_index_lies_is_told() -> None:
     assert [place.index_place for place in places.values()] == ["front", "back"]
 
 
-def test_a_pointer_tells_the_size_of_the_file_it_stands_for(tmp_path: Path) -> None:
-    """People see at once how much `git lfs pull` will fetch."""
+def test_the_size_behind_a_pointer_is_reported(tmp_path: Path) -> None:
+    """Users see how much `git lfs pull` will fetch."""
     (tmp_path / "a.mp4").write_bytes(LFS_POINTER)
     problem = check_file(as_location(tmp_path), "a.mp4", want="mp4").problem
 

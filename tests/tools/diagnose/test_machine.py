@@ -16,10 +16,10 @@ from robostream.tools.diagnose.machine import advise_device
         (400, 16, (1280, 720), 250, "cpu"),
     ],
 )
-def test_the_faster_place_is_named(
+def test_the_faster_device_is_recommended(
     images_per_s: float, cores: int, size: tuple[int, int], gop: float, choice: str
 ) -> None:
-    """With both rates, so that people can judge for themselves."""
+    """The advice has both rates."""
     advice = advise_device(images_per_s, cores, *size, gop)
 
     assert f"video_decode_device='{choice}'" in advice

@@ -12,7 +12,7 @@ from robostream.dataset import LeRobotDataset
 
 
 def assert_same_items(root: Path, copy: Path, *, at_least_db: float) -> None:
-    """Every item of a copy has the rows of the original, its depth, and pictures close to its."""
+    """Check that every item of a copy has the rows and depth of the original, and similar images."""
     was, made = (LeRobotDataset("some/name", root=folder) for folder in (root, copy))
     colour = set(was.meta.video_keys) - set(was.meta.depth_keys)
 
@@ -27,7 +27,7 @@ def assert_same_items(root: Path, copy: Path, *, at_least_db: float) -> None:
 
 
 def psnr_db(want: Any, found: Any) -> float:
-    """Return the PSNR of pictures whose values are 0 to 1."""
+    """Return the PSNR of images whose values are 0 to 1."""
     return float(-10 * np.log10(max(np.mean((np.asarray(want) - np.asarray(found)) ** 2), 1e-9)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is killed or interrupted leaves no half dataset, and the next one goes on."""
+"""A killed or interrupted run leaves no partial copy, and the next run resumes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(root: Path, copy: Path) -> subprocess.Popen[str]:
-    """Start the command, and wait until it has finished a file."""
+    """Start the command and wait until it has finished a file."""
     command = [sys.executable, "-m", "robostream.cli.main", "recode", str(root), str(copy)]
     process = subprocess.Popen(
         [*TAKES_CTRL_C, *command, "--jobs", "2"],
@@ -55,8 +55,8 @@ def start(root: Path, copy: Path) -> subprocess.Popen[str]:
 
 def finished(copy: Path) -> dict[Path, int]:
     """Return the finished files of an unfinished copy, and when each was written."""
-    aside = copy.with_name(f"{copy.name}.recoding")
-    return {path: path.stat().st_mtime_ns for path in aside.rglob("*.mp4")}
+    staging = copy.with_name(f"{copy.name}.recoding")
+    return {path: path.stat().st_mtime_ns for path in staging.rglob("*.mp4")}
 
 
 def children_of(process: int) -> list[int]:
@@ -74,10 +74,8 @@ def lives(process: int) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_is_gone_on_with(
-    how: signal.Signals, many_files: Path, tmp_path: Path
-) -> None:
-    """No copy, no process is left; then files that were done are kept, and the copy is whole."""
+def test_a_stopped_run_resumes(how: signal.Signals, many_files: Path, tmp_path: Path) -> None:
+    """No copy and no process is left; the next run keeps finished files and completes the copy."""
     copy = tmp_path / "copy"
     process = start(many_files, copy)
     children = children_of(process.pid)
@@ -103,7 +101,7 @@ def test_a_stopped_run_is_gone_on_with(
 
 
 def test_two_runs_do_not_share_a_copy(many_files: Path, tmp_path: Path) -> None:
-    """While one is at work, another is refused and disturbs nothing."""
+    """While one works, another raises and changes nothing."""
     process = start(many_files, tmp_path / "copy")
     with pytest.raises(WriteError, match="another run is at work"):
         recode_dataset(many_files, tmp_path / "copy", RecodeSpec())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a dataset has the same items, in videos of another kind."""
+"""A re-encoded copy of a dataset has the same items."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def info_of(root: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("codec", RECODE_CODECS)
 def test_every_item_is_the_same(codec: str, tmp_path: Path) -> None:
-    """Rows are equal, pictures close, in several files per camera; nothing is left beside it."""
+    """Rows are equal, images similar, with several files per camera; no other files are left."""
     report = recode(MULTIFILE, tmp_path / "copy", codec)
 
     assert_same_items(MULTIFILE, tmp_path / "copy", at_least_db=32 if codec == "libsvtav1" else 38)
@@ -48,7 +48,7 @@ def test_every_item_is_the_same(codec: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["h264_bframes", "h264_long_gop"])
 def test_a_key_frame_every_two_frames(name: str, tmp_path: Path) -> None:
-    """Long GOPs become short ones; the order of training stays that of the original."""
+    """Long GOPs become short ones; the fingerprint stays the original's."""
     recode(FIXTURES / name, tmp_path / "copy")
     was, made = (
         StreamingLeRobotDataset("some/name", root=root)
@@ -64,8 +64,8 @@ def test_a_key_frame_every_two_frames(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", RECODE_CODECS)
-def test_info_says_how_the_new_videos_are(codec: str, tmp_path: Path) -> None:
-    """The cameras' blocks have LeRobot's fields with new values; all else in info.json stays."""
+def test_info_describes_the_new_videos(codec: str, tmp_path: Path) -> None:
+    """The cameras' entries have LeRobot's fields with new values; the rest of info.json stays."""
     root = copy_of("av1_multifile", tmp_path)
     edit_info(root, lambda info: info.update(total_videos=6, remark="größer"))
     recode(root, tmp_path / "copy", codec, gop=3, crf=20.0)
@@ -100,7 +100,7 @@ def test_an_old_description_of_a_camera_is_replaced(tmp_path: Path) -> None:
 
 
 def test_depth_stays_bit_for_bit(tmp_path: Path) -> None:
-    """Depth videos are not encoded again, and info.json says of them what it said."""
+    """Depth videos and their entries in info.json stay unchanged."""
     recode(FIXTURES / "depth", tmp_path / "copy")
     name = "videos/observation.depth.top"
     was, made = info_of(FIXTURES / "depth"), info_of(tmp_path / "copy")
@@ -113,7 +113,7 @@ def test_depth_stays_bit_for_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("link", [False, True])
 def test_an_edit_of_the_copy_changes_no_original(link: bool, tmp_path: Path) -> None:
-    """All files are the copy's own, unless links are asked for; hidden files are left out."""
+    """Files are shared only if links are requested; hidden files are not copied."""
     root = copy_of("av1_multifile", tmp_path)
     (root / "README.md").write_text("about")
     (root / ".cache").mkdir()
@@ -135,7 +135,7 @@ def test_an_edit_of_the_copy_changes_no_original(link: bool, tmp_path: Path) -> 
 
 
 def rename_camera(root: Path, name: str, video_path: str) -> None:
-    """Give the top camera another name, and its video files the paths that this makes."""
+    """Rename the top camera in info.json and the episode table."""
 
     def change(info: dict[str, Any]) -> None:
         info["features"] = {
@@ -152,7 +152,7 @@ def rename_camera(root: Path, name: str, video_path: str) -> None:
 
 
 def test_nothing_is_written_outside_of_the_copy(tmp_path: Path) -> None:
-    """A camera's name is part of a path, and comes from strangers."""
+    """A camera's name is untrusted and part of a path."""
     root = copy_of("av1_multifile", tmp_path / "here" / "deep")
     rename_camera(root, "..", "{video_key}/{video_key}/{chunk_index}-{file_index}.mp4")
     for path in (root / "videos" / TOP).rglob("*.mp4"):
@@ -182,7 +182,7 @@ def test_links_of_a_hub_snapshot_are_followed(tmp_path: Path) -> None:
 def test_a_disk_that_cannot_link_gets_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where links are refused (another disk; played here, since there is one disk), bytes go."""
+    """If the disk refuses links (simulated), the bytes are copied."""
 
     def refuse(*_: object) -> None:
         raise OSError(18, "Invalid cross-device link")
@@ -196,8 +196,8 @@ def test_a_disk_that_cannot_link_gets_copies(
     assert not target.samefile(source)
 
 
-def test_a_damaged_video_stops_the_job_and_the_next_run_goes_on(tmp_path: Path) -> None:
-    """The error names the file. When it is mended, what was done is kept, and the rest is made."""
+def test_a_damaged_video_stops_the_run_and_the_next_one_resumes(tmp_path: Path) -> None:
+    """The error names the file. Once it is repaired, the next run encodes the remaining files."""
     root = copy_of("av1_multifile", tmp_path)
     # The shortest file comes last, so others are done when it fails.
     last = root / f"videos/{TOP}/chunk-000/file-001.mp4"
@@ -216,18 +216,18 @@ def test_a_damaged_video_stops_the_job_and_the_next_run_goes_on(tmp_path: Path) 
     assert not (tmp_path / "copy.recoding").exists()
 
 
-def test_another_wish_does_not_go_on_with_what_was_begun(tmp_path: Path) -> None:
-    """Videos of two kinds are never mixed: an unfinished copy is finished as it was begun."""
-    aside = tmp_path / "copy.recoding"
-    aside.mkdir()
-    (aside / "recode.json").write_text('{"codec": "hevc"}')
+def test_another_encoding_does_not_resume_an_unfinished_copy(tmp_path: Path) -> None:
+    """One copy never mixes two encodings."""
+    staged = tmp_path / "copy.recoding"
+    staged.mkdir()
+    (staged / "recode.json").write_text('{"codec": "hevc"}')
 
     with pytest.raises(WriteError, match=r'begun with.*"hevc".*want.*"h264".*Delete this folder'):
         recode(MULTIFILE, tmp_path / "copy")
 
 
-def test_folders_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    """A copy that exists, one inside the dataset, and a folder without a dataset."""
+def test_unsuitable_folders_are_rejected(tmp_path: Path) -> None:
+    """An existing copy, a copy inside the dataset, and a source without a dataset."""
     root = copy_of("av1_multifile", tmp_path)
     (tmp_path / "there").mkdir()
     with pytest.raises(WriteError, match="found one that exists"):
@@ -250,13 +250,13 @@ def test_folders_that_cannot_be_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_remote_dataset_has_to_be_downloaded(root: str, cure: str, tmp_path: Path) -> None:
-    """The error says how."""
+    """The error has the command."""
     with pytest.raises(WriteError, match=cure):
         recode_dataset(root, tmp_path / "copy", RecodeSpec())
 
 
-def test_pictures_that_cannot_be_encoded_are_refused(tmp_path: Path) -> None:
-    """Odd sizes, and what an encoder cannot take, are told before anything is written."""
+def test_videos_that_cannot_be_encoded_are_rejected(tmp_path: Path) -> None:
+    """Odd or too small frames are reported before anything is written."""
     root = copy_of("av1_multifile", tmp_path)
     odd = {"g": "6", "preset": "12"}
     encode(root / FIRST, "libsvtav1", odd, count=26, size=(95, 65))
@@ -284,6 +284,6 @@ def test_pictures_that_cannot_be_encoded_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_spec_is_checked(options: dict[str, Any], complaint: str) -> None:
-    """Codecs, qualities and GOPs that do not exist are no spec."""
+    """Unknown codecs and impossible qualities and GOPs raise ValueError."""
     with pytest.raises(ValueError, match=complaint):
         RecodeSpec(**options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A video encoded anew shows the same frames at the same times, whatever the original is."""
+"""A re-encoded video has the frames and times of its original, of any kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOUR_KINDS = [kind for kind in KINDS if kind != "depth"]
 
 
 def recoded(original: Path, spec: RecodeSpec) -> Path:
-    """Encode a video anew, beside it, and check it."""
+    """Re-encode a video beside it, and check the copy."""
     copy = original.with_name("copy.mp4")
     encode_video(VideoJob(original, copy, 0, Fraction(FPS), spec.encoder(1)), lambda: None)
     check_copy(original, copy)
@@ -34,14 +34,14 @@ def psnr_db(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> float:
 
 
 def assert_same_frames(original: Path, copy: Path, *, at_least_db: float) -> None:
-    """Both files show equally many pictures at equal times, and each is the one it should be."""
+    """Check that both files have the same number of frames, times, and order."""
     was_times, was = reference(original)
-    times, pictures = reference(copy)
-    errors = np.array([[np.abs(a.astype(int) - b).mean() for b in was] for a in pictures])
+    times, frames = reference(copy)
+    errors = np.array([[np.abs(a.astype(int) - b).mean() for b in was] for a in frames])
 
     assert times == was_times
     assert errors.diagonal().tolist() == errors.min(1).tolist()
-    assert min(map(psnr_db, was, pictures)) >= at_least_db
+    assert min(map(psnr_db, was, frames)) >= at_least_db
 
 
 @pytest.mark.parametrize("kind", COLOUR_KINDS)
@@ -56,7 +56,7 @@ def test_frames_and_times_stay_the_same(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gop", [1, 2, 7])
 @pytest.mark.parametrize("codec", CODECS)
-def test_key_frames_come_as_often_as_asked(codec: str, gop: int, tmp_path: Path) -> None:
+def test_key_frames_have_the_requested_distance(codec: str, gop: int, tmp_path: Path) -> None:
     """Every codec keeps frames and times, has a key frame every `gop`, and no B-frames."""
     original = KINDS["h264_bframes"](tmp_path)
     copy = recoded(original, RecodeSpec(codec, gop=gop))
@@ -71,7 +71,7 @@ def test_key_frames_come_as_often_as_asked(codec: str, gop: int, tmp_path: Path)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("color_range", [1, 2])
 def test_colour_tags_are_kept(codec: str, color_range: int, tmp_path: Path) -> None:
-    """BT.709, limited or full range, is BT.709 of that range again, and looks the same."""
+    """BT.709 in limited or full range keeps matrix, range and appearance."""
     options = {
         "g": "6",
         "colorspace": "bt709",
@@ -91,7 +91,7 @@ def test_colour_tags_are_kept(codec: str, color_range: int, tmp_path: Path) -> N
 
 
 def test_rgb_becomes_yuv_that_readers_understand(tmp_path: Path) -> None:
-    """A video without a matrix gets the one that is taken for a video that names none."""
+    """A video without a matrix gets the one that readers assume."""
     original = encode(tmp_path / "rgb.mp4", "libx264rgb", {"g": "6", "crf": "10"}, pix_fmt="rgb24")
     copy = tmp_path / "copy.mp4"
     spec = RecodeSpec("h264", crf=10)
@@ -103,7 +103,7 @@ def test_rgb_becomes_yuv_that_readers_understand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_single_frame_is_a_video_too(codec: str, tmp_path: Path) -> None:
-    """One frame lasts as long as one frame should."""
+    """The duration of its frame follows from the rate."""
     original = encode(tmp_path / "one.mp4", "libx264", {}, count=1)
     copy = recoded(original, RecodeSpec(codec))
     with av.open(str(copy)) as container:
@@ -114,7 +114,7 @@ def test_a_single_frame_is_a_video_too(codec: str, tmp_path: Path) -> None:
 
 
 def test_a_damaged_original_leaves_nothing(tmp_path: Path) -> None:
-    """A frame that does not decode is named; no file is made of the others."""
+    """The error names the file, and no copy is made."""
     original = KINDS["h264_bframes"](tmp_path)
     content = bytearray(original.read_bytes())
     middle = content.index(b"mdat") + 4 + (content.rindex(b"moov") - content.index(b"mdat")) // 2
@@ -126,8 +126,8 @@ def test_a_damaged_original_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plain.mp4"]
 
 
-def test_a_copy_of_something_else_is_found_out(tmp_path: Path) -> None:
-    """Other times, other sizes and a file without pictures do not pass the check."""
+def test_a_copy_of_another_video_fails_the_check(tmp_path: Path) -> None:
+    """Other times and sizes do not pass."""
     (tmp_path / "a").mkdir()
     original = KINDS["h264_g2"](tmp_path / "a")
     shorter = encode(tmp_path / "shorter.mp4", "libx264", {}, count=47)

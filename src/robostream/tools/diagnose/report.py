@@ -9,12 +9,13 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from robostream.byte_sizes import format_bytes
-from robostream.tools.diagnose.camera import CameraCheck, DecodeRate, FrameStats
+from robostream.tools.diagnose.camera import CameraCheck
 from robostream.tools.diagnose.episode import DatasetCheck, Diagnosis
 from robostream.tools.diagnose.file import FileCheck
 from robostream.tools.diagnose.machine import AV1_CARDS, Software
-from robostream.tools.diagnose.stream import EpisodeSpan, Gops, VideoStream
+from robostream.tools.diagnose.stream import EpisodeSpan, VideoStream
 
+_INDEX_WORDS = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
 _WIDTH = 100
 _LABEL = 16
 _Row = tuple[str, str]
@@ -142,17 +143,21 @@ def _camera_rows(camera: CameraCheck, diagnosis: Diagnosis) -> Iterator[_Row]:
         letters = "".join(chr(byte) if 32 < byte < 127 else "." for byte in content)
         yield "as text", f"{letters}  {camera.file.content.words}"
     if camera.file.boxes:
-        yield "layout", _layout(camera.file)
+        kinds = [box.kind for box in camera.file.boxes]
+        shown = " ".join(kinds[:8]) + (" ..." if len(kinds) > 8 else "")
+        yield "layout", f"{shown} ({_INDEX_WORDS[camera.file.index_place or 'nowhere']})"
     if camera.stream is not None:
-        yield "video", _stream_words(camera.stream)
-        yield "key frames", _gop_words(camera.stream.gops)
+        yield from _stream_rows(camera.stream)
     if camera.span is not None:
-        yield "episode", _span_words(camera.span)
-        yield "times", _time_words(camera.span)
+        yield from _span_rows(camera.span)
     if camera.picture is not None:
-        yield "first frame", _frame_words(camera.picture)
-    if camera.rate is not None:
-        yield "decoding", _rate_words(camera.rate)
+        stats = [f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in camera.picture.channels]
+        black = "; it is BLACK" if camera.picture.is_black else ""
+        yield "first frame", f"mean (range) {', '.join(stats)}{black}"
+    if (rate := camera.rate) is not None:
+        read = f"{format_bytes(rate.read_bytes)} read in {rate.read_s * 1e3:.1f} ms"
+        speed = f"{rate.images_per_s:,.0f} images/s on one thread"
+        yield "decoding", f"{rate.images:,} images in order, {speed}; {read}"
     if camera.gpu is not None and diagnosis.gpu.obstacle is None:
         yield "on the GPU", f"{'yes' if camera.gpu.works else 'no'}: {camera.gpu.reason}"
     for problem in camera.problems:
@@ -167,54 +172,28 @@ def _file_words(file: FileCheck, root: str) -> str:
     return f"{path}, {'NOT FOUND' if is_missing else 'NOT READABLE'}"
 
 
-def _layout(file: FileCheck) -> str:
-    words = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
-    kinds = [box.kind for box in file.boxes]
-    shown = " ".join(kinds[:8]) + (" ..." if len(kinds) > 8 else "")
-    return f"{shown} ({words[file.index_place or 'nowhere']})"
-
-
-def _stream_words(stream: VideoStream) -> str:
+def _stream_rows(stream: VideoStream) -> Iterator[_Row]:
+    gops = stream.gops
     decoder = "" if stream.decoder == stream.codec else f" by {stream.decoder}"
-    return (
+    yield (
+        "video",
         f"{stream.codec}{decoder}, {stream.pix_fmt or 'format unknown'}, "
         f"{stream.width}x{stream.height}, {stream.num_frames:,} frames, {stream.duration_s:.1f} s, "
-        f"{stream.bits_per_s / 1e3:,.0f} kbit/s"
+        f"{stream.bits_per_s / 1e3:,.0f} kbit/s",
     )
-
-
-def _gop_words(gops: Gops) -> str:
     usual = f"every {gops.median_frames:g} frames"
     if gops.min_frames != gops.max_frames:
         usual += f" (shortest {gops.min_frames}, longest {gops.max_frames})"
     order = "with B-frames" if gops.has_b_frames else "no B-frames"
     if gops.num_with_leading:
         order += f", GOPs with leading frames (open GOPs): {gops.num_with_leading}"
-    return f"{usual}, {order}"
+    yield "key frames", f"{usual}, {order}"
 
 
-def _span_words(span: EpisodeSpan) -> str:
-    return (
-        f"frames {span.first_frame:,} to {span.last_frame:,} of the file, "
-        f"{span.start_s:.3f} s to {span.stop_s:.3f} s"
+def _span_rows(span: EpisodeSpan) -> Iterator[_Row]:
+    frames = f"frames {span.first_frame:,} to {span.last_frame:,} of the file"
+    yield "episode", f"{frames}, {span.start_s:.3f} s to {span.stop_s:.3f} s"
+    error = (
+        f"at most {span.largest_error_s * 1e3:.3f} ms off, {span.tolerance_s * 1e3:g} ms allowed"
     )
-
-
-def _time_words(span: EpisodeSpan) -> str:
-    return (
-        f"{'match' if span.matches else 'DO NOT MATCH'} the table's: at most "
-        f"{span.largest_error_s * 1e3:.3f} ms off, {span.tolerance_s * 1e3:g} ms allowed"
-    )
-
-
-def _frame_words(frame: FrameStats) -> str:
-    channels = ", ".join(f"{c.name} {c.mean:.1f} ({c.min:g} to {c.max:g})" for c in frame.channels)
-    black = "; it is BLACK" if frame.is_black else ""
-    return f"mean (range) {channels}{black}"
-
-
-def _rate_words(rate: DecodeRate) -> str:
-    read = f"{format_bytes(rate.read_bytes)} read in {rate.read_s * 1e3:.1f} ms"
-    return (
-        f"{rate.images:,} images in order, {rate.images_per_s:,.0f} images/s on one thread; {read}"
-    )
+    yield "times", f"{'match' if span.matches else 'DO NOT MATCH'} the table's: {error}"

@@ -10,7 +10,7 @@ import av
 import numpy as np
 from av.codec.hwaccel import HWAccel
 
-from robostream.decode import CodecConfig, FrameIndex, new_packet
+from robostream.decode import CodecConfig, FrameIndex, new_context, new_packet
 from robostream.errors import StorageError, VideoFileError
 from robostream.storage import ByteSource
 from robostream.tools.diagnose.file import FileCheck
@@ -109,10 +109,10 @@ def describe_gops(index: FrameIndex) -> Gops:
     """Return how far apart the frames are at which decoding can start. Pure."""
     lengths = index.gop_lengths()
     edges = [*index.starts.tolist(), len(index.sizes)]
-    leading = 0
-    for gop, first_frame in enumerate(index.start_frames.tolist()):
-        shown = index.frames_of(edges[gop], edges[gop + 1])
-        leading += any(0 <= frame < first_frame for frame in shown)
+    leading = sum(
+        any(0 <= frame < first_frame for frame in index.frames_of(edges[gop], edges[gop + 1]))
+        for gop, first_frame in enumerate(index.start_frames.tolist())
+    )
     return Gops(
         count=len(lengths),
         min_frames=int(lengths.min()),
@@ -135,11 +135,7 @@ def open_context(config: CodecConfig, *, on_gpu: bool) -> av.VideoCodecContext:
     # NVDEC works with FFmpeg's own decoder of a codec, which has the codec's name.
     name = av.Codec(config.decoder, "r").canonical_name if on_gpu else config.decoder
     device = HWAccel("cuda", allow_software_fallback=False) if on_gpu else None
-    context = av.CodecContext.create(name, "r", hwaccel=device)
-    assert isinstance(context, av.VideoCodecContext)
-    context.extradata = config.extradata or None
-    context.width, context.height = config.width, config.height
-    return context
+    return new_context(config, name, device)
 
 
 def decode_one(

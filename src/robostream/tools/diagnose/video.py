@@ -80,9 +80,15 @@ def check_video(inputs: VideoInputs) -> CameraCheck:
 
 
 def _examine(inputs: VideoInputs, check: CameraCheck) -> CameraCheck:
-    index = _missing_decoder(inputs, check.file) or _index(inputs)
-    if isinstance(index, Problem):
-        return replace(check, problems=(index,))
+    problem = _missing_decoder(inputs, check.file)
+    if problem is None:
+        try:
+            index = inputs.engine.index(inputs.file)
+            problem = explain_missing_decoder(index)
+        except VideoFileError as error:
+            problem = _damaged(error)
+    if problem is not None:
+        return replace(check, problems=(problem,))
     numbers, span, mismatch = _span(inputs, index)
     check = replace(
         check,
@@ -122,15 +128,6 @@ def _no_decoder(path: str, codec: str) -> Problem:
         "--force-reinstall --only-binary av av), or re-encode the video with one of them."
     )
     return Problem("no_decoder", what, cure)
-
-
-def _index(inputs: VideoInputs) -> FrameIndex | Problem:
-    """Return the index of the file, or why it cannot be indexed or decoded."""
-    try:
-        index = inputs.engine.index(inputs.file)
-    except VideoFileError as error:
-        return _damaged(error)
-    return explain_missing_decoder(index) or index
 
 
 def explain_missing_decoder(index: FrameIndex) -> Problem | None:

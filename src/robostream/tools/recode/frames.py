@@ -9,7 +9,6 @@ from pathlib import Path
 
 import av
 import numpy as np
-import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode import (
@@ -79,17 +78,14 @@ class To420:
             return frame
         if frame.format.is_rgb:
             # RGB has no matrix. For videos without one, readers assume BT.601, as FFmpeg does.
-            made = self._reformatter.reformat(frame, format="yuv420p", **one_thread())
-            made.colorspace, made.color_range = _UNSPECIFIED, _LIMITED_RANGE
-            return made
-        is_full = frame.format.name.startswith("yuvj") or frame.color_range == _FULL_RANGE
-        tags = {
-            "colorspace": frame.colorspace,
-            "color_range": _FULL_RANGE if is_full else _LIMITED_RANGE,
-        }
-        same = {f"{side}_{name}": tag for name, tag in tags.items() for side in ("src", "dst")}
-        made = self._reformatter.reformat(frame, format="yuv420p", **same, **one_thread())
-        made.colorspace, made.color_range = frame.colorspace, tags["color_range"]
+            matrix, range_tag, tags = _UNSPECIFIED, _LIMITED_RANGE, {}
+        else:
+            is_full = frame.format.name.startswith("yuvj") or frame.color_range == _FULL_RANGE
+            matrix, range_tag = frame.colorspace, _FULL_RANGE if is_full else _LIMITED_RANGE
+            tags = {"src_colorspace": matrix, "dst_colorspace": matrix}
+            tags |= {"src_color_range": range_tag, "dst_color_range": range_tag}
+        made = self._reformatter.reformat(frame, format="yuv420p", **tags, **one_thread())
+        made.colorspace, made.color_range = matrix, range_tag
         return made
 
 
@@ -116,19 +112,11 @@ def check_copy(original: Path, copy: Path) -> float:
         WriteError: The copy has other frames, times, sizes or colour tags, or does not decode.
     """
     was, made = VideoFrames(original), VideoFrames(copy)
-    _check_times(was, made)
-    last = was.index.num_frames - 1
-    return min(_compare(was, made, number) for number in sorted({0, last}))
-
-
-def _check_times(was: VideoFrames, made: VideoFrames) -> None:
     want, found = was.index, made.index
-    same = (
-        want.time_base == found.time_base
-        and want.num_frames == found.num_frames
-        and bool(np.all(want.pts.astype(np.int64) == found.pts.astype(np.int64)))
+    has_same_times = want.time_base == found.time_base and np.array_equal(
+        want.pts.astype(np.int64), found.pts.astype(np.int64)
     )
-    if not same:
+    if not has_same_times:
         (first_s, last_s), (found_first_s, found_last_s) = want.ends_s(), found.ends_s()
         raise _differ(
             made,
@@ -136,37 +124,24 @@ def _check_times(was: VideoFrames, made: VideoFrames) -> None:
             f"{was.path}",
             f"{found.num_frames} from {found_first_s:.6f} s to {found_last_s:.6f} s",
         )
+    return min(_compare(was, made, number) for number in {0, want.num_frames - 1})
 
 
 def _compare(was: VideoFrames, made: VideoFrames, number: int) -> float:
-    to_420 = To420()
+    """Return the PSNR of a frame and its copy. Raises WriteError if they are coded differently."""
     one = range(number, number + 1)
-    ((want,), (found,)) = (map(to_420, frames.some(one)) for frames in (was, made))
+    ((want,), (found,)) = (map(To420(), frames.some(one)) for frames in (was, made))
     if _coding(want) != _coding(found):
         raise _differ(made, f"{_coding(want)} as in {was.path}", f"{_coding(found)}")
-    return _psnr(_brightness(want), _brightness(found))
-
-
-def _coding(frame: av.VideoFrame) -> tuple[int, int, bool, int, int, int]:
-    """Return size and colour tags; an unspecified range counts as limited, as in readers."""
-    return (
-        frame.width,
-        frame.height,
-        frame.color_range == _FULL_RANGE,
-        int(frame.colorspace),
-        *gamut_tags(frame),
-    )
-
-
-def _brightness(frame: av.VideoFrame) -> npt.NDArray[np.float64]:
-    plane = frame.planes[0]
-    rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)
-    return rows[: frame.height, : frame.width].astype(np.float64)
-
-
-def _psnr(want: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> float:
-    error = float(np.mean((want - found) ** 2))
+    planes = (frame.to_ndarray()[: frame.height].astype(np.float64) for frame in (want, found))
+    error = float(np.mean(np.subtract(*planes) ** 2))
     return 10 * math.log10(255**2 / error) if error else _EQUAL_DB
+
+
+def _coding(frame: av.VideoFrame) -> tuple[int, ...]:
+    """Return size and colour tags; an unspecified range counts as limited, as in readers."""
+    is_full = frame.color_range == _FULL_RANGE
+    return frame.width, frame.height, is_full, int(frame.colorspace), *gamut_tags(frame)
 
 
 def _differ(made: VideoFrames, want: str, found: str) -> WriteError:
