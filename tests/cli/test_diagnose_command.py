@@ -36,7 +36,7 @@ def diagnose(*arguments: object, **environment: str) -> subprocess.CompletedProc
 
 
 def test_the_report_covers_every_part(tmp_path: Path) -> None:
-    """A good dataset exits with 0; the report lists everything that was checked, torchcodec included."""
+    """A good dataset exits with 0; the report lists every check, torchcodec included."""
     complaint = "libavutil.so.59: cannot open shared object file"
     (tmp_path / "torchcodec.py").write_text(f"raise OSError({complaint!r})")
     (tmp_path / "torchcodec-0.9.dist-info").mkdir()

@@ -12,7 +12,7 @@ from robostream.dataset import LeRobotDataset
 
 
 def assert_same_items(root: Path, copy: Path, *, at_least_db: float) -> None:
-    """Check that every item of a copy has the rows and depth of the original, and similar images."""
+    """Check that all items of a copy have the original rows and depth, and similar images."""
     was, made = (LeRobotDataset("some/name", root=folder) for folder in (root, copy))
     colour = set(was.meta.video_keys) - set(was.meta.depth_keys)
 
