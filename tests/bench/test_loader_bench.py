@@ -11,7 +11,7 @@ import pytest
 
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loader import frame_memory, measure_plain, measure_robostream
-from robostream.bench.loaders import PlainDataset, PyavReader
+from robostream.bench.loaders import PlainDataset, read_pyav
 from robostream.bench.plan import simulate
 from robostream.bench.processes import resident_bytes, run_process, touch_memory
 from robostream.bench.rows import measure_resume
@@ -71,7 +71,7 @@ def test_workers_of_a_full_node_are_kept_busy() -> None:
 
 def test_the_peer_reads_the_right_pictures() -> None:
     """The benchmark's opponent is slow, not wrong: within two levels of our pixels."""
-    peer = PlainDataset(str(ROOT), (0.0,), PyavReader())
+    peer = PlainDataset(str(ROOT), (0.0,), read_pyav)
     ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     for item in (0, 16, 17, 40, 61):
         for key in CAMERAS:

@@ -20,7 +20,7 @@ SHARE_COLOURS = {
     "copy": "#3aa675",
     "other": "#d5dae1",
 }
-ROW_PX, PANEL_PX = 46, 190
+ROW_PX, PANEL_PX = 46, 230
 _STYLE: dict[Any, Any] = {
     "font.size": 13,
     "axes.titlesize": 13,
@@ -65,8 +65,10 @@ def draw_svg(draw: Any, *, width: float, height: float, salt: str) -> bytes:
 
 
 def inline_svg(draw: Any, *, width: float, height: float, salt: str) -> str:
-    """Return the same as an element of an HTML page."""
-    text = draw_svg(draw, width=width, height=height, salt=salt).decode()
+    """Return one pair of axes that `draw` fills, as an element of an HTML page."""
+    text = draw_svg(
+        lambda figure: draw(figure.subplots()), width=width, height=height, salt=salt
+    ).decode()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     return re.sub(r' xmlns(?::\w+)?="[^"]*"', "", text)
 
@@ -163,6 +165,7 @@ def _set_rows(axes: Any, labels: Sequence[str]) -> None:
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.locator_params(axis="x", nbins=4)
+    is_narrow = axes.figure.get_figwidth() < 6
+    axes.locator_params(axis="x", nbins=2 if is_narrow else 4)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.grid(axis="x")

@@ -23,7 +23,7 @@ import torch
 from robostream import config
 from robostream.bench.case import BenchCase, BenchData
 from robostream.bench.floor import decode_floor, random_floor
-from robostream.bench.loaders import LoadRequest, open_plain_pyav, open_robostream
+from robostream.bench.loaders import LoadRequest, open_plain, open_robostream
 from robostream.bench.measure import consume, limit_time, loading_figures, run_rounds
 from robostream.bench.processes import run_process, touch_memory, tree_bytes
 from robostream.bench.results import (
@@ -228,7 +228,7 @@ def measure_plain(request: dict[str, Any], seconds: float) -> Figures:
     torch.set_num_threads(1)
     asked = LoadRequest(**request)
     begin = time.perf_counter()
-    batches = open_plain_pyav(asked)
+    batches = open_plain(asked)
     opened_s = time.perf_counter() - begin
     times = consume(batches, max_batches=_PLAIN_BATCHES)
     return loading_figures(times, images_per_sample=asked.images_per_sample, opened_s=opened_s)

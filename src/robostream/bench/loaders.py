@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import av
 import numpy as np
@@ -82,25 +82,14 @@ class LoaderEntry:
     open: Callable[[LoadRequest], Batches]
 
 
-class ImageReader(Protocol):
-    """Reads frames of video files and keeps the files open."""
-
-    def read(self, path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
-        """Return the frames of these numbers: (frames, 3, height, width) uint8."""
+# Returns frames of a video file by number and frames/s: (frames, 3, height, width) uint8.
+ReadFrames = Callable[[str, npt.NDArray[np.int64], float], torch.Tensor]
+_open_video = cache(av.open)
 
 
-class PyavReader:
-    """Reads with PyAV: seeks to the key frame and decodes up to the frame."""
-
-    def __init__(self) -> None:
-        self._containers: dict[str, Any] = {}
-
-    def read(self, path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
-        """Return the frames of these numbers: (frames, 3, height, width) uint8."""
-        if path not in self._containers:
-            self._containers[path] = av.open(path)
-        container = self._containers[path]
-        return torch.stack([_image_at(container, float(frame) / fps) for frame in frames])
+def read_pyav(path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+    """Read frames with PyAV: seek to the key frame and decode up to the frame."""
+    return torch.stack([_image_at(_open_video(path), float(frame) / fps) for frame in frames])
 
 
 def _image_at(container: Any, time_s: float) -> torch.Tensor:
@@ -113,30 +102,26 @@ def _image_at(container: Any, time_s: float) -> torch.Tensor:
     raise ValueError(f"no frame at {time_s} s")
 
 
-class TorchcodecReader:
-    """Reads with torchcodec."""
+@cache
+def _open_torchcodec(path: str) -> Any:
+    from torchcodec.decoders import VideoDecoder  # optional
 
-    def __init__(self) -> None:
-        self._decoders: dict[str, Any] = {}
+    return VideoDecoder(path, seek_mode="approximate")
 
-    def read(self, path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
-        """Return the frames of these numbers: (frames, 3, height, width) uint8."""
-        from torchcodec.decoders import VideoDecoder  # optional
 
-        del fps  # torchcodec takes frame numbers
-        if path not in self._decoders:
-            self._decoders[path] = VideoDecoder(path, seek_mode="approximate")
-        images: torch.Tensor = self._decoders[path].get_frames_at(indices=frames.tolist()).data
-        return images
+def _read_torchcodec(path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+    del fps  # torchcodec takes frame numbers
+    images: torch.Tensor = _open_torchcodec(path).get_frames_at(indices=frames.tolist()).data
+    return images
 
 
 class PlainDataset(Dataset[dict[str, Any]]):
     """The images of all cameras in a window around each frame; no rows."""
 
-    def __init__(self, root: str, window_s: tuple[float, ...], reader: ImageReader) -> None:
+    def __init__(self, root: str, window_s: tuple[float, ...], read: ReadFrames) -> None:
         self.meta = LeRobotDatasetMetadata(_REPO_ID, root=root)
         self._offsets = np.array([round(at * self.meta.fps) for at in window_s])
-        self._reader = reader
+        self._read_frames = read
 
     def __len__(self) -> int:
         return self.meta.total_frames
@@ -155,7 +140,7 @@ class PlainDataset(Dataset[dict[str, Any]]):
         start_s = float(self.meta.episodes[f"videos/{key}/from_timestamp"][episode])
         path = str(self.meta.root / self.meta.get_video_file_path(episode, key))
         numbers = frames + round(start_s * self.meta.fps)
-        return self._reader.read(path, numbers, self.meta.fps).squeeze(0)
+        return self._read_frames(path, numbers, self.meta.fps).squeeze(0)
 
 
 def open_robostream(request: LoadRequest, **options: Any) -> StreamingDataLoader:
@@ -169,13 +154,9 @@ def open_robostream(request: LoadRequest, **options: Any) -> StreamingDataLoader
     return StreamingDataLoader(stream, request.batch_size, num_workers=request.workers, **options)
 
 
-def open_plain_pyav(request: LoadRequest) -> Batches:
+def open_plain(request: LoadRequest, *, read: ReadFrames = read_pyav) -> Batches:
     """Return a plain map-style dataset in a shuffling DataLoader."""
-    return _shuffle(PlainDataset(request.root, request.window_s, PyavReader()), request)
-
-
-def _open_plain_torchcodec(request: LoadRequest) -> Batches:
-    return _shuffle(PlainDataset(request.root, request.window_s, TorchcodecReader()), request)
+    return _shuffle(PlainDataset(request.root, request.window_s, read), request)
 
 
 def _open_robostream_map(request: LoadRequest) -> Batches:
@@ -233,33 +214,20 @@ def _shuffle(dataset: Any, request: LoadRequest) -> Batches:
 _BOTH, _VIDEO, _IMAGE = ("video", "image"), ("video",), ("image",)
 _MAP, _PLAIN = "DataLoader, shuffle=True", "DataLoader, images only"
 _BUFFER = f"DataLoader, buffer of {_BUFFER_SIZE}"
-LOADERS = {
-    entry.name: entry
-    for entry in (
-        LoaderEntry("robostream", "StreamingDataLoader, nothing set", "", _BOTH, open_robostream),
-        LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_robostream_map),
-        LoaderEntry(
-            "LeRobot, map-style, torchcodec",
-            _MAP,
-            "lerobot",
-            _VIDEO,
-            partial(_open_lerobot_map, backend="torchcodec"),
-        ),
-        LoaderEntry(
-            "LeRobot, map-style, PyAV",
-            _MAP,
-            "lerobot",
-            _BOTH,
-            partial(_open_lerobot_map, backend="pyav"),
-        ),
-        LoaderEntry("LeRobot, streaming", _BUFFER, "lerobot", _BOTH, _open_lerobot_streaming),
-        LoaderEntry("plain torchcodec", _PLAIN, "torchcodec", _VIDEO, _open_plain_torchcodec),
-        LoaderEntry("plain PyAV", _PLAIN, "", _VIDEO, open_plain_pyav),
-        LoaderEntry(
-            "HF datasets, map-style", _MAP, "datasets", _IMAGE, partial(_open_hf, streaming=False)
-        ),
-        LoaderEntry(
-            "HF datasets, streaming", _BUFFER, "datasets", _IMAGE, partial(_open_hf, streaming=True)
-        ),
-    )
+_THEIRS = {
+    backend: partial(_open_lerobot_map, backend=backend) for backend in ("torchcodec", "pyav")
 }
+_HF = {streaming: partial(_open_hf, streaming=streaming) for streaming in (False, True)}
+_PLAIN_TORCHCODEC = partial(open_plain, read=_read_torchcodec)
+_ENTRIES = (
+    LoaderEntry("robostream", "StreamingDataLoader, nothing set", "", _BOTH, open_robostream),
+    LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_robostream_map),
+    LoaderEntry("LeRobot, map-style, torchcodec", _MAP, "lerobot", _VIDEO, _THEIRS["torchcodec"]),
+    LoaderEntry("LeRobot, map-style, PyAV", _MAP, "lerobot", _BOTH, _THEIRS["pyav"]),
+    LoaderEntry("LeRobot, streaming", _BUFFER, "lerobot", _BOTH, _open_lerobot_streaming),
+    LoaderEntry("plain torchcodec", _PLAIN, "torchcodec", _VIDEO, _PLAIN_TORCHCODEC),
+    LoaderEntry("plain PyAV", _PLAIN, "", _VIDEO, open_plain),
+    LoaderEntry("HF datasets, map-style", _MAP, "datasets", _IMAGE, _HF[False]),
+    LoaderEntry("HF datasets, streaming", _BUFFER, "datasets", _IMAGE, _HF[True]),
+)
+LOADERS = {entry.name: entry for entry in _ENTRIES}

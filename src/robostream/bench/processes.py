@@ -122,23 +122,23 @@ def main(target: str) -> None:
 
 def resident_bytes() -> int:
     """Return the resident memory of this process."""
-    return _status("VmRSS")
+    return _own_bytes("VmRSS")
 
 
 def peak_bytes() -> int:
     """Return the peak resident memory of this process."""
     # Not getrusage(): its peak is inherited from the process that started this one.
-    return _status("VmHWM")
+    return _own_bytes("VmHWM")
 
 
 def tree_bytes() -> int:
     """Return the memory of this process and its descendants, shared pages counted once (PSS)."""
-    return sum(_pss(process) for process in _tree(os.getpid()))
+    return sum(_read_bytes(process, "smaps_rollup", "Pss") for process in _tree(os.getpid()))
 
 
 def tree_resident_bytes() -> int:
     """Return the same with shared pages counted in each process (RSS)."""
-    return sum(_resident(process) for process in _tree(os.getpid()))
+    return sum(_read_bytes(process, "status", "VmRSS") for process in _tree(os.getpid()))
 
 
 def touch_memory(nbytes: int) -> float:
@@ -203,26 +203,20 @@ def _tree(process: int) -> list[int]:
     return [process, *(found for child in children for found in _tree(int(child)))]
 
 
-def _resident(process: int) -> int:
+def _own_bytes(field: str) -> int:
+    found = _read_bytes(os.getpid(), "status", field)
+    if not found:
+        raise OSError(f"/proc/self/status has no {field}; memory can be measured on Linux only")
+    return found
+
+
+def _read_bytes(process: int, file: str, field: str) -> int:
+    """Return a field of a file in /proc; 0 if the process has ended."""
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE_BYTES
+        lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
     except OSError:
         return 0
-
-
-def _pss(process: int) -> int:
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-
-
-def _status(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/status has no {field}; memory can be measured on Linux only")
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@ from robostream.bench.charts import (
     PANEL_PX,
     ROW_PX,
     SHARE_COLOURS,
-    SOFT,
     draw_bars,
     draw_curve,
     draw_percentiles,
@@ -31,19 +30,13 @@ from robostream.bench.charts import (
 )
 from robostream.bench.results import csv_text
 from robostream.bench.stream_settings import OUT_DIR
-from robostream.bench.summary import (
-    ReportRow,
-    collect,
-    group_rows,
-    summary_rows,
-    workers_text,
-)
+from robostream.bench.summary import ReportRow, collect, group_rows, summary_rows
 from robostream.bench.tables import format_cell, format_table
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 
 _MODES = {"single": "one frame of every camera", "sarm": "8 steps, 1 s apart, of every camera"}
-# Each chart is drawn twice; the style sheet shows the one that fits the window.
+# Charts with a line for each row are drawn twice; the style sheet shows the one that fits.
 _WIDTHS = {"wide": 1058, "narrow": 328}
 
 
@@ -130,22 +123,21 @@ def _failures(failures: Mapping[str, str]) -> str:
 
 
 def _tiles(rows: Sequence[ReportRow]) -> str:
+    """Return the best rates of each mode."""
     tiles = []
     for mode, found in _by_mode(rows):
         best = max(found, key=lambda row: float(row["frames_per_s_node"]))
-        tiles.append(_tile(mode, best["frames_per_s_node"], "samples/s", best))
-        tiles.append(_tile(mode, best["images_per_s"], "images/s", best))
+        where = f"{best['source']}, {best.workers}"
+        over = "" if best.over_floor is None else f", {best.over_floor:.2f} of decoding alone"
+        tiles += [
+            f'<div class="tile {mode}"><span class="what">{mode}, best</span>'
+            f'<b>{value:,.0f}</b>{unit}<div class="more">{escape(more)}</div></div>'
+            for value, unit, more in (
+                (best["frames_per_s_node"], "samples/s", where),
+                (best["images_per_s"], "images/s", where + over),
+            )
+        ]
     return f'<div class="tiles">{"".join(tiles)}</div>'
-
-
-def _tile(mode: str, value: float, unit: str, best: ReportRow) -> str:
-    more = f"{best['source']}, {workers_text(best)}"
-    if best.over_floor is not None and unit == "images/s":
-        more += f", {best.over_floor:.2f} of decoding alone"
-    return (
-        f'<div class="tile {mode}"><span class="what">{mode}, best</span><b>{value:,.0f}</b>{unit}'
-        f'<div class="more">{escape(more)}</div></div>'
-    )
 
 
 def _by_mode(rows: Sequence[ReportRow]) -> list[tuple[str, list[ReportRow]]]:
@@ -158,46 +150,35 @@ def _section(title: str, lead: str, content: str) -> str:
 
 
 def _chart(rows: Sequence[ReportRow], name: str, draw: Any) -> str:
-    """Return a chart with a line for each row, drawn by `draw(axes)`."""
-
-    def fill(figure: Any) -> None:
-        draw(figure.subplots())
-
-    return _both_widths(name, {"wide": fill, "narrow": fill}, dict.fromkeys(_WIDTHS, len(rows)))
-
-
-def _both_widths(
-    name: str, fills: Mapping[str, Any], lines: Mapping[str, int], px: int = ROW_PX
-) -> str:
+    """Return a chart with a line for each row, drawn by `draw(axes)`, for both widths."""
+    height = len(rows) * ROW_PX + 50
     return "".join(
         f'<div class="{kind}" role="img" aria-label="{escape(name)}">'
-        + inline_svg(fills[kind], width=width, height=lines[kind] * px + 50, salt=f"{name} {kind}")
-        + "</div>"
+        f"{inline_svg(draw, width=width, height=height, salt=f'{name} {kind}')}</div>"
         for kind, width in _WIDTHS.items()
     )
 
 
-def _panels(
-    rows: Sequence[ReportRow], name: str, unit: str, draw: Any, *, is_one_scale: bool
-) -> str:
+def _panels(rows: Sequence[ReportRow], name: str, unit: str, draw: Any) -> str:
     """Return a small chart for each row, drawn by `draw(axes, row)`."""
 
-    def fill(figure: Any, columns: int) -> None:
-        lines = -(-len(rows) // columns)
-        grid = figure.subplots(lines, columns, sharex=True, sharey=is_one_scale, squeeze=False)
-        every = grid.ravel()
-        for axes, row in zip(every, rows, strict=False):
-            draw(axes, row)
-            axes.set(xlim=(0, None), ylim=(0, None))
-        for axes in every[len(rows) :]:
-            axes.remove()
-        figure.supylabel(unit, color=SOFT, fontsize=13)
-        figure.supxlabel("s", color=SOFT, fontsize=13)
+    def draw_panel(row: ReportRow, axes: Any) -> None:
+        draw(axes, row)
+        axes.set(xlabel="s", ylabel=unit, xlim=(0, None))
+        axes.set_ylim(bottom=0)
 
-    columns = {"wide": 3, "narrow": 1}
-    fills = {kind: functools.partial(fill, columns=count) for kind, count in columns.items()}
-    lines = {kind: -(-len(rows) // count) for kind, count in columns.items()}
-    return _both_widths(name, fills, lines, PANEL_PX)
+    charts = "".join(
+        f'<div role="img" aria-label="{escape(f"{name}, {row.label}")}">'
+        + inline_svg(
+            functools.partial(draw_panel, row),
+            width=_WIDTHS["narrow"],
+            height=PANEL_PX,
+            salt=f"{name} {number}",
+        )
+        + "</div>"
+        for number, row in enumerate(rows)
+    )
+    return f'<div class="panels">{charts}</div>'
 
 
 def _labels(rows: Sequence[ReportRow], texts: Sequence[str], *, modes: bool = True) -> list[str]:
@@ -205,7 +186,7 @@ def _labels(rows: Sequence[ReportRow], texts: Sequence[str], *, modes: bool = Tr
 
     def label(row: ReportRow, text: str) -> str:
         source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
-        return f"{source}{' ' + row['mode'] if modes else ''}\n{workers_text(row)}: {text}"
+        return f"{source}{' ' + row['mode'] if modes else ''}\n{row.workers}: {text}"
 
     return [label(row, text) for row, text in zip(rows, texts, strict=True)]
 
@@ -243,13 +224,12 @@ def _start(rows: Sequence[ReportRow]) -> str:
         area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
         draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
         axes.set_title(
-            f"{row.label_in_mode}\nfirst batch {row['first_batch_latency_s']:.1f} s, lowest "
-            f"{row['start_lowest_samples_per_s']:,.0f}"
+            f"{row['source']} · {row.workers}\nfirst batch {row['first_batch_latency_s']:.1f} s, "
+            f"lowest {row['start_lowest_samples_per_s']:,.0f}"
         )
 
     charts = "".join(
-        f"<h3>{mode}</h3>"
-        + _panels(found, f"start-up, {mode}", "samples/s", draw, is_one_scale=False)
+        f"<h3>{mode}</h3>{_panels(found, f'start-up, {mode}', 'samples/s', draw)}"
         for mode, found in _by_mode(rows)
     )
     return _section(
@@ -292,17 +272,20 @@ def _worker_time(rows: Sequence[ReportRow]) -> str:
 
 
 def _memory(rows: Sequence[ReportRow]) -> str:
+    most = 1.05 * max(size for row in rows for _, size in row.typical()["rss_gb_over_time"])
+
     def draw(axes: Any, row: ReportRow) -> None:
         run = row.typical()
         line = run["rss_gb_over_time"]
         draw_curve(axes, run["pss_gb_over_time"], COLOURS[row["mode"]], line=line)
+        axes.set_ylim(top=most)
         axes.set_title(f"{row.label}\npeak {row['peak_pss_gb']:.2f} GB")
 
     return _section(
         "Memory",
         "Of all processes, on one scale. Filled: shared pages counted once (PSS). Dotted: counted "
         "in each process (RSS).",
-        _panels(rows, "memory", "GB", draw, is_one_scale=True),
+        _panels(rows, "memory", "GB", draw),
     )
 
 

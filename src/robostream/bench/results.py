@@ -50,11 +50,15 @@ def save_run(folder: Path, name: str, figures: Figures) -> Path:
     """Write the figures of one run as JSON and CSV; return the path of the JSON.
 
     A time stamp, and a number if needed, keep runs from overwriting each other, even runs that end
-    in the same second on different nodes.
+    in the same second on different nodes. Nested values are JSON text in the CSV.
     """
     path = _new_name(folder, f"{name}_{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     write_json(path, figures)
-    write_bytes_atomic(path.with_suffix(".csv"), csv_text([flat(figures)]).encode())
+    row = {
+        name: json.dumps(value) if isinstance(value, dict | list) else value
+        for name, value in figures.items()
+    }
+    write_bytes_atomic(path.with_suffix(".csv"), csv_text([row]).encode())
     return path
 
 
@@ -65,14 +69,6 @@ def csv_text(rows: Sequence[Figures]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
-
-
-def flat(figures: Figures) -> Figures:
-    """Return figures as one row; nested values become JSON text. Pure."""
-    return {
-        name: json.dumps(value) if isinstance(value, dict | list) else value
-        for name, value in figures.items()
-    }
 
 
 def read_figures(path: Path) -> Figures:

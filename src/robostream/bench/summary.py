@@ -48,14 +48,15 @@ class ReportRow:
         return self.numbers[name]
 
     @property
-    def label(self) -> str:
-        """Source, mode and workers."""
-        return f"{self['source']} · {self['mode']} · {workers_text(self)}"
+    def workers(self) -> str:
+        """The number of workers in words."""
+        number = int(self["num_workers"])
+        return f"{number} worker{'' if number == 1 else 's'}"
 
     @property
-    def label_in_mode(self) -> str:
-        """Source and workers."""
-        return f"{self['source']} · {workers_text(self)}"
+    def label(self) -> str:
+        """Source, mode and workers."""
+        return f"{self['source']} · {self['mode']} · {self.workers}"
 
     @property
     def over_floor(self) -> float | None:
@@ -96,12 +97,6 @@ def group_rows(runs: Sequence[Figures]) -> list[ReportRow]:
         groups[tuple(run.get(name) for name in _SETTINGS)].append(run)
     rows = [ReportRow(group, medians(group)) for group in groups.values()]
     return sorted(rows, key=lambda r: (r["mode"] != "single", r["source"], int(r["num_workers"])))
-
-
-def workers_text(row: ReportRow) -> str:
-    """Return "3 workers" or "1 worker"."""
-    number = int(row["num_workers"])
-    return f"{number} worker{'' if number == 1 else 's'}"
 
 
 def summary_rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
