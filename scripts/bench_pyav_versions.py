@@ -30,7 +30,6 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 def main(versions: list[str]) -> None:
     """Install, measure and print a table."""
     cases = [case for case in CASES if case.name in ("single", "sarm")]
-    roots = {case.name: case.data.open() for case in cases}
     rates: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for version in versions:
@@ -40,11 +39,7 @@ def main(versions: list[str]) -> None:
                 for version in versions:
                     paths = os.pathsep.join([str(Path(folder, version)), str(SOURCES)])
                     found = run_once(
-                        case,
-                        roots[case.name],
-                        share_of_cores(1),
-                        SECONDS,
-                        environment={"PYTHONPATH": paths},
+                        case, share_of_cores(1), SECONDS, environment={"PYTHONPATH": paths}
                     )
                     rates.setdefault((case.name, version), []).append(found["images_per_s"])
                     print(case.name, version, round(found["images_per_s"]), flush=True)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from robostream.bench.loaders import LOADERS, LoaderEntry, LoadRequest
+from robostream.bench.case import LoadRequest
+from robostream.bench.loaders import LOADERS, LoaderEntry
 from robostream.bench.peers import (
     RESULTS_NAME,
     check_delivery,

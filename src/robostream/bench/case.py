@@ -14,11 +14,48 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from robostream import config
+from robostream.meta import LeRobotDatasetMetadata
 
 if TYPE_CHECKING:
     from robostream.tools import SynthSpec
 
 SINGLE = (0.0,)
+SARM_S = tuple(float(step) for step in range(8))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """The batches to load; all values can be written as JSON.
+
+    Attributes:
+        root: The dataset's folder.
+        batch_size: Samples per batch.
+        workers: Worker processes.
+        window_s: The frames of a sample, in seconds relative to its own.
+        options: Settings of robostream's dataset.
+    """
+
+    root: str
+    batch_size: int
+    workers: int
+    window_s: tuple[float, ...] = SINGLE
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def cameras(self) -> list[str]:
+        """The keys of the dataset's cameras."""
+        return LeRobotDatasetMetadata("bench/case", root=self.root).camera_keys
+
+    @property
+    def images_per_sample(self) -> int:
+        """The images of a sample, over all cameras."""
+        return len(self.cameras) * len(self.window_s)
+
+    def windows(self) -> dict[str, list[float]] | None:
+        """Return the windows as `delta_timestamps`; None for single frames."""
+        if len(self.window_s) == 1:
+            return None
+        return {key: list(self.window_s) for key in self.cameras}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +90,11 @@ class BenchCase:
         batch_size: Samples per batch.
         window_s: The frames of a sample, in seconds relative to its own.
         workers: Worker processes; None for the loader's default.
-        options: Settings of the dataset beyond those of a plain user.
+        options: Settings of the dataset that differ from the defaults.
         setting: The options in words.
         loader: How batches are loaded, where a benchmark knows several ways.
         goal: The images/s over the floor's that we aim for; None without a goal.
-        is_floor_random: Whether the floor decodes in random order, because nothing else is
-            possible.
+        is_floor_random: Whether the floor decodes in random order: nothing else is possible.
     """
 
     name: str
@@ -76,6 +112,11 @@ class BenchCase:
     def mode(self) -> str:
         """The kind of samples: "single" (one frame) or "sarm" (a window of several)."""
         return "single" if len(self.window_s) == 1 else "sarm"
+
+    def request(self, workers: int) -> LoadRequest:
+        """Return the batches of this case; create its dataset if it does not exist."""
+        root = str(self.data.open())
+        return LoadRequest(root, self.batch_size, workers, self.window_s, dict(self.options))
 
 
 def bench_dataset(name: str, spec: SynthSpec) -> Path:

@@ -159,30 +159,30 @@ def _costs(file: str) -> dict[str, float]:
     source = LocalSource(file)
     index = build_index(source)
     runs = plan_runs(index, range(min(_IMAGES, index.num_frames)))
-    pieces = [FileRun(source, index, run) for run in runs]
-    pictures = [picture for _, _, picture in PyavBackend().decode(pieces) if picture is not None]
-    renderer, layout = Renderer(load_ffmpeg()), pictures[0].layout
-    arena = BufferPool(2 * len(pictures) * layout.nbytes)
-    slots = [arena.memory(arena.take(layout.nbytes) or 0) for _ in pictures]
-    colours = np.zeros((len(pictures), *layout.shape), np.uint8)
+    file_runs = [FileRun(source, index, run) for run in runs]
+    frames = [frame for _, _, frame in PyavBackend().decode(file_runs) if frame is not None]
+    renderer, layout = Renderer(load_ffmpeg()), frames[0].layout
+    pool = BufferPool(2 * len(frames) * layout.nbytes)
+    slots = [pool.memory(pool.take(layout.nbytes) or 0) for _ in frames]
+    colours = np.zeros((len(frames), *layout.shape), np.uint8)
     floats = colours.astype(np.float32)
 
     def per_image(work: Callable[[int], None]) -> float:
         tries = []
         for _ in range(9):
             begin = time.perf_counter()
-            for place in range(len(pictures)):
+            for place in range(len(frames)):
                 work(place)
             tries.append(time.perf_counter() - begin)
-        return median(tries) / len(pictures) * 1e6
+        return median(tries) / len(frames) * 1e6
 
     def draw(out: npt.NDArray[Any]) -> Callable[[int], None]:
-        return lambda n: renderer.draw(pictures[n], out[n], file=file)
+        return lambda n: renderer.draw(frames[n], out[n], file=file)
 
     return {
         "convert": per_image(draw(colours)),
         "convert to float32": per_image(draw(floats)),
-        "keep": per_image(lambda n: renderer.pack(pictures[n], slots[n])),
+        "keep": per_image(lambda n: renderer.pack(frames[n], slots[n])),
         "convert a kept one": per_image(
             lambda n: renderer.draw_packed([slots[n]], layout, colours[n : n + 1], file=file)
         ),

@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from robostream import config
-from robostream.bench.case import SINGLE, BenchCase, BenchData
+from robostream.bench.case import SINGLE, BenchCase, BenchData, LoadRequest
 from robostream.bench.floor import decode_floor
-from robostream.bench.loaders import LoadRequest, open_robostream
+from robostream.bench.loaders import open_robostream
 from robostream.bench.measure import Batch, consume, limit_time, loading_figures
 from robostream.bench.processes import run_process, touch_memory
 from robostream.bench.results import Figures, git_commit, machine, read_figures

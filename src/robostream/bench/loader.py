@@ -21,9 +21,9 @@ from typing import Any
 import torch
 
 from robostream import config
-from robostream.bench.case import BenchCase, BenchData
+from robostream.bench.case import BenchCase, BenchData, LoadRequest
 from robostream.bench.floor import decode_floor, random_floor
-from robostream.bench.loaders import LoadRequest, open_plain, open_robostream
+from robostream.bench.loaders import open_plain, open_robostream
 from robostream.bench.measure import consume, limit_time, loading_figures, run_rounds
 from robostream.bench.processes import run_process, touch_memory, tree_bytes
 from robostream.bench.results import (
@@ -114,8 +114,7 @@ def run(
     results = []
     for case in map(_shrink, cases) if quick else cases:
         for number in workers or [share_of_cores(1)]:
-            loaders = ["plain", "robostream"] if plain else ["robostream"]
-            runs = _case_runs(case, number, seconds, loaders, cold=cold)
+            runs = _case_runs(case, number, seconds, plain=plain, cold=cold)
             found = run_rounds(runs, rounds or (2 if quick else 3))
             results.append(_case_figures(case, number, seconds, found, cold=cold))
             _print_case(results[-1])
@@ -145,26 +144,23 @@ def _touch_twice() -> list[float]:
 
 
 def _case_runs(
-    case: BenchCase, workers: int, seconds: float, loaders: Sequence[str], *, cold: bool
+    case: BenchCase, workers: int, seconds: float, *, plain: bool, cold: bool
 ) -> dict[str, Any]:
     """Return what takes turns in each round."""
-    root = case.data.open()
-    files = sorted(str(path) for path in root.glob("videos/**/*.mp4"))
+    files = sorted(map(str, case.data.open().glob("videos/**/*.mp4")))
     floor = random_floor if case.is_floor_random else decode_floor
-    needed = 0 if cold else run_once(case, root, workers, 0, function=frame_memory)["bytes"]
+    needed = 0 if cold else run_once(case, workers, 0, function=frame_memory)["bytes"]
 
     def robostream() -> Figures:
         touch_memory(needed)
-        return run_once(case, root, workers, seconds)
+        return run_once(case, workers, seconds)
 
     runs = {
-        "plain": lambda: run_once(case, root, workers, seconds, function=measure_plain),
+        "floor": lambda: floor(files, workers, at_most_s=seconds / 3),
+        "plain": lambda: run_once(case, workers, seconds, function=measure_plain),
         "robostream": robostream,
     }
-    return {
-        "floor": lambda: floor(files, workers, at_most_s=seconds / 3),
-        **{name: runs[name] for name in loaders},
-    }
+    return {name: run for name, run in runs.items() if plain or name != "plain"}
 
 
 def _case_figures(
@@ -245,7 +241,6 @@ def frame_memory(request: dict[str, Any], seconds: float) -> Figures:
 
 def run_once(
     case: BenchCase,
-    root: Path,
     workers: int,
     seconds: float,
     *,
@@ -253,12 +248,9 @@ def run_once(
     environment: Mapping[str, str] | None = None,
 ) -> Figures:
     """Return the figures of one run in a process of its own."""
-    request = LoadRequest(str(root), case.batch_size, workers, case.window_s, dict(case.options))
+    request = dataclasses.asdict(case.request(workers))
     result: Figures = run_process(
-        function,
-        environment=environment,
-        request=dataclasses.asdict(request),
-        seconds=seconds,
+        function, environment=environment, request=request, seconds=seconds
     )
     return result
 

@@ -8,7 +8,7 @@ frames of each sample in the files, keep files open and discard decoded neighbou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from robostream.bench.case import LoadRequest
 from robostream.dataset import LeRobotDataset
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
@@ -26,41 +27,6 @@ from robostream.meta import LeRobotDatasetMetadata
 Batches = Iterable[dict[str, Any]]
 _REPO_ID = "bench/loaders"
 _BUFFER_SIZE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """The batches to load; all values can be written as JSON.
-
-    Attributes:
-        root: The dataset's folder.
-        batch_size: Samples per batch.
-        workers: Worker processes.
-        window_s: The frames of a sample, in seconds relative to its own.
-        options: Settings of robostream's dataset.
-    """
-
-    root: str
-    batch_size: int
-    workers: int
-    window_s: tuple[float, ...] = (0.0,)
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def cameras(self) -> list[str]:
-        """The keys of the dataset's cameras."""
-        return LeRobotDatasetMetadata(_REPO_ID, root=self.root).camera_keys
-
-    @property
-    def images_per_sample(self) -> int:
-        """The images of a sample, over all cameras."""
-        return len(self.cameras) * len(self.window_s)
-
-    def windows(self) -> dict[str, list[float]] | None:
-        """Return the windows as `delta_timestamps`; None for single frames."""
-        if len(self.window_s) == 1:
-            return None
-        return {key: list(self.window_s) for key in self.cameras}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +38,7 @@ class LoaderEntry:
         how: How it is used.
         package: The package it needs beyond robostream's; "" for none.
         stored: The kinds of cameras it reads: "video", "image".
-        open: Returns the batches of one epoch.
+        open: A function that returns the batches of one epoch.
     """
 
     name: str

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from statistics import median
 from typing import Any, TypeVar
 
@@ -164,19 +164,11 @@ def rates_by_interval(arrivals_s: Sequence[float], counts: Sequence[int]) -> lis
     return [float(count) / INTERVAL_S for count in delivered]
 
 
-def run_rounds(
-    runs: Mapping[K, Callable[[], V]],
-    rounds: int,
-    *,
-    on_result: Callable[[int, K, V], None] | None = None,
-) -> dict[K, list[V]]:
+def run_rounds(runs: Mapping[K, Callable[[], V]], rounds: int) -> dict[K, list[V]]:
     """Return the results of each run; all runs take turns, so a disturbance hits all alike."""
     found: dict[K, list[V]] = {key: [] for key in runs}
-    for number in range(rounds):
-        for key, run in runs.items():
-            found[key].append(run())
-            if on_result is not None:
-                on_result(number, key, found[key][-1])
+    for _, (key, run) in product(range(rounds), runs.items()):
+        found[key].append(run())
     return found
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
 import io
+import itertools
 import os
 import time
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from robostream import config
-from robostream.bench.case import BenchCase, BenchData
-from robostream.bench.loaders import LOADERS, LoaderEntry, LoadRequest
-from robostream.bench.measure import consume, limit_time, run_rounds
+from robostream.bench.case import SARM_S, BenchCase, BenchData, LoadRequest
+from robostream.bench.loaders import LOADERS, LoaderEntry
+from robostream.bench.measure import consume, limit_time
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.results import (
     Figures,
@@ -41,7 +41,7 @@ from robostream.bench.results import (
     select_named,
     write_json,
 )
-from robostream.bench.suite import DATASETS, SARM_S
+from robostream.bench.suite import DATASETS
 from robostream.bench.tables import (
     RESULTS,
     Column,
@@ -155,22 +155,19 @@ def _stored(data: BenchData) -> str:
 def _compare_case(
     case: BenchCase, present: Sequence[LoaderEntry], workers: int, rounds: int, seconds: float
 ) -> list[Figures]:
-    request = LoadRequest(str(case.data.open()), case.batch_size, workers, case.window_s)
-    entries = [entry for entry in present if _stored(case.data) in entry.stored]
-
-    def print_one(number: int, name: str, figures: Figures) -> None:
-        text = figures.get("failed") or f"{figures['images_per_s']:,.0f} images/s"
-        print(f"{case.data.title}, {case.mode}, round {number + 1}, {name}: {text}", flush=True)
-
-    runs = {
-        entry.name: functools.partial(_run, measure_speed, entry, request, seconds=seconds)
-        for entry in entries
+    request = case.request(workers)
+    found: dict[LoaderEntry, list[Figures]] = {
+        entry: [] for entry in present if _stored(case.data) in entry.stored
     }
-    found = run_rounds(runs, rounds, on_result=print_one)
+    for number, (entry, runs) in itertools.product(range(rounds), found.items()):
+        runs.append(_run(measure_speed, entry, request, seconds=seconds))
+        text = runs[-1].get("failed") or f"{runs[-1]['images_per_s']:,.0f} images/s"
+        title = f"{case.data.title}, {case.mode}, round {number + 1}, {entry.name}"
+        print(f"{title}: {text}", flush=True)
     row = {"data": case.data.title, "mode": case.mode}
     return [
-        {**row, "contestant": entry.name, "how": entry.how, **_summarize(found[entry.name])}
-        for entry in entries
+        {**row, "contestant": entry.name, "how": entry.how, **_summarize(runs)}
+        for entry, runs in found.items()
     ]
 
 

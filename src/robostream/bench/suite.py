@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
+import itertools
 import json
 import shutil
 import time
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from robostream import config
-from robostream.bench.case import BenchCase, BenchData, one_row_group
+from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.charts import (
     COLOURS,
     ROW_PX,
@@ -29,7 +29,6 @@ from robostream.bench.charts import (
     require_matplotlib,
     steps,
 )
-from robostream.bench.measure import run_rounds
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
 from robostream.bench.results import (
@@ -82,7 +81,6 @@ DATASETS = {
         "suite", _AV1, "as the first, one row group per Parquet file", one_row_group
     ),
 }
-SARM_S = tuple(float(step) for step in range(8))
 CASES = (
     BenchCase("nothing-set", DATASETS["av1"]),
     BenchCase("nothing-set", DATASETS["av1"], 16, SARM_S),
@@ -169,23 +167,16 @@ def measure(out: Path, rounds: int) -> Figures:
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-    counts = [0] * len(cases)
-
-    def run_one(number: int) -> Figures:
-        case, folder = cases[number], out / f"round-{counts[number]}"
-        counts[number] += 1
-        return _run_case(case, folder, num_batches=_epoch_batches(case))
-
-    def print_one(round_number: int, number: int, figures: Figures) -> None:
+    found: list[list[Figures]] = [[] for _ in cases]
+    for number, (case, runs) in itertools.product(range(rounds), zip(cases, found, strict=True)):
+        figures = _run_case(case, out / f"round-{number}", num_batches=_epoch_batches(case))
+        runs.append(figures)
         print(
-            f"round {round_number + 1}: {cases[number].name} {cases[number].mode}: "
-            f"{figures['images_per_s']:,.0f} images/s, "
-            f"floor {figures['floor_images_per_s']:,.0f}",
+            f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
+            f"images/s, floor {figures['floor_images_per_s']:,.0f}",
             flush=True,
         )
-
-    runs = {number: functools.partial(run_one, number) for number in range(len(cases))}
-    return list(run_rounds(runs, rounds, on_result=print_one).values())
+    return found
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
