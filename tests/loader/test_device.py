@@ -304,7 +304,7 @@ def test_slots_are_page_locked_once_and_let_go(
     """Each when it is first copied from; a refusal is only said, and forgotten by CUDA."""
     cudart, forgotten = Cudart(), list[int]()
     monkeypatch.setattr(upload, "_cudart", lambda: cudart)
-    monkeypatch.setattr(upload, "_forget_error", lambda: forgotten.append(1))
+    monkeypatch.setattr(upload, "_clear_error", lambda: forgotten.append(1))
     slots = BatchSlots(format_batch({"a": ((3,), np.uint8), "b": ((), np.int64)}, 4), 3, max_held=2)
     settled: list[int] = []
     pages = PinnedSlots(slots, lambda: settled.append(1))

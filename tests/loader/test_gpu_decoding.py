@@ -19,7 +19,7 @@ from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import CodecConfig
 from robostream.decode.backends import open_on_cpu
 from robostream.device import count_workers, free_gpu_memory, gpu_memory, nvdec
-from robostream.device.nvdec import DeviceRenderer, picture_on_device
+from robostream.device.nvdec import DeviceRenderer, frame_on_device
 from robostream.errors import SelectionError
 from robostream.loader import dataloader, resources, share_of_cores
 from tests.fixture_datasets import FIXTURES, copy_of
@@ -65,13 +65,13 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the CPU in the place of a GPU, for loaders without workers."""
 
     def read(frame: av.VideoFrame, *, file: str) -> Any:
-        return picture_on_device(frame.reformat(format="nv12"), file=file)
+        return frame_on_device(frame.reformat(format="nv12"), file=file)
 
     def open_context(config: CodecConfig, device: str) -> av.VideoCodecContext:
         return open_on_cpu(config)
 
     monkeypatch.setattr(nvdec, "open_on_gpu", open_context)
-    monkeypatch.setattr(nvdec, "picture_on_device", read)
+    monkeypatch.setattr(nvdec, "frame_on_device", read)
     monkeypatch.setattr(dataloader, "choose_gpu", lambda asked, device, layout: "cpu")
     monkeypatch.setattr(resources, "free_gpu_memory", lambda gpu: 1 << 30)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.errors import SelectionError
-from robostream.loader.kept_frames import KeptFrames, keep_frames
+from robostream.loader.sampler import KeptFrames, keep_frames
 
 
 def _keep(lengths: list[int], episodes: Any = None, **options: Any) -> KeptFrames:

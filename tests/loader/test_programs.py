@@ -207,12 +207,12 @@ def test_a_program_may_end_during_an_upload(last: str, device: str) -> None:
         + """
 import torch
 from robostream.device import upload
-numbers, draw_all = torch.ones(1 << 24), upload.draw_all
+numbers, draw_batch = torch.ones(1 << 24), upload.draw_batch
 def slowly(tensors, cameras):
     for _ in range(20):
         numbers.mul_(1)
-    return draw_all(tensors, cameras)
-upload.draw_all = slowly
+    return draw_batch(tensors, cameras)
+upload.draw_batch = slowly
 batches = iter(open_loader(1, batch_size=1, device=device))
 next(batches)
 while batches._started is None:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches in memory that processes share, and on a GPU: decoded, uploaded, drawn.
+"""Batches in memory that processes share, and on a GPU: NVDEC, uploads, YUV to RGB.
 
-Workers import this folder without torch: the names of gpu.py, draw.py and upload.py are loaded when
-they are first used.
+Workers import this folder without torch: the names of gpu.py, draw.py and upload.py are loaded on
+first use.
 
-shared_memory.py  memory several processes map, and the slots batches are built and delivered in
-gpu_memory.py     memory of a GPU that several processes map
-nvdec.py          the decoders of an NVIDIA GPU, and the frames they leave there
-gpu.py            which GPU delivers and decodes: what was asked for, and what it can do
-draw.py           4:2:0 pictures of a batch into RGB, on any device
-upload.py         from the bytes of a slot to tensors, here or on a GPU
+shared_memory.py  memory that several processes map, and the slots for batches in it
+gpu_memory.py     GPU memory that several processes map
+nvdec.py          decoding on an NVIDIA GPU, and scaling and packing frames there
+gpu.py            which GPU delivers and decodes: the user's choice, and what it can do
+draw.py           from packed YUV 4:2:0 to RGB, on any device
+upload.py         from the bytes of a slot to tensors, in RAM or on a GPU
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
         gpu_memory,
         refuse_gpu,
     )
-    from robostream.device.upload import COPIES_IN_FLIGHT, Finish, choose_finish
+    from robostream.device.upload import COPIES_IN_FLIGHT, BatchTransfer, choose_transfer
 
 __all__ = [
     "COPIES_IN_FLIGHT",
     "LESS_MEMORY",
     "BatchFormat",
     "BatchSlots",
+    "BatchTransfer",
     "ByteArray",
     "DeviceBatches",
     "DeviceConfig",
     "DeviceRenderer",
     "DeviceScaler",
-    "Finish",
     "Tensors",
     "check_decode_device",
     "choose_device",
-    "choose_finish",
     "choose_gpu",
+    "choose_transfer",
     "count_workers",
     "create_memory",
     "device_memory",
@@ -80,8 +80,12 @@ __all__ = [
     "refuse_gpu",
     "unpack",
 ]
-_HOMES = {"COPIES_IN_FLIGHT": "upload", "Finish": "upload", "Tensors": "draw"}
-_HOMES["choose_finish"] = "upload"
+_HOMES = {
+    "COPIES_IN_FLIGHT": "upload",
+    "BatchTransfer": "upload",
+    "Tensors": "draw",
+    "choose_transfer": "upload",
+}
 
 
 def __getattr__(name: str) -> Any:

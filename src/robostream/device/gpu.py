@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU batches are delivered on and videos decoded on: asked for, and possible here."""
+"""Which GPU delivers batches and decodes videos: the user's choice, and what it can do."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def num_gpus() -> int:
 
 
 def too_few_gpus(otherwise: str) -> str:
-    """Return why a GPU cannot be used, and what to do; `otherwise` is what to do without."""
+    """Return why a GPU cannot be used, and the cure; `otherwise` is the way without a GPU."""
     return (
         f"torch {torch.__version__} sees {num_gpus()} CUDA devices. Install a torch built for "
         f"CUDA, check the driver with nvidia-smi, or {otherwise}."
@@ -33,7 +33,7 @@ def too_few_gpus(otherwise: str) -> str:
 
 
 def choose_device(device: str | torch.device | None) -> torch.device | None:
-    """Return the device batches are delivered on, or raise SelectionError; None for as built."""
+    """Return the device for batches, or raise SelectionError; None to deliver them as built."""
     if device is None:
         return None
     try:
@@ -61,7 +61,7 @@ def check_decode_device(asked: str) -> None:
 
 
 def refuse_gpu(asked: str) -> None:
-    """Raise SelectionError if a GPU was asked for where single samples are delivered."""
+    """Raise SelectionError if a GPU is asked for where single samples are delivered."""
     if asked not in (CPU, AUTO):
         raise SelectionError(
             f"video_decode_device={asked!r}: only a StreamingDataLoader decodes on a GPU; a loop "
@@ -73,15 +73,15 @@ def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) ->
     """Return the GPU that decodes, such as "cuda:0"; None for the CPU.
 
     Args:
-        asked: What the user said: "cpu", "cuda", "cuda:0" or "auto".
+        asked: The user's choice: "cpu", "cuda", "cuda:0" or "auto".
         device: The device batches are delivered on.
-        layout: How samples lie in a batch that travels to a device, as parcels where possible.
+        layout: How samples lie in a batch for a device, as packed YUV where possible.
     """
     if asked == CPU:
         return None
-    gpu, reason = _find(asked, device)
+    gpu, reason = _find_gpu(asked, device)
     if gpu is not None:
-        reason = _obstacle(layout) or _try_all(gpu, layout)
+        reason = _find_obstacle(layout) or _try_all(gpu, layout)
         if reason is None:
             return gpu
     if asked != AUTO:
@@ -91,7 +91,7 @@ def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) ->
 
 
 def count_workers(cores: int, gpu_bytes: int) -> int:
-    """Return how many processes decode on a GPU with so much memory, one on a core. Pure."""
+    """Return how many processes decode on a GPU with so much memory, at most one a core. Pure."""
     return max(1, min(cores, config.WORKERS_PER_GPU, gpu_bytes // config.GPU_BYTES_PER_WORKER))
 
 
@@ -107,8 +107,8 @@ def free_gpu_memory(gpu: str) -> int:
     return free
 
 
-def _find(asked: str, device: torch.device | None) -> tuple[str | None, str | None]:
-    """Return the GPU that is meant, or None and the reason why there is none."""
+def _find_gpu(asked: str, device: torch.device | None) -> tuple[str | None, str | None]:
+    """Return the GPU of the user's choice, or None and the reason why there is none."""
     count = num_gpus()
     if asked == AUTO and (device is None or device.type != "cuda"):
         return None, "batches are delivered in RAM"
@@ -118,24 +118,24 @@ def _find(asked: str, device: torch.device | None) -> tuple[str | None, str | No
     if index >= count:
         return None, too_few_gpus("decode on the CPU")
     if device is not None and device.type == "cuda" and device.index not in (None, index):
-        return None, f"device={str(device)!r} is another one; give both the same"
+        return None, f"device={str(device)!r} is another one; choose one GPU for both"
     if device is not None and device.type != "cuda":
-        return None, f"pictures stay on the GPU, but device={str(device)!r}; leave `device` out"
+        return None, f"frames stay on the GPU, but device={str(device)!r}; leave `device` out"
     return f"cuda:{index}", None
 
 
-def _obstacle(layout: SampleLayout) -> str | None:
+def _find_obstacle(layout: SampleLayout) -> str | None:
     """Return why no GPU can decode for a layout; None if one may."""
     for camera in layout.cameras:
         if camera.key not in layout.spec.videos or camera.coding is not None:
             continue
         if camera.is_transformed:
             return (
-                f"image_transforms need the pictures of {camera.key} on the CPU; apply them to the "
+                f"image_transforms need the frames of {camera.key} on the CPU; apply them to the "
                 "batch on the GPU instead"
             )
         if not camera.is_yuv:
-            return f"the pictures of {camera.key} are not 8-bit 4:2:0 of even height"
+            return f"the frames of {camera.key} are not 8-bit 4:2:0 of even height"
     return None
 
 
@@ -155,12 +155,12 @@ def _try_all(gpu: str, layout: SampleLayout) -> str | None:
 
 
 def _try(gpu: str, run: FileRun) -> str | None:
-    """Return what goes wrong when a GPU decodes a run; None if it gives a picture."""
+    """Return why a GPU does not decode a run; None if it gives a frame."""
     try:
-        if not any(picture is not None for _, _, picture in open_nvdec(gpu).decode([run])):
-            return "no picture came"
+        if not any(frame is not None for _, _, frame in open_nvdec(gpu).decode([run])):
+            return "no frame came"
     except TypeError:
-        return f"PyAV {av.__version__} cannot leave pictures on a GPU; PyAV 18 can"
+        return f"PyAV {av.__version__} cannot leave frames on a GPU; PyAV 18 can"
     except (VideoFileError, NotImplementedError, av.FFmpegError) as error:
         return str(error)
     return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of a GPU that the consumer and its workers share: pictures of batches lie in it.
+"""GPU memory that the consumer and its workers share, for the frames of batches.
 
-Through CUDA's driver, because torch counts who uses what it shares and complains at the end about
-workers that were killed. torch is imported when it is needed.
+It is shared through CUDA's driver: torch counts the users of memory that it shares, and complains
+at exit about killed workers. Functions import torch when they need it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def import_torch() -> Any:
 
 
 def device_memory(nbytes: int, device: str) -> Any:
-    """Return memory of a device, such as "cuda:0": a tensor of bytes."""
+    """Return memory of a device, such as "cuda:0", as a tensor of bytes."""
     torch = import_torch()
-    # Whatever mode the caller is in, it is written to in others.
-    with torch.inference_mode(False), beside_decoders(device):
+    # Callers outside of inference mode write to it too.
+    with torch.inference_mode(False), on_decoder_stream(device):
         return torch.empty(nbytes, dtype=torch.uint8, device=device)
 
 
-def beside_decoders(device: Any) -> AbstractContextManager[object]:
-    """Return a block in which work on a device waits for that of its decoders, and they for it.
+def on_decoder_stream(device: Any) -> AbstractContextManager[object]:
+    """Return a context in which a device's work runs on the stream of its decoders.
 
-    They use its default stream, whatever stream is current.
+    That is its default stream, whatever stream is current.
     """
     torch = import_torch()
     if torch.device(device).type != "cuda":
@@ -57,13 +57,13 @@ class _Handle(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class DeviceConfig:
-    """Where workers find the memory of a GPU that pictures of batches lie in.
+    """How workers open the GPU memory for the frames of batches.
 
     Attributes:
         device: The GPU, such as "cuda:0".
-        batches: How pictures lie in slots, which have the numbers of the slots in RAM.
-        handle: By which another process opens the piece of memory it lies in.
-        offset: Where it begins in that piece.
+        batches: How frames lie in slots, which have the numbers of the slots in RAM.
+        handle: The CUDA IPC handle of the allocation.
+        offset: The start of the memory in that allocation.
         nbytes: Its length.
     """
 
@@ -75,7 +75,7 @@ class DeviceConfig:
 
 
 class DeviceBatches:
-    """The pictures of batches in a GPU's memory.
+    """The frames of batches in a GPU's memory.
 
     Args:
         batches: How they lie in slots.
@@ -88,7 +88,7 @@ class DeviceBatches:
 
     @property
     def keys(self) -> Collection[str]:
-        """The cameras whose pictures lie there."""
+        """The cameras whose frames lie there."""
         return self._format.arrays
 
     def view(self, slot: int, size: int) -> dict[str, Any]:
@@ -96,11 +96,11 @@ class DeviceBatches:
         return self._format.view(self._memory, slot, size)
 
     def share(self) -> DeviceConfig:
-        """Return by what other processes find the memory."""
+        """Return how other processes open the memory."""
         address = self._memory.data_ptr()
         base, length, handle = ctypes.c_uint64(), ctypes.c_size_t(), _Handle()
         found = ctypes.byref(base), ctypes.byref(length)
-        with self.beside_decoders():
+        with self.on_decoder_stream():
             _call("cuMemGetAddressRange_v2", *found, ctypes.c_uint64(address))
             _call("cuIpcGetMemHandle", ctypes.byref(handle), base)
         return DeviceConfig(
@@ -111,12 +111,12 @@ class DeviceBatches:
             self._memory.nbytes,
         )
 
-    def beside_decoders(self) -> AbstractContextManager[object]:
-        """Return a block in which this process writes pictures there."""
-        return beside_decoders(self._memory.device)
+    def on_decoder_stream(self) -> AbstractContextManager[object]:
+        """Return a context in which this process writes frames there."""
+        return on_decoder_stream(self._memory.device)
 
     def settle(self) -> None:
-        """Wait until all that this process has written is there for others to read."""
+        """Wait until other processes can read everything that this process has written."""
         import torch
 
         if self._memory.is_cuda:
@@ -126,27 +126,27 @@ class DeviceBatches:
 def open_device_batches(
     arrays: Mapping[str, ArrayLayout], batch_size: int, num_slots: int, device: str
 ) -> DeviceBatches:
-    """Return new memory for the pictures of batches, all of them bytes."""
+    """Return new memory for the frames of batches, all of them bytes."""
     batches = format_batch(arrays, batch_size)
     return DeviceBatches(batches, device_memory(num_slots * batches.slot_bytes, device))
 
 
-def open_shared(recipe: DeviceConfig) -> DeviceBatches:
+def open_shared(config: DeviceConfig) -> DeviceBatches:
     """Return the memory that another process shares."""
     import torch
 
-    torch.zeros(1, device=recipe.device)  # makes the context that memory is opened in
+    torch.zeros(1, device=config.device)  # creates the CUDA context
     base = ctypes.c_uint64()
-    handle = _Handle.from_buffer_copy(recipe.handle)
+    handle = _Handle.from_buffer_copy(config.handle)
     _call("cuIpcOpenMemHandle_v2", ctypes.byref(base), handle, ctypes.c_uint(_LAZY_PEER_ACCESS))
     memory = torch.as_tensor(
-        _Bytes(base.value + recipe.offset, recipe.nbytes), device=recipe.device
+        _DeviceBytes(base.value + config.offset, config.nbytes), device=config.device
     )
-    return DeviceBatches(recipe.batches, memory)
+    return DeviceBatches(config.batches, memory)
 
 
-class _Bytes:
-    """Bytes at an address, in the form torch makes tensors from."""
+class _DeviceBytes:
+    """Bytes at an address, in the form that torch makes tensors from."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.__cuda_array_interface__ = {
@@ -161,7 +161,7 @@ def _call(name: str, *args: Any) -> None:
     error = getattr(_driver(), name)(*args)
     if error:
         raise WorkerError(
-            f"the memory of the GPU cannot be shared with worker processes ({name}: CUDA error "
+            f"GPU memory cannot be shared with worker processes ({name}: CUDA error "
             f"{error}). Leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF, or decode in "
             "this process with num_workers=0."
         )

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that several processes map: objects whose arrays lie in it, and slots for batches.
 
-The memory has no name: a process gets it as a file descriptor from another. The system frees it
-when the last process that has it ends, in whatever way. It is not in /dev/shm, which is small in
-containers.
+The memory has no name: processes pass it on as a file descriptor. The system frees it when the last
+process that holds it ends, even by a kill. It is not in /dev/shm, which is small in containers.
 
 Slots have one size; each holds every array of one batch. The tensors of a delivered batch are views
-of the slot it was built in. The slot is used again once the last of these tensors is gone. While a
+of the slot it was built in. The slot is reused once the last of these tensors is gone. While a
 consumer holds `max_held` batches, it gets further ones as copies, so that workers never wait for a
 slot that the consumer holds.
 """
@@ -42,17 +41,17 @@ LESS_MEMORY = (
     "Lower frame_cache_bytes, batch_size, prefetch_factor or num_workers, or raise the limits of "
     "the process (ulimit -v, ulimit -f)."
 )
-# Arrays begin at whole pages: vector instructions and copies are fast there.
+# Arrays begin at page boundaries, where vector instructions and copies are fast.
 _ALIGN_BYTES = 4096
-# Arrays below this size lie side by side, so that all of them can be copied at once. Bytes do not:
-# they are pictures, which are often dropped before the rest.
+# Arrays below this size lie side by side, so that one copy takes them all. Arrays of bytes do not:
+# they are images, which are often dropped before the rest.
 _SMALL_BYTES = 1 << 20
 
 ByteArray = npt.NDArray[np.uint8]
 
 
 def create_memory(nbytes: int) -> int:
-    """Return a descriptor of `nbytes` of zeros; a page takes memory once it is written to."""
+    """Return a descriptor of `nbytes` zeros; a page takes memory once it is written to."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("robostream", os.MFD_CLOEXEC)
     else:
@@ -62,20 +61,20 @@ def create_memory(nbytes: int) -> int:
         os.ftruncate(fd, max(nbytes, 1))
     except (OSError, OverflowError) as error:
         os.close(fd)
-        raise _refused(nbytes, error) from error
+        raise _no_memory(nbytes, error) from error
     return fd
 
 
 def map_memory(fd: int) -> npt.NDArray[np.uint8]:
-    """Return the memory behind a descriptor, which may be closed afterwards."""
+    """Return the memory of a descriptor, which may be closed afterwards."""
     return np.frombuffer(_map(fd, mmap.PROT_READ | mmap.PROT_WRITE), np.uint8)
 
 
 def pack(content: object) -> int:
     """Return a descriptor of memory that holds a copy of an object.
 
-    All processes that unpack it share the memory of its arrays. Functions and classes that a script
-    or a notebook defines are copied whole; of those in modules, only the name is.
+    All processes that unpack it share the memory of its arrays. Functions and classes defined in a
+    script or a notebook are copied by value, those in modules by name.
     """
     buffers: list[pickle.PickleBuffer] = []
     head = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
@@ -109,10 +108,10 @@ def _map(fd: int, access: int) -> mmap.mmap:
     try:
         return mmap.mmap(fd, nbytes, prot=access)
     except (OSError, OverflowError, ValueError) as error:
-        raise _refused(nbytes, error) from error
+        raise _no_memory(nbytes, error) from error
 
 
-def _refused(nbytes: int, error: Exception) -> WorkerError:
+def _no_memory(nbytes: int, error: Exception) -> WorkerError:
     needed, why = format_bytes(nbytes), getattr(error, "strerror", None) or error
     return WorkerError(f"the loader needs {needed} of memory in one piece: {why}. {LESS_MEMORY}")
 
@@ -132,9 +131,9 @@ class BatchFormat:
     """Where the arrays of a batch lie in a slot.
 
     Attributes:
-        batch_size: Samples a slot has room for.
+        batch_size: Samples that fit into a slot.
         arrays: Offset, shape of one sample and dtype, by key.
-        small_bytes: Bytes at the beginning of a slot in which all small arrays lie.
+        small_bytes: Bytes at the start of a slot that hold all small arrays.
         slot_bytes: Bytes of a slot.
     """
 
@@ -158,7 +157,7 @@ class BatchFormat:
             dtype = np.dtype(name)
             nbytes = size * math.prod(shape) * dtype.itemsize
             part = content[at : at + nbytes]
-            # A tensor knows no types of numpy; those of a GPU are all bytes.
+            # A tensor has no numpy types; all arrays on a GPU are bytes.
             values = part if dtype == np.uint8 else part.view(dtype)
             found[key] = values.reshape(size, *shape)
         return found
@@ -193,7 +192,7 @@ class BatchSlots:
 
     Args:
         batches: How batches lie in slots.
-        num_slots: How many slots there are; a slot takes memory once it is written to.
+        num_slots: The number of slots; a slot takes memory once it is written to.
         max_held: How many slots the consumer may hold at a time.
     """
 
@@ -203,13 +202,13 @@ class BatchSlots:
         weakref.finalize(self, os.close, self.fd)
         self.memory = map_memory(self.fd)
         self._address = self.memory.ctypes.data
-        # The slot freed last is taken first: its pages are in memory already.
+        # The slot freed last is taken first: its pages are already in memory.
         self._free = deque(reversed(range(num_slots)))
         self._max_held = max_held
-        # `_take_back` asks which leases still exist. A callback would run wherever a batch is
+        # `_take_back` checks which slots are still in use. A callback would run wherever a batch is
         # dropped, and an interrupt in it would lose the slot.
-        self._held: dict[int, weakref.ref[_Lease]] = {}
-        self._said = False
+        self._held: dict[int, weakref.ref[_HeldSlot]] = {}
+        self._has_warned = False
 
     @property
     def num_free(self) -> int:
@@ -226,23 +225,23 @@ class BatchSlots:
             return None
 
     def give_all(self, slots: list[int]) -> None:
-        """Take back slots that were not delivered."""
+        """Free slots that were not delivered."""
         self._free.extend(slots)
 
     def lend(self, slot: int) -> ByteArray:
-        """Return the bytes of a slot; the slot comes back when all views of them are gone."""
+        """Return the bytes of a slot, which is free again when all views of them are gone."""
         nbytes = self.format.slot_bytes
-        lease = _Lease(self.memory, self._address + slot * nbytes, nbytes)
-        self._held[slot] = weakref.ref(lease)
-        return np.asarray(lease)
+        held = _HeldSlot(self.memory, self._address + slot * nbytes, nbytes)
+        self._held[slot] = weakref.ref(held)
+        return np.asarray(held)
 
     def deliver(self, slot: int, size: int) -> Arrays:
         """Return the batch in a slot, or copies if the consumer holds as many as it may."""
         self._take_back()
         if len(self._held) < self._max_held:
             return self.format.view_slot(self.lend(slot), size)
-        self._say_once()
-        # Array by array: who goes on holding one must not hold all.
+        self._warn_once()
+        # Array by array: a consumer that keeps one must not keep all.
         arrays = self.format.view(self.memory, slot, size)
         copies = {key: array.copy() for key, array in arrays.items()}
         self._free.append(slot)
@@ -250,13 +249,13 @@ class BatchSlots:
 
     def _take_back(self) -> None:
         """Free the slots of batches that the consumer no longer holds."""
-        for slot, lease in tuple(self._held.items()):
-            if lease() is None and self._held.pop(slot, None) is not None:
+        for slot, held in tuple(self._held.items()):
+            if held() is None and self._held.pop(slot, None) is not None:
                 self._free.append(slot)
 
-    def _say_once(self) -> None:
-        if not self._said:
-            self._said = True
+    def _warn_once(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "the training loop holds %d batches at a time; while it does, further batches are "
                 "copied into memory of their own, which is slower",
@@ -264,8 +263,8 @@ class BatchSlots:
             )
 
 
-class _Lease:
-    """A slot's memory, in the form numpy makes arrays from; exists as long as one of them does."""
+class _HeldSlot:
+    """A slot's memory, in the form that numpy makes arrays from; lives as long as one of them."""
 
     def __init__(self, memory: ByteArray, address: int, nbytes: int) -> None:
         self._memory = memory

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the bytes of a slot to the tensors of a batch, on this side or on a device.
+"""From the bytes of a slot to the tensors of a batch, in this process's memory or on a device.
 
-With a device, a thread uploads one batch ahead. 4:2:0 pictures travel as parcels and are drawn
-there, unless the device decoded them and they lie there already. Only
-`CudaUpload` and `PinnedSlots` need a GPU.
+With a device, a thread uploads one batch ahead. Frames travel as packed YUV 4:2:0 and become RGB on
+the device, unless the device itself decoded them. Only `CudaUpload` and `PinnedSlots` need a GPU.
 """
 
 from __future__ import annotations
@@ -26,66 +25,66 @@ import numpy.typing as npt
 import torch
 
 from robostream.assemble import CameraLayout
-from robostream.device.draw import Tensors, draw_all
+from robostream.device.draw import Tensors, draw_batch
 from robostream.device.gpu_memory import DeviceBatches
 from robostream.device.shared_memory import BatchFormat, BatchSlots, ByteArray
 
 logger = logging.getLogger(__name__)
 
-# Makes the tensors of a batch from the bytes of a slot; with its number and the batch's size.
+# Takes the bytes of a slot, its number and the batch's size; returns the tensors of the batch.
 Draw = Callable[[ByteArray, int, int], Tensors]
-# Slots that are being copied from at a time.
+# Slots from which copies run at a time.
 COPIES_IN_FLIGHT = 2
-# When a program ends, it waits at most so long for the upload it has begun.
+# At exit, a program waits at most this long for the upload it has begun.
 _LAST_UPLOAD_S = 10
 
 
-class Finish(Protocol):
-    """Turns slots into the tensors a consumer gets.
+class BatchTransfer(Protocol):
+    """Turns slots into the tensors that a consumer gets.
 
     Attributes:
-        begins_early: Whether to begin with a batch before the consumer asks for it.
+        begins_early: Whether a batch begins before the consumer asks for it.
     """
 
     begins_early: bool
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
-        """Begin with a batch of `size` samples in a slot; return what returns its tensors."""
+        """Begin a batch of `size` samples in a slot; return a function that returns its tensors."""
 
 
 class Upload(Protocol):
-    """Brings batches to a device."""
+    """Copies batches to a device."""
 
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
-        """Return a batch on the device, and what says when it is there; in a thread for that."""
+        """Return a batch on the device and its event; called in the upload thread."""
 
     def hand_over(self, batch: Tensors, done: Any) -> Tensors:
-        """Return the batch; in the thread that has asked for it."""
+        """Return the batch; called in the consumer's thread."""
 
 
-def choose_finish(
+def choose_transfer(
     device: torch.device | None,
     cameras: Sequence[CameraLayout],
     slots: BatchSlots,
     on_device: DeviceBatches | None,
     *,
     pin_memory: bool,
-) -> Finish:
-    """Return what makes tensors of slots, and of what lies on the device."""
+) -> BatchTransfer:
+    """Return what turns slots, and frames on the device, into tensors."""
     if device is None:
-        return AsBuilt(slots, pin_memory=pin_memory and torch.cuda.is_available())
-    copy = _Copy(device, slots.format)
+        return HostTransfer(slots, pin_memory=pin_memory and torch.cuda.is_available())
+    copy = _DeviceCopy(device, slots.format)
 
     def draw(content: ByteArray, slot: int, size: int) -> Tensors:
-        there = {} if on_device is None else on_device.view(slot, size)
-        return draw_all(copy(content, size) | there, cameras)
+        frames = {} if on_device is None else on_device.view(slot, size)
+        return draw_batch(copy(content, size) | frames, cameras)
 
     upload = CudaUpload(device, draw, slots) if device.type == "cuda" else CpuUpload(draw)
     return UploadThread(upload, slots)
 
 
-class AsBuilt:
-    """Delivers batches as they lie in their slots, or copies of them in page-locked memory."""
+class HostTransfer:
+    """Delivers batches in their slots, or copies of them in page-locked memory."""
 
     begins_early = False
 
@@ -94,7 +93,7 @@ class AsBuilt:
         self._pin_memory = pin_memory
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
-        """Return what returns the batch."""
+        """Return a function that returns the batch."""
         arrays = self._slots.deliver(slot, size)
         tensors = {key: torch.from_numpy(array) for key, array in arrays.items()}
         if self._pin_memory:
@@ -105,7 +104,7 @@ class AsBuilt:
 class UploadThread:
     """Uploads batches in a thread, while the consumer works with the batch before.
 
-    To tell a GPU what to do takes the processor about as long as the GPU takes to do it.
+    A thread of its own pays off because launch overhead rivals execution time.
     """
 
     begins_early = True
@@ -114,22 +113,22 @@ class UploadThread:
         self._upload = upload
         self._slots = slots
         self._tasks: _Tasks = queue.SimpleQueue()
-        # As a daemon it neither keeps the program from ending nor ends before its last loop.
+        # A daemon thread neither keeps the program alive nor ends before the last loop does.
         thread = threading.Thread(
-            target=_work, args=(upload, self._tasks), name="robostream-upload", daemon=True
+            target=_run_tasks, args=(upload, self._tasks), name="robostream-upload", daemon=True
         )
-        _list(thread, self._tasks)
+        _register(thread, self._tasks)
         thread.start()
 
     def __del__(self) -> None:
         self._tasks.put(None)
 
     def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
-        """Begin an upload; return what waits for it and returns the batch."""
+        """Begin an upload; return a function that waits for it and returns the batch."""
         upload, uploaded = self._upload, Future[tuple[Tensors, Any]]()
         task = uploaded, self._slots.lend(slot), slot, size
-        if _IS_OVER.is_set():
-            _do(upload, task)
+        if _IS_EXITING.is_set():
+            _run_task(upload, task)
         else:
             self._tasks.put(task)
         return lambda: upload.hand_over(*uploaded.result())
@@ -137,39 +136,39 @@ class UploadThread:
 
 _Task = tuple["Future[tuple[Tensors, Any]]", ByteArray, int, int]
 _Tasks = queue.SimpleQueue[_Task | None]
-# Threads that upload, of loaders that are gone as well, and what each is told by; None ends it.
-# Each is there until nothing of it runs any more: the last that it does is to let go of pages.
+# Upload threads, also of loaders that are gone, and the queue of each; None ends it. A thread stays
+# listed until it has ended: the last thing it does is to unpin pages.
 _THREADS: dict[threading.Thread, _Tasks] = {}
-# Set when the program ends. What uses a loader even then uploads by itself.
-_IS_OVER = threading.Event()
+# Set at exit. A loader that is used even then uploads in the caller's thread.
+_IS_EXITING = threading.Event()
 
 
-def _list(thread: threading.Thread, tasks: _Tasks) -> None:
-    """Put a thread that is to start on the list, and take those off that have ended."""
+def _register(thread: threading.Thread, tasks: _Tasks) -> None:
+    """List a thread that is about to start; drop those that have ended."""
     for other in list(_THREADS):
         if other.ident is not None and not other.is_alive():
             _THREADS.pop(other, None)
     _THREADS[thread] = tasks
 
 
-def _work(upload: Upload, tasks: _Tasks) -> None:
+def _run_tasks(upload: Upload, tasks: _Tasks) -> None:
     while (task := tasks.get()) is not None:
-        _do(upload, task)
-        # Until the next one comes, this one must not be held.
+        _run_task(upload, task)
+        # Do not hold this task while waiting for the next one.
         del task
 
 
-def _do(upload: Upload, task: _Task) -> None:
+def _run_task(upload: Upload, task: _Task) -> None:
     uploaded, content, slot, size = task
     try:
         uploaded.set_result(upload.run(content, slot, size))
-    except BaseException as error:  # who asked for the batch is told, whatever it is
+    except BaseException as error:  # the consumer gets it, whatever it is
         uploaded.set_exception(error)
 
 
 def _end_all() -> None:
-    """End all threads: one that comes back from torch while Python ends would abort the program."""
-    _IS_OVER.set()
+    """End all threads: one that returns from torch during shutdown would abort the program."""
+    _IS_EXITING.set()
     threads, until = _THREADS.copy(), time.monotonic() + _LAST_UPLOAD_S
     for tasks in threads.values():
         tasks.put(None)
@@ -178,20 +177,14 @@ def _end_all() -> None:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-# What is registered last comes first when the program ends: what the program itself registered,
-# then this, then finalizers, which let go of the memory that is copied from. They are registered
-# with the first of them.
+# Exit handlers run in reverse order: first the program's own, then this one, then finalizers, which
+# free the memory that copies read from. The first finalizer registers all of them.
 weakref.finalize(_end_all, int)
 atexit.register(_end_all)
 
 
-class _Copy:
-    """Copies the arrays of a batch to a device; all small ones at once, as each copy costs time.
-
-    Args:
-        device: Where to.
-        batches: How arrays lie in a slot.
-    """
+class _DeviceCopy:
+    """Copies the arrays of a batch to a device; all small ones at once, as each copy costs time."""
 
     def __init__(self, device: torch.device, batches: BatchFormat) -> None:
         self._device = device
@@ -205,11 +198,11 @@ class _Copy:
         self._dtypes = {place[1] for place in self._small}
 
     def __call__(self, content: ByteArray, size: int) -> Tensors:
-        """Return the arrays of a batch of `size` samples there."""
+        """Return the arrays of a batch of `size` samples on the device."""
         small = self._copy(content[: self._batches.small_bytes])
         typed = {dtype: small.view(dtype) for dtype in self._dtypes}
         tensors = {
-            # With `data`, a change of one in place is no change of the others to autograd.
+            # `data` hides from autograd that arrays share memory, so each may change in place.
             key: typed[dtype].as_strided((size, *shape), strides, begin).data
             for key, dtype, begin, shape, strides in self._small
         }
@@ -223,7 +216,7 @@ class _Copy:
 
 
 class CpuUpload:
-    """An upload without a GPU, for tests: the batch is copied and drawn in memory."""
+    """An upload without a GPU, for tests: copies and converts the batch in memory."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -238,14 +231,14 @@ class CpuUpload:
 
 
 class CudaUpload:
-    """Copies batches to a GPU beside the work that is queued there, and draws parcels.
+    """Copies batches to a GPU on a stream of its own, and converts them there.
 
-    A batch may be used on the stream that was current when it was asked for, as any tensor made
-    there. Its slot is used again once it has been copied and drawn.
+    A batch may be used on the stream that was current in the consumer's call, like any tensor made
+    there. Its slot is reused once it has been copied and converted.
 
     Args:
         device: The GPU.
-        draw: Copies a batch there and draws it.
+        draw: Copies a batch there and converts it.
         slots: Where batches lie.
     """
 
@@ -253,33 +246,33 @@ class CudaUpload:
         self._draw = draw
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pages = PinnedSlots(slots, self._copies.synchronize)
-        # Bytes hold their slot; they are held until they have been copied.
+        # The bytes of slots, held until they have been copied.
         self._in_flight: deque[tuple[torch.cuda.Event, ByteArray]] = deque()
 
     def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, torch.cuda.Event]:
-        """Return a batch on the GPU, and what says when it is there."""
-        # A thread begins with the first GPU, whatever the others chose.
+        """Return a batch on the GPU, and the event after which it is complete."""
+        # A new thread starts on the first GPU, whatever other threads chose.
         torch.cuda.set_device(self._copies.device)
         self._pages.pin(slot)
         with torch.cuda.stream(self._copies):
             batch = self._draw(content, slot, size)
             done = self._copies.record_event()
         self._in_flight.append((done, content))
-        self._let_go()
+        self._release()
         return batch, done
 
     def hand_over(self, batch: Tensors, done: torch.cuda.Event) -> Tensors:
-        """Let the consumer's stream wait for a batch, and return it."""
-        # "cuda" may mean another GPU in this thread than in the one that started the workers.
+        """Make the consumer's stream wait for a batch, and return it."""
+        # "cuda" may be another GPU in this thread than in the one that started the workers.
         consumer = torch.cuda.current_stream(self._copies.device)
         consumer.wait_event(done)
         for tensor in {t.untyped_storage().data_ptr(): t for t in batch.values()}.values():
-            # Its memory must not be used for a later batch before the consumer's work is done.
+            # A later batch must not reuse its memory before the consumer's work is done.
             tensor.record_stream(consumer)
         return batch
 
-    def _let_go(self) -> None:
-        """Give back the slots that have been copied from. Blocks while too many have not."""
+    def _release(self) -> None:
+        """Release the slots that have been copied. Blocks while too many have not."""
         while self._in_flight:
             done, _ = self._in_flight[0]
             if len(self._in_flight) > COPIES_IN_FLIGHT:
@@ -290,11 +283,11 @@ class CudaUpload:
 
 
 class PinnedSlots:
-    """Page-locks slots when they are first copied from.
+    """Page-locks slots before their first copy: only from such memory do copies run asynchronously.
 
     Args:
         slots: The slots.
-        settle: Waits until nothing is copied from them any more.
+        settle: Waits until no copy reads from them.
     """
 
     def __init__(self, slots: BatchSlots, settle: Callable[[], object]) -> None:
@@ -313,7 +306,7 @@ class PinnedSlots:
         error = int(_cudart().cudaHostRegister(address, self._slot_bytes, 0))
         if error:
             logger.warning("CUDA error %d: a slot is not page-locked; copies are slower", error)
-            _forget_error()
+            _clear_error()
         else:
             self._addresses.append(address)
 
@@ -321,18 +314,18 @@ class PinnedSlots:
 def _unpin(
     process: int, addresses: list[int], memory: ByteArray, settle: Callable[[], object]
 ) -> None:
-    """Let go of pages; `memory` is held so that they are still there."""
+    """Unpin pages; the argument `memory` keeps them mapped until now."""
     del memory
     if not addresses or process != os.getpid():
         return  # a fork has not locked them, and cannot use CUDA
-    with contextlib.suppress(RuntimeError):  # after a CUDA error nothing is copied any more
+    with contextlib.suppress(RuntimeError):  # after a CUDA error nothing is copied
         settle()
     for address in addresses:
         _cudart().cudaHostUnregister(address)
 
 
-def _forget_error() -> None:
-    """Use up the error that CUDA remembers: torch would blame its next kernel for it."""
+def _clear_error() -> None:
+    """Clear CUDA's last error: torch would blame its next kernel for it."""
     with contextlib.suppress(RuntimeError):
         torch.ones(1, device="cuda")
 

@@ -17,8 +17,7 @@ batch_iterator.py  an iterator over the batches of one epoch
 dataloader.py      StreamingDataLoader: whole batches, and where the run stands
 
 map_style.py       MapReader: samples by number, for LeRobotDataset
-kept_frames.py     which frames a sampler visits
-sampler.py         EpisodeAwareSampler: their order, and its position
+sampler.py         EpisodeAwareSampler: which frames, in which order, from which position
 training_step.py   training_step.json of a checkpoint
 """
 

@@ -67,7 +67,7 @@ class BatchIterator(Iterator[Batch]):
         on_close: Callable[[], None],
     ) -> None:
         self._schedule = schedule
-        self._pool, self._slots, self._finish = running.pool, running.slots, running.finish
+        self._pool, self._slots, self._transfer = running.pool, running.slots, running.transfer
         self._bad_episodes = bad_episodes
         self._texts = texts
         self._depth = depth
@@ -208,7 +208,7 @@ class BatchIterator(Iterator[Batch]):
         schedule = self._schedule
         size = len(schedule.positions(self._step))
         slot = self._assigned.popleft()
-        tensors = self._finish.begin(slot, size)
+        tensors = self._transfer.begin(slot, size)
         self._step += 1
         start = Cursor(schedule.plan.epoch, schedule.start)
         next_cursor = advance(schedule.cut, schedule.plan.num_frames, start, self._step)
@@ -221,7 +221,7 @@ class BatchIterator(Iterator[Batch]):
         """
         with contextlib.suppress(WorkerError):
             self._assign()
-            if self._finish.begins_early and self._assigned:
+            if self._transfer.begins_early and self._assigned:
                 assert self._number is not None
                 if self._pool.is_built(self._number, self._step):
                     self._started = self._start(self._wait())

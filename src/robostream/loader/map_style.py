@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random access to samples by number, with what was opened kept within budgets."""
+"""`MapReader`: random access to samples by number, within budgets of memory and files."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ from robostream.errors import (
 from robostream.storage import LruCache
 
 _NOW = np.zeros(1, np.int64)
-# Episodes and cameras whose pictures' numbers are kept at hand.
-_SPANS = 4096
+# Episodes and cameras whose frame numbers are cached.
+_CLIPS = 4096
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ logger = logging.getLogger(__name__)
 class MapReader:
     """Serves samples by item number; safe to pickle and to carry over a fork.
 
-    Whatever is held open (files, decoders, frames, rows) belongs to one process and is made anew in
-    each: a forked worker must not share a decoder with its parent.
+    Open files, decoders, frames and rows belong to one process; each process opens its own: a
+    forked worker must not share a decoder with its parent.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MapReader:
         self._row_cache_bytes = row_cache_bytes
         self._frame_cache_bytes = frame_cache_bytes
         self._video_backend = _check_backend(video_backend)
-        self._open: _Open | None = None
+        self._open: _OpenReader | None = None
         self._lock = threading.Lock()
 
     @property
@@ -81,12 +81,12 @@ class MapReader:
 
     @property
     def selection(self) -> FrameSelection:
-        """Which frames the items are."""
+        """The frames behind the items."""
         return self._dataset.selection
 
     @property
     def spec(self) -> SampleSpec:
-        """What a sample holds."""
+        """The content of a sample."""
         return self._layout.spec
 
     def item(self, number: int) -> dict[str, Any]:
@@ -106,9 +106,9 @@ class MapReader:
 
     def _item(self, episode: int, frame: int) -> dict[str, Any]:
         layout, rows = self._layout, self._rows(episode)
-        pictures = {c.key: self._read_camera(c, rows, frame)[None] for c in layout.cameras}
+        images = {c.key: self._read_camera(c, rows, frame)[None] for c in layout.cameras}
         arrays = {
-            key: pictures[key] if key in pictures else np.empty((1, *shape), dtype)
+            key: images[key] if key in images else np.empty((1, *shape), dtype)
             for key, (shape, dtype) in layout.arrays.items()
         }
         fill_row(layout, arrays, 0, rows, frame)
@@ -116,12 +116,12 @@ class MapReader:
         for camera in layout.cameras:
             if camera.is_transformed:
                 assert self.spec.image_transforms is not None
-                transform, pictures = self.spec.image_transforms, item[camera.key]
-                item[camera.key] = call_user("image_transforms", transform, pictures)
+                transform, stack = self.spec.image_transforms, item[camera.key]
+                item[camera.key] = call_user("image_transforms", transform, stack)
         return item | read_texts(layout, rows, frame)
 
     def _read_camera(self, camera: CameraLayout, rows: EpisodeRows, frame: int) -> npt.NDArray[Any]:
-        """Return a camera's pictures of a sample, in the size they have."""
+        """Return a camera's images of a sample, in their own size."""
         offsets = self.spec.windows.get(camera.key, _NOW)
         frames, _ = window_targets(offsets, frame, rows.length)
         if camera.key not in self.spec.videos:
@@ -130,22 +130,22 @@ class MapReader:
             if camera.resize is None:
                 warn_of_shape(self._dataset.meta, camera.key, (channels, height, width))
             return stored.reshape(camera.with_size((channels, height, width)).shape)
-        span = self._span(rows.episode, camera.key)
-        if span.shape is not None:
-            camera = camera.with_size(span.shape)
+        clip = self._clip(rows.episode, camera.key)
+        if clip.shape is not None:
+            camera = camera.with_size(clip.shape)
         stack = np.empty(camera.stack, camera.dtype)
         resize = camera.resize is not None
-        numbers, within = span.numbers[frames], (int(span.numbers[0]), int(span.numbers[-1]) + 1)
+        numbers, within = clip.numbers[frames], (int(clip.numbers[0]), int(clip.numbers[-1]) + 1)
         if camera.coding is None:
-            self.engine.read(span.file, numbers, stack, within=within, resize=resize)
+            self.engine.read(clip.file, numbers, stack, within=within, resize=resize)
         else:
             codes = np.empty(camera.stack, np.uint16)
-            self.engine.read(span.file, numbers, codes, within=within, resize=resize)
+            self.engine.read(clip.file, numbers, codes, within=within, resize=resize)
             write_depth(self._layout, camera, codes, stack)
         return stack.reshape(camera.shape)
 
     def row(self, number: int) -> dict[str, Any]:
-        """Return the row of an item alone: tensors and texts, no videos, no windows."""
+        """Return the row of an item alone: tensors and texts, without videos and windows."""
         episode, frame = self.selection.locate(number)
         rows = self._rows(episode)
         numbers = {k: torch.from_numpy(np.array(c[frame])) for k, c in rows.numbers.items()}
@@ -163,7 +163,7 @@ class MapReader:
         return result
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
-        """Replace what is applied to each camera of a sample."""
+        """Replace the transform of each camera of a sample."""
         check_transforms(image_transforms)
         spec = dataclasses.replace(self.spec, image_transforms=image_transforms)
         self._layout = SampleLayout(dataclasses.replace(self._dataset, spec=spec))
@@ -174,7 +174,7 @@ class MapReader:
         return self._opened().engine
 
     def close(self) -> None:
-        """Close what this process holds open; the next access opens it again."""
+        """Close the files and decoders of this process; the next access opens them again."""
         if self._open is not None and self._open.process == os.getpid():
             self._open.engine.close()
             self._open.rows.close()
@@ -189,26 +189,26 @@ class MapReader:
     def _rows(self, episode: int) -> EpisodeRows:
         return self._opened().rows.get(episode)
 
-    def _span(self, episode: int, key: str) -> _Span:
-        spans, meta = self._opened().spans, self._dataset.meta
-        span = spans.get((episode, key))
-        if span is None:
+    def _clip(self, episode: int, key: str) -> _CameraClip:
+        clips, meta = self._opened().clips, self._dataset.meta
+        clip = clips.get((episode, key))
+        if clip is None:
             file, numbers = find_frames(self._dataset, self.engine.files, episode, key)
             shape = None
             if key not in self.spec.resize:
                 shape = find_video_shape(file, int(numbers[0]), meta.features[key])
                 warn_of_shape(meta, key, shape)
-            span = spans.put((episode, key), _Span(file.name, numbers, shape))
-        return span
+            clip = clips.put((episode, key), _CameraClip(file.name, numbers, shape))
+        return clip
 
-    def _opened(self) -> _Open:
+    def _opened(self) -> _OpenReader:
         if self._open is None or self._open.process != os.getpid():
             dataset = self._dataset
-            door = dataset.file_opener()
-            self._open = _Open(
+            opener = dataset.file_opener()
+            self._open = _OpenReader(
                 process=os.getpid(),
                 engine=FrameEngine(
-                    door.open,
+                    opener.open,
                     budget_bytes=self._frame_cache_bytes,
                     max_files=config.VIDEO_DECODER_CACHE_SIZE,
                     backend=_open_backend(self._video_backend),
@@ -216,7 +216,7 @@ class MapReader:
                 ),
                 rows=RowCache(
                     dataset,
-                    door,
+                    opener,
                     self.spec.columns,
                     new_row_lru(self._row_cache_bytes),
                     checks_times=True,
@@ -232,7 +232,7 @@ def _check_backend(name: str | None) -> str:
     if name not in (None, "pyav", "torchcodec"):
         raise SelectionError(f"video_backend must be 'pyav' or 'torchcodec', got {name!r}")
     if name == "torchcodec":
-        TorchcodecBackend()  # says now, not at the first picture, that it is not installed
+        TorchcodecBackend()  # raises now, not at the first frame, if it is not installed
     return name or "pyav"
 
 
@@ -240,10 +240,10 @@ def _open_backend(name: str) -> Backend | None:
     return TorchcodecBackend() if name == "torchcodec" else None
 
 
-class _Span(NamedTuple):
-    """The file of a camera's pictures of an episode, each frame's number in it, their own shape.
+class _CameraClip(NamedTuple):
+    """The file of a camera's frames of an episode, their numbers in it, and their own shape.
 
-    None if they are resized.
+    The shape is None if frames are resized.
     """
 
     file: str
@@ -252,10 +252,10 @@ class _Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
-    """What one process holds open."""
+class _OpenReader:
+    """The open files, decoders and rows of one process."""
 
     process: int
     engine: FrameEngine
     rows: RowCache
-    spans: LruCache[tuple[int, str], _Span] = field(default_factory=lambda: LruCache(_SPANS))
+    clips: LruCache[tuple[int, str], _CameraClip] = field(default_factory=lambda: LruCache(_CLIPS))

@@ -17,8 +17,8 @@ from robostream.decode import COUNTERS, summarise
 from robostream.device import (
     COPIES_IN_FLIGHT,
     BatchSlots,
-    Finish,
-    choose_finish,
+    BatchTransfer,
+    choose_transfer,
     create_memory,
     format_batch,
     map_memory,
@@ -98,7 +98,7 @@ class RunningPool(NamedTuple):
 
     pool: BatchPool
     slots: BatchSlots
-    finish: Finish
+    transfer: BatchTransfer
     frames: FrameBudget
 
 
@@ -147,7 +147,7 @@ def _start(
     arrays = {key: array for key, array in layout.arrays.items() if key not in elsewhere}
     batches = format_batch(arrays, options.batch_size)
     slots = BatchSlots(batches, options.num_slots, config.HELD_BATCHES)
-    finish = choose_finish(
+    transfer = choose_transfer(
         options.device, layout.cameras, slots, on_device, pin_memory=options.pin_memory
     )
     shared = on_device.share() if on_device and options.num_workers else None
@@ -168,7 +168,7 @@ def _start(
             on_device=on_device,
         )
         pool = InProcessPool(worker)
-    return RunningPool(pool, slots, finish, resources.frames)
+    return RunningPool(pool, slots, transfer, resources.frames)
 
 
 def _pack(worker_config: WorkerConfig) -> int:

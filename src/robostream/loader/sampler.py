@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which frames of a map-style dataset an epoch visits, in which order, and where it stands."""
+"""`EpisodeAwareSampler`: which frames of a map-style dataset an epoch visits, in which order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -12,16 +14,20 @@ import torch
 
 from robostream import arguments
 from robostream.errors import SelectionError, StateError
-from robostream.loader.kept_frames import Int64Array, KeptFrames, keep_frames
 from robostream.plan import Cursor, Cut, advance, permute
 
+logger = logging.getLogger(__name__)
+
 Shuffle = Literal["uniform", "constant_memory"]
-# Positions start to stop (exclusive) of one epoch -> the numbers of the kept frames there.
+Int64Array = npt.NDArray[np.int64]
+_BoolArray = npt.NDArray[np.bool_]
+# Takes positions start to stop (exclusive) of one epoch; returns the numbers of the frames there.
 _Order = Callable[[int, int], Int64Array]
 
-# Positions are turned into frame indices this many at a time: so many that numpy's cost per call
-# hardly counts, so few that the memory for them does not count either.
+# Positions become frame indices this many at a time: enough to make numpy's cost per call small,
+# few enough to take little memory.
 _BLOCK_POSITIONS = 4096
+_NAMED_EPISODES = 10
 
 
 class SamplerState(TypedDict):
@@ -29,6 +35,33 @@ class SamplerState(TypedDict):
 
     epoch: int
     start_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFrames:
+    """The frames to visit, numbered from 0 in dataset order, without a list of them.
+
+    Attributes:
+        ends: For each episode, the number after its last frame's.
+        shifts: For each episode, the difference between a frame's index and its number.
+        relative: For a dataset of some episodes only, its row for each frame index.
+    """
+
+    ends: Int64Array
+    shifts: Int64Array
+    relative: Mapping[int, int] | None
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def indices(self, numbers: Int64Array) -> list[int]:
+        """Return the dataset's indices of the frames with these numbers."""
+        found: list[int] = (
+            numbers + self.shifts[self.ends.searchsorted(numbers, "right")]
+        ).tolist()
+        if self.relative is None:
+            return found
+        return [self.relative[index] for index in found]
 
 
 class _Pass:
@@ -60,19 +93,19 @@ class _Pass:
 class EpisodeAwareSampler:
     """Hands a DataLoader the frame indices of the chosen episodes, one epoch per iteration.
 
-    The order of an epoch follows from (seed, epoch) alone. It is the same on every rank, so
+    The order of an epoch is a function of (seed, epoch). It is the same on every rank, so
     Accelerate's batch sharding has nothing to synchronise. `shuffle=True` (or "uniform") gives the
-    order that LeRobot's sampler gives for the same seed; it takes 8 bytes per frame while an epoch
-    runs. "constant_memory" is another permutation, computed a few positions at a time, for very
-    large datasets. Everything else takes memory in proportion to the number of episodes.
+    order of LeRobot's sampler with the same seed; it takes 8 bytes per frame while an epoch runs.
+    "constant_memory" is another permutation, computed a few positions at a time, for very large
+    datasets. Everything else takes memory in proportion to the number of episodes.
 
-    Each iteration goes through one epoch and the next one through the following epoch, whether or
-    not the first was finished. An iteration begins when its first index is drawn.
+    Each iteration visits one epoch and the next one the following epoch, whether or not the first
+    was finished. An iteration begins when its first index is drawn.
 
-    `state_dict` is exact about what was *handed out*. DataLoader workers and Accelerate draw
-    batches ahead, so the training step has often consumed less: with those, save
-    `compute_sampler_state(step, ...)`, which counts the steps really taken, or use torchdata's
-    StatefulDataLoader, which keeps this sampler's state for the batches it has delivered.
+    `state_dict` counts the indices *handed out*. DataLoader workers and Accelerate draw batches
+    ahead, so the training step has often consumed less: with those, save
+    `compute_sampler_state(step, ...)`, which counts the steps taken, or use torchdata's
+    StatefulDataLoader, which saves this sampler's state for the batches it has delivered.
 
     Args:
         dataset_from_indices: The first frame index of each episode.
@@ -115,7 +148,7 @@ class EpisodeAwareSampler:
         self.seed = arguments.whole_number(seed, "seed", 0)
 
     def __len__(self) -> int:
-        """Return the kept frames of an epoch, whole even if it resumes in the middle."""
+        """Return the frames of a whole epoch, even if it resumes in the middle."""
         return len(self._kept)
 
     def __repr__(self) -> str:
@@ -127,7 +160,7 @@ class EpisodeAwareSampler:
         )
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the frame indices of the next epoch, or the rest of a loaded state's epoch."""
+        """Yield the frame indices of the next epoch, or of the rest of a loaded state's epoch."""
         if self._pass.has_begun:
             self._pass = _Pass(self._pass.epoch + 1, 0)
         # An iterator that was made before this one may still be in use. It continues with its own
@@ -140,11 +173,11 @@ class EpisodeAwareSampler:
         return self._kept.indices(np.arange(len(self)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration go through `epoch`.
+        """Make the next iteration visit `epoch`.
 
-        After `load_state_dict`, the epoch of the state is taken and changes nothing. Any other
-        epoch is refused until an iteration has begun: Accelerate's loaders call this with their own
-        count of epochs, which starts at 0 in every process and would silently undo a resume.
+        After `load_state_dict`, the epoch of the state changes nothing. Any other epoch raises
+        StateError until an iteration has begun: Accelerate's loaders call this with their own count
+        of epochs, which starts at 0 in every process and would silently undo a resume.
         """
         epoch = arguments.whole_number(epoch, "epoch", 0)
         current = self._pass
@@ -161,8 +194,8 @@ class EpisodeAwareSampler:
     def state_dict(self) -> SamplerState:
         """Return the epoch and the position of the next frame to hand out.
 
-        After the last frame of an epoch, that is the start of the next epoch. A state that was
-        loaded is returned unchanged until an iteration begins.
+        After the last frame of an epoch, that is the start of the next epoch. A loaded state is
+        returned unchanged until an iteration begins.
         """
         current = self._pass
         if current.has_begun and current.position == len(self):
@@ -172,14 +205,14 @@ class EpisodeAwareSampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iteration begin where a state, of this class or LeRobot's, stands.
 
-        If the state stands at the end of an epoch, that iteration is empty, as LeRobot's is, and
-        the one after it goes through the next epoch.
+        If the state stands at the end of an epoch, that iteration is empty, like LeRobot's, and the
+        one after it visits the next epoch.
         """
         start = _checked(state, len(self))
         self._pass = _Pass(start["epoch"], start["start_index"], is_loaded=True)
 
     def _order(self, epoch: int) -> _Order:
-        """Return the order of an epoch as a function from positions to kept frames."""
+        """Return the order of an epoch as a function from positions to frames."""
         if not self.shuffle:
             return np.arange
         if self.shuffle == "constant_memory":
@@ -199,18 +232,17 @@ def compute_sampler_state(
 ) -> SamplerState:
     """Return the state of an `EpisodeAwareSampler` after `step` training steps. Pure.
 
-    A step takes one batch on each process, as Accelerate cuts them with its defaults
-    (`even_batches=True`, `split_batches=False`) and `drop_last=False`: the frames that fill up the
-    last step of an epoch are repeats, and do not count. Gradient accumulation does not matter; a
-    step here is one batch.
+    A step takes one batch on each process, with Accelerate's defaults (`even_batches=True`,
+    `split_batches=False`) and `drop_last=False`: the frames that fill up the last step of an epoch
+    are repeats, and do not count. Gradient accumulation does not matter; a step is one batch.
 
     Args:
         step: Steps taken since `start`.
         num_frames: Frames of an epoch, `len(sampler)`.
         batch_size: Frames of one process's batch.
         num_processes: Processes that read different batches.
-        start: Where the counting began; the start of epoch 0 if None. A run that resumed with
-            another batch size or world size counts from its resume.
+        start: Where counting began; the start of epoch 0 if None. A run that resumed with another
+            batch size or world size counts from its resume.
     """
     frames = arguments.whole_number(num_frames, "num_frames", 1)
     began = _checked(start or {"epoch": 0, "start_index": 0}, frames)
@@ -226,7 +258,7 @@ def compute_sampler_state(
 
 
 def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
-    """Return a state that stands within `num_frames` frames, or raise StateError."""
+    """Return a state within `num_frames` frames, or raise StateError."""
     if not isinstance(state, Mapping) or not {"epoch", "start_index"} <= set(state):
         raise StateError(f"a sampler state has epoch and start_index, got {state!r:.200}")
     try:
@@ -242,12 +274,118 @@ def _checked(state: Mapping[str, Any], num_frames: int) -> SamplerState:
 
 
 def _uniform_order(num_frames: int, seed: int, epoch: int) -> Int64Array:
-    """Return LeRobot's order of an epoch: every kept frame's number once."""
+    """Return LeRobot's order of an epoch: every frame's number once."""
     generator = torch.Generator().manual_seed(_epoch_seed(seed, epoch))
     order: Int64Array = torch.randperm(num_frames, generator=generator).numpy()
     return order
 
 
 def _epoch_seed(seed: int, epoch: int) -> int:
-    """Return the 64-bit seed LeRobot derives for an epoch."""
+    """Return the 64-bit seed that LeRobot derives for an epoch."""
     return int(np.random.SeedSequence([seed, epoch]).generate_state(1, dtype=np.uint64)[0])
+
+
+def keep_frames(
+    starts: npt.ArrayLike,
+    stops: npt.ArrayLike,
+    episodes: npt.ArrayLike | None,
+    *,
+    drop_first: int,
+    drop_last: int,
+    relative: Mapping[int, int] | None,
+) -> KeptFrames:
+    """Return the frames of `episodes` (None: of all) that remain after the drops.
+
+    Raises SelectionError for episodes that do not exist, or if no frame remains.
+    """
+    first, after = _episode_bounds(starts, stops)
+    used = _used_episodes(episodes, len(first))
+    first = first + arguments.whole_number(drop_first, "drop_n_first_frames", 0)
+    lengths = after - arguments.whole_number(drop_last, "drop_n_last_frames", 0) - first
+    kept = _kept_episodes(used, lengths)
+    first, lengths = first[kept], lengths[kept]
+    by_index = "rows by frame index (a dict)"
+    arguments.of_kind(relative, "absolute_to_relative_idx", Mapping | None, by_index)
+    if relative is not None:
+        _check_subset(kept, first, first + lengths - 1, relative)
+    ends = np.cumsum(lengths)
+    return KeptFrames(ends=ends, shifts=first - (ends - lengths), relative=relative)
+
+
+def _episode_bounds(starts: npt.ArrayLike, stops: npt.ArrayLike) -> tuple[Int64Array, Int64Array]:
+    """Return each episode's first frame index and the one after its last."""
+    first, after = (
+        np.array(arguments.whole_numbers(numbers, name), dtype=np.int64)
+        for numbers, name in ((starts, "dataset_from_indices"), (stops, "dataset_to_indices"))
+    )
+    if first.shape != after.shape:
+        raise SelectionError(
+            "want one dataset_from_index and one dataset_to_index per episode, got "
+            f"{len(first)} and {len(after)}"
+        )
+    for episode in np.flatnonzero(after < first)[:1]:
+        raise SelectionError(
+            f"episode {episode} ends at frame {after[episode]}, before its start "
+            f"{first[episode]}: dataset_from_indices and dataset_to_indices do not belong together"
+        )
+    return first, after
+
+
+def _used_episodes(episodes: npt.ArrayLike | None, num_episodes: int) -> _BoolArray:
+    """Return which episodes to use; raise SelectionError for unknown ones."""
+    if episodes is None:
+        return np.ones(num_episodes, dtype=np.bool_)
+    wanted = arguments.whole_numbers(episodes, "episode_indices_to_use")
+    unknown = [episode for episode in wanted if not 0 <= episode < num_episodes]
+    if unknown:
+        raise SelectionError(
+            f"episode_indices_to_use names {_listed(unknown)}, but the dataset has {num_episodes} "
+            "episodes, numbered from 0"
+        )
+    used = np.zeros(num_episodes, dtype=np.bool_)
+    used[wanted] = True
+    return used
+
+
+def _kept_episodes(used: _BoolArray, lengths: Int64Array) -> Int64Array:
+    """Return the episodes to use that keep a frame."""
+    emptied = np.flatnonzero(used & (lengths <= 0))
+    if emptied.size:
+        logger.warning(
+            "%s of the %d chosen: skipped, as drop_n_first_frames and drop_n_last_frames leave no "
+            "frame",
+            _listed(emptied.tolist()).capitalize(),
+            np.count_nonzero(used),
+        )
+    kept = np.flatnonzero(used & (lengths > 0))
+    if not kept.size:
+        raise SelectionError(
+            f"No valid frames remain: {np.count_nonzero(used)} episodes were chosen of "
+            f"{len(used)}, and the dropped first and last frames emptied {emptied.size} of them. "
+            "Choose other episodes or drop fewer frames."
+        )
+    return kept
+
+
+def _check_subset(
+    kept: Int64Array, first: Int64Array, last: Int64Array, relative: Mapping[int, int]
+) -> None:
+    """Raise SelectionError for episodes whose first or last frame the dataset does not hold."""
+    absent = [
+        episode
+        for episode, a, b in zip(kept.tolist(), first.tolist(), last.tolist(), strict=True)
+        if a not in relative or b not in relative
+    ]
+    if absent:
+        raise SelectionError(
+            f"absolute_to_relative_idx has no row for frames of {_listed(absent)}: the "
+            "dataset was opened with other episodes. Pass episode_indices_to_use=dataset.episodes."
+        )
+
+
+def _listed(episodes: Sequence[int]) -> str:
+    """Return the first few episode numbers for a message."""
+    named = ", ".join(str(episode) for episode in episodes[:_NAMED_EPISODES])
+    more = len(episodes) - _NAMED_EPISODES
+    noun = "episodes" if len(episodes) > 1 else "episode"
+    return f"{noun} {named}" + (f" and {more} more" if more > 0 else "")

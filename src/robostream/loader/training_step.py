@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""training_step.json of a checkpoint: how far a run came, and taking up the data from there."""
+"""training_step.json of a checkpoint: the progress of a run, and resuming a sampler from it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ TRAINING_STEP = "training_step.json"
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """What a checkpoint says about progress; None where its file does not say.
+    """The progress that a checkpoint records; None where its file has no value.
 
     Attributes:
         step: Batches each process has taken since the start of training.
         num_processes: Processes that read different batches (LeRobot's dp_world_size).
         batch_size: Frames of one process's batch.
-        grad_accum_steps: Batches per optimizer step; it does not change where the data stands.
-        parallelism: LeRobot's degrees of model parallelism, kept as found.
-        sampler_state: Where the sampler stood, if the run recorded it.
+        grad_accum_steps: Batches per optimizer step; it does not change the position in the data.
+        parallelism: LeRobot's degrees of model parallelism, unchanged.
+        sampler_state: The sampler's state, if the run recorded it.
     """
 
     step: int
@@ -53,18 +53,18 @@ def save_training_step(
 ) -> Path:
     """Write `training_step.json` into a folder, whole or not at all, and return its path.
 
-    LeRobot reads the file too: the world size is under both names it has used. Call this on one
-    process only.
+    LeRobot reads the file too: it holds the world size under both of LeRobot's names. Call this on
+    one process only.
 
     Args:
-        folder: The checkpoint's folder for it (LeRobot's `training_state`); made if missing.
+        folder: The checkpoint's folder (LeRobot's `training_state`); created if missing.
         step: Batches each process has taken since the start of training.
         num_processes: Processes that read different batches.
         batch_size: Frames of one process's batch.
         grad_accum_steps: Batches per optimizer step.
         parallelism: LeRobot's degrees of model parallelism.
-        sampler_state: Where the sampler stands. Needed once a run has resumed with another number
-            of frames per step, because `step` alone no longer tells that; give
+        sampler_state: The sampler's state. Needed once a run has resumed with another number of
+            frames per step, because `step` alone no longer gives the position; pass
             `compute_sampler_state(steps_since_resume, ..., start=state_at_the_resume)`.
     """
     processes = arguments.whole_number(num_processes, "num_processes", 1)
@@ -82,7 +82,9 @@ def save_training_step(
     try:
         write_bytes_atomic(path, text.encode())
     except OSError as error:
-        raise WriteError(f"could not write {path}: {error}; what was there is unchanged") from error
+        raise WriteError(
+            f"could not write {path}: {error}; an existing file is unchanged"
+        ) from error
     return path
 
 
@@ -114,12 +116,12 @@ def load_training_step(folder: str | Path) -> TrainingStep:
 def resume_sampler(
     sampler: EpisodeAwareSampler, saved: TrainingStep, *, batch_size: int, num_processes: int
 ) -> SamplerState:
-    """Move a sampler to where a checkpoint's run stood, and return its state there.
+    """Move a sampler to the position of a checkpoint, and return its state there.
 
     That is the state the checkpoint recorded, else one computed from the checkpoint's own step,
-    batch size and world size. The current sizes only decide how the rest is cut up; where
-    they differ, a warning says what is exact and what is not. Under Accelerate, then call
-    `set_epoch(state["epoch"])` on the prepared loader.
+    batch size and world size. The current sizes only decide how the rest is cut up; if they differ,
+    a warning tells what stays exact. Under Accelerate, then call `set_epoch(state["epoch"])` on the
+    prepared loader.
     """
     was_batch_size = saved.batch_size or batch_size
     was_processes = saved.num_processes or num_processes
@@ -140,7 +142,7 @@ def resume_sampler(
 
 
 def _warn_recut(state: SamplerState, *, was: tuple[int, int], now: tuple[int, int]) -> None:
-    """Say what a change of (processes, batch size) keeps and what it does not."""
+    """Warn what a change of (processes, batch size) keeps and what it changes."""
     if was[0] * was[1] == now[0] * now[1]:
         kept, changed = "the frames of each step", "which process reads a frame"
     else:
@@ -157,7 +159,7 @@ def _warn_recut(state: SamplerState, *, was: tuple[int, int], now: tuple[int, in
 
 
 def _whole_number(fields: dict[str, Any], key: str, path: Path, *, least: int) -> int | None:
-    """Return a field's number, or None if the file does not have the field."""
+    """Return a field's number, or None if the file lacks the field."""
     if fields.get(key) is None:
         return None
     try:

@@ -163,8 +163,8 @@ class Worker:
         on_device = self._on_device
         transform = self._context.layout.spec.image_transforms
         # The consumer may have another CUDA stream current.
-        beside = contextlib.nullcontext() if on_device is None else on_device.beside_decoders()
-        with beside, kept_generators(transform):
+        stream = contextlib.nullcontext() if on_device is None else on_device.on_decoder_stream()
+        with stream, kept_generators(transform):
             (done,) = self._build(iterator, self._next_parts(self._iterators[iterator], 1))
         return done
 
