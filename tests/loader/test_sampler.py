@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -18,10 +18,10 @@ from robostream.errors import StateError
 from robostream.loader.sampler import (
     EpisodeAwareSampler,
     SamplerState,
-    Shuffle,
     compute_sampler_state,
 )
 
+Shuffle = Literal["uniform", "constant_memory"]
 ORDERS: list[bool | Shuffle] = [False, "uniform", "constant_memory"]
 orders = st.sampled_from(ORDERS)
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=8)

@@ -7,7 +7,7 @@ import copy
 import functools
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -162,7 +162,7 @@ class StreamingDataLoader(DataLoader[Any]):
             f"position={cursor.position} of {self.stream.num_frames})"
         )
 
-    def __iter__(self) -> BatchIterator:  # type: ignore[override]
+    def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         """Return an iterator over the epoch, from the consumer's position."""
         if get_worker_info() is not None:
             raise SelectionError(

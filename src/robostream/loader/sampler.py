@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from robostream.plan import Cursor, Cut, advance, permute
 
 logger = logging.getLogger(__name__)
 
-Shuffle = Literal["uniform", "constant_memory"]
 Int64Array = npt.NDArray[np.int64]
 _BoolArray = npt.NDArray[np.bool_]
 # Takes positions start to stop (exclusive) of one epoch; returns the numbers of the frames there.
@@ -126,11 +125,11 @@ class EpisodeAwareSampler:
         episode_indices_to_use: npt.ArrayLike | None = None,
         drop_n_first_frames: int = 0,
         drop_n_last_frames: int = 0,
-        shuffle: bool | Shuffle = False,
+        shuffle: bool | Literal["uniform", "constant_memory"] = False,
         seed: int = 0,
         absolute_to_relative_idx: Mapping[int, int] | None = None,
     ) -> None:
-        orders = (True, False, *get_args(Shuffle))
+        orders = (True, False, "uniform", "constant_memory")
         if not isinstance(shuffle, bool | np.bool_ | str) or shuffle not in orders:
             raise SelectionError(
                 f"want shuffle True, False, 'uniform' or 'constant_memory', got {shuffle!r}"

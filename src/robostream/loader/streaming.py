@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +29,7 @@ from robostream.loader.cursor import StreamCursor
 from robostream.loader.options import accept_legacy, for_pickle, refuse_items, refuse_positions
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
-from robostream.loader.samples import SampleIterator, iterate_samples
+from robostream.loader.samples import iterate_samples
 from robostream.loader.stream_spec import StreamSpec, choose_lanes
 from robostream.meta import Features
 from robostream.plan import EpochPlan, WorkerShard, rank_lanes
@@ -267,7 +267,7 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     def __getitem__(self, item: object) -> NoReturn:
         refuse_items()
 
-    def __iter__(self) -> SampleIterator:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         return iterate_samples(self._cursor, self._open_context)
 
     def state_dict(self) -> dict[str, Any]:
