@@ -15,6 +15,7 @@ from robostream.decode import Meter
 from robostream.errors import VideoFileError
 from tests.batches.clips import clip_of, open_file
 from tests.decode.conftest import SampleVideo
+from tests.parameters import long_except
 
 VideoMaker = Callable[[str], SampleVideo]
 FRAME_BYTES = 96 * 64 * 3 // 2
@@ -90,8 +91,8 @@ def test_pictures_in_order_are_decoded_once(clip: VideoMaker, kind: str) -> None
     assert stage.meter.images_decoded == len(video)
 
 
-@pytest.mark.parametrize("max_decodings", [1, 2, 3])
-@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("max_decodings", long_except([1, 2, 3], 2))
+@pytest.mark.parametrize("budget", long_except(BUDGETS, *BUDGETS[::2]))
 def test_decoders_that_wait_are_bounded(clip: VideoMaker, max_decodings: int, budget: int) -> None:
     """With more long GOPs at a time than decoders may wait, pictures stay right."""
     video = clip("h264_g250")

@@ -17,6 +17,7 @@ from robostream.bench.processes import resident_bytes, run_process, touch_memory
 from robostream.bench.rows import measure_resume
 from robostream.dataset import LeRobotDataset
 from tests.fixture_datasets import FIXTURES
+from tests.parameters import long_except
 
 ROOT = FIXTURES / "av1_multifile"
 CAMERAS = ["observation.images.top", "observation.images.wrist"]
@@ -28,7 +29,7 @@ def figures_of(function: Callable[..., Any], **request: Any) -> Any:
     return run_process(function, request=request, seconds=0)
 
 
-@pytest.mark.parametrize("window_s", [[0.0], [-0.2, 0.0]])
+@pytest.mark.parametrize("window_s", long_except([[0.0], [-0.2, 0.0]], [0.0]))
 @pytest.mark.parametrize("function", [measure_plain, measure_robostream])
 def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: list[float]) -> None:
     """Each returns its figures as JSON; ours decodes each image at most once in two epochs."""
@@ -80,6 +81,7 @@ def test_the_peer_reads_the_right_pictures() -> None:
             assert gap.max() <= 2
 
 
+@pytest.mark.long
 def test_resume_is_measured_at_several_places(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has a row for each place, and the figures are seconds."""
     figures = measure_resume(frames=30_000, rounds=1)

@@ -61,6 +61,7 @@ def test_traffic_is_told_apart_by_folder() -> None:
     }
 
 
+@pytest.mark.long
 def test_three_streams_of_two_epochs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     """All deliver all frames, and the figures follow from what passed through the proxy."""
     figures = measure(ROOT, Script(latency_s=0.001, bytes_per_s=25e6))

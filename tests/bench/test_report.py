@@ -54,6 +54,7 @@ def test_the_summary_has_a_row_for_each_setting(results: Path) -> None:
     assert done.stdout.count("warmed_bucket") == 4
 
 
+@pytest.mark.long
 def test_what_failed_is_said_and_the_rest_summed_up(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

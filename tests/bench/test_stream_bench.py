@@ -57,7 +57,9 @@ def figures_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-@pytest.mark.parametrize(("mode", "images"), [("single", 2), ("sarm", 16)])
+@pytest.mark.parametrize(
+    ("mode", "images"), [("single", 2), pytest.param("sarm", 16, marks=pytest.mark.long)]
+)
 def test_a_run_keeps_every_figure_of_the_reference(tmp_path: Path, mode: str, images: int) -> None:
     """JSON and CSV have LeRobot's fields, and what they say of rates and shares fits together."""
     done = benchmark(*small_run(tmp_path, "--mode", mode))
@@ -82,6 +84,7 @@ def test_a_run_keeps_every_figure_of_the_reference(tmp_path: Path, mode: str, im
     assert set(figures["definitions"]) >= {"frames_per_s_node", "samples_per_s", "images_per_s"}
 
 
+@pytest.mark.long
 def test_a_second_run_leaves_the_first_alone(tmp_path: Path) -> None:
     """Each run has files of its own, and workers may be left to the loader."""
     for _ in range(2):
@@ -91,6 +94,7 @@ def test_a_second_run_leaves_the_first_alone(tmp_path: Path) -> None:
     assert len(figures_in(tmp_path)) == 2
 
 
+@pytest.mark.long
 def test_nothing_measured_is_a_failure(tmp_path: Path) -> None:
     """No frame after the warm-up is no result: exit code 1, the reason, and no file."""
     done = benchmark(*small_run(tmp_path, "--num_batches", "0"))
@@ -100,6 +104,7 @@ def test_nothing_measured_is_a_failure(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_decoding_on_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """The error says what was wanted and what to do."""
     done = benchmark(*small_run(tmp_path, "--video_decode_device", "cuda"), CUDA_VISIBLE_DEVICES="")
@@ -109,6 +114,7 @@ def test_decoding_on_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_the_reference_command_line_reads_from_the_hub(hub: Hub, tmp_path: Path) -> None:
     """As LeRobot's documentation calls it: a name on the Hub, no folder."""
     hub.add_repo("lab/cups").commit(ROOT, tags=["v3.0"])
@@ -147,6 +153,7 @@ def test_results_keep_no_secret_of_an_address() -> None:
     assert "host/cups" in figures["root"]
 
 
+@pytest.mark.long
 def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:
     """It reads its share, says which rank it was, and its file's name does, too."""
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}

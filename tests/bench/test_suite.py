@@ -72,6 +72,7 @@ def test_every_case_has_its_dataset_and_a_name_of_its_own() -> None:
     assert CASES[0].setting == "nothing"
 
 
+@pytest.mark.long
 def test_cases_take_turns_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A case runs in a process of its own in every round; what is published has its medians."""
     monkeypatch.setattr("robostream.bench.suite._FLOOR_S", 0.2)
@@ -85,6 +86,7 @@ def test_cases_take_turns_and_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
     assert "root" not in public_figures(found[0])
 
 
+@pytest.mark.long
 def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
     """With the reason, instead of a table with a hole."""
     (tmp_path / "meta").mkdir()

@@ -109,6 +109,7 @@ def test_a_missing_path_is_reported_as_info_reports_it(
     assert "meta/info.json: not found" in printed
 
 
+@pytest.mark.long
 def test_hub_datasets_are_read_and_wrong_revisions_explained(hub: Hub, tmp_path: Path) -> None:
     """A dataset on the Hub is read there; for a missing revision, the existing ones are listed."""
     commit = hub.add_repo("lab/cups").commit(FIXTURES / NAME, tags=["v3.0"])
@@ -130,6 +131,7 @@ def test_hub_datasets_are_read_and_wrong_revisions_explained(hub: Hub, tmp_path:
     assert "branches and tags are main, v3.0" in wrong.stdout
 
 
+@pytest.mark.long
 def test_the_script_accepts_lerobots_flags(tmp_path: Path) -> None:
     """The script does the same as the command, with LeRobot's flags."""
     script = REPO / "benchmarks" / "streaming" / "diagnose_decode.py"

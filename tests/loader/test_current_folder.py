@@ -41,6 +41,7 @@ def test_workers_import_nothing_from_the_current_folder(folder: Path) -> None:
     run_in(folder, code + "sys.path.insert(0, '')\n" + code, str(AV1))
 
 
+@pytest.mark.long
 def test_modules_of_a_program_reach_its_workers(folder: Path) -> None:
     """A worker has the program's path, in its order, once it has started."""
     (folder / "mine").mkdir()
@@ -56,6 +57,7 @@ print(next(iter(loader))["observation.images.top"].shape[2])
     assert run_in(folder, HEAD + code, str(AV1)) == "24\n"
 
 
+@pytest.mark.long
 def test_processes_of_commands_import_nothing_from_the_current_folder(folder: Path) -> None:
     """`robostream synth` and `recode` with several processes, and their resource tracker."""
     code = """

@@ -10,6 +10,7 @@ import pytest
 
 from tests.loader.programs import run
 from tests.loader.streams import blind_stream, flat, open_loader
+from tests.parameters import long_except
 
 FORK = """
 loader = open_loader({workers}, batch_size=1, device={device!r})
@@ -43,8 +44,8 @@ print(head)
 
 
 # Not on a GPU: a fork cannot use CUDA again.
-@pytest.mark.parametrize("device", [None, "cpu"])
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("device", long_except([None, "cpu"], None))
+@pytest.mark.parametrize("workers", long_except([0, 2], 2))
 def test_a_fork_has_workers_of_its_own(workers: int, device: str | None) -> None:
     """A forked child iterates an inherited loader, and the parent's iterator does not notice."""
     strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # Python 3.12 warns of any fork

@@ -10,9 +10,9 @@ import pytest
 
 from robostream import LeRobotDataset
 from robostream.errors import SelectionError
+from tests.device.test_upload import recode
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import assert_equals_map_style, open_loader, open_stream
-from tests.loader.test_device import recode
 
 
 def stream_through(root: Path, folder: Path) -> float:

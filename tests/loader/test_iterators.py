@@ -54,6 +54,7 @@ def test_threads_share_an_iterator_with_a_progress_bar() -> None:
     assert found == indices(open_loader(blind_stream(), 4))[:2]
 
 
+@pytest.mark.long
 def test_a_terminal_shows_the_progress() -> None:
     """To the last batch, also of an epoch that is left early."""
     ours, theirs = pty.openpty()

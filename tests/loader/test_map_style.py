@@ -25,6 +25,7 @@ from robostream.errors import (
     VideoFileError,
 )
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
+from tests.parameters import long_except
 
 # Another YUV to RGB conversion than LeRobot's may round another way: at most this many levels.
 PIXEL_LEVELS = 2
@@ -184,7 +185,7 @@ def test_depth_in_metres_is_depth_in_millimetres_by_a_thousand() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", long_except(["fork", "spawn"], "fork"))
 def test_a_data_loader_gives_the_same_items(workers: int, context: str) -> None:
     """Workers, forked after use or spawned, deliver what this process reads."""
     if workers == 0 and context == "spawn":

@@ -10,6 +10,7 @@ import pytest
 from tests.loader.programs import run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", ["1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_outputs_may_be_closed(closed: str) -> None:
     """Workers print no error of ours, and what a transform prints disturbs no message."""
@@ -50,6 +51,7 @@ assert frames(loader) == list(range(62))
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 1])
 def test_too_little_memory_names_what_to_lower(workers: int) -> None:
     """Under `ulimit -v`: for the memory of all batches, and in the middle of a sample."""

@@ -19,6 +19,7 @@ from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.errors import SelectionError, StateError
 from tests.fixture_datasets import FIXTURES
 from tests.loader.streams import blind_stream, flat, indices, open_loader
+from tests.parameters import long_except
 
 FRAMES = list(range(62))
 CONTEXTS = ["fork", "forkserver"]
@@ -49,7 +50,7 @@ def test_a_loader_in_workers_of_another_is_refused() -> None:
         next(iter(outer))
 
 
-@pytest.mark.parametrize("workers", [0, 2, 3])
+@pytest.mark.parametrize("workers", long_except([0, 2, 3], 0, 2))
 def test_an_epoch_after_a_peek_is_whole(workers: int) -> None:
     """`next(iter(stream))` before, between and after."""
     stream = blind_stream()
@@ -110,6 +111,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", COPIES)
 def test_copies_of_a_stream_stand_apart(way: str) -> None:
     """A copy goes on where the original stood; then neither skips what the other reads."""
@@ -163,7 +165,7 @@ def test_what_is_set_on_the_stream_reaches_the_next_epoch(workers: int) -> None:
     assert sorted(flat(loader)) == FRAMES
 
 
-@pytest.mark.parametrize("consumed", [0, 4, 13, 30])
+@pytest.mark.parametrize("consumed", long_except([0, 4, 13, 30], 13))
 def test_batches_consumed_go_on_into_later_epochs(consumed: int) -> None:
     """Resumed by a count of batches, this epoch and the next are those of the run before."""
     loader = plain(blind_stream(), 2)

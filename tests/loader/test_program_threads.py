@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.loader.programs import run
+
+pytestmark = pytest.mark.long
 
 
 def test_a_daemon_threads_loop_ends_with_the_program_without_a_word(device: str | None) -> None:

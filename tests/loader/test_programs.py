@@ -14,6 +14,7 @@ import pytest
 
 from tests.loader.programs import HEAD, is_alive, run, start, wait_until
 from tests.loader.streams import AV1
+from tests.parameters import long_except
 from tests.servers.required import lacking
 
 FRAMES = "assert frames(loader) == list(range(62))\n"
@@ -38,7 +39,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("fork", ["", "if os.fork() == 0: time.sleep(60)\n"])
+@pytest.mark.parametrize("fork", long_except(["", "if os.fork() == 0: signal.pause()\n"], ""))
 def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
     """Kill -9 leaves no worker, also where a fork of the consumer holds the channels open."""
     program = start(LOOP.replace("print", f"{fork}print"))
@@ -53,6 +54,7 @@ def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
     program.communicate()
 
 
+@pytest.mark.long
 def test_workers_that_wait_end_with_a_killed_consumer_too() -> None:
     """An idle worker does not outlive its consumer."""
     program = start(LOOP.split("while True")[0] + "batches.close()\ntime.sleep(60)")
@@ -63,7 +65,7 @@ def test_workers_that_wait_end_with_a_killed_consumer_too() -> None:
     assert wait_until(lambda: not any(map(is_alive, workers)), 30)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", long_except([0, 2], 2))
 def test_ctrl_c_ends_the_program(workers: int) -> None:
     """An interrupt is one KeyboardInterrupt in the program; workers end and print nothing."""
     program = start(LOOP.replace("open_loader(2)", f"open_loader({workers})"))
@@ -84,6 +86,7 @@ def test_ctrl_c_ends_the_program(workers: int) -> None:
     assert not any(map(is_alive, pids))
 
 
+@pytest.mark.long
 def test_ctrl_c_while_workers_start_is_quiet() -> None:
     """Workers that have not come far yet do not complain either."""
     program = start("print(flush=True)\nloader = open_loader(2)\nfor batch in loader: pass")
@@ -104,6 +107,7 @@ def children(pid: int) -> list[int]:
         return []
 
 
+@pytest.mark.long
 def test_signals_that_preempt_a_job_are_the_consumers_alone() -> None:
     """Workers go on when SLURM signals all processes of a job, from their first moment on."""
     code = """
@@ -127,6 +131,7 @@ print(len(want))
     assert run(code) == "62\n"
 
 
+@pytest.mark.long
 def test_after_an_interrupt_the_next_loop_is_right(device: str | None) -> None:
     """Whenever Ctrl-C comes, loops after it deliver what they should, and nothing hangs."""
     run(
@@ -195,6 +200,7 @@ def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     assert not any(is_alive(int(pid)) for pid in pids)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", ["sys.exit(0)", "del batches"])
 @pytest.mark.parametrize("device", ["cpu", "cuda"], indirect=True)
 def test_a_program_may_end_during_an_upload(last: str, device: str) -> None:
@@ -222,6 +228,7 @@ while batches._started is None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("device", ["cpu", "cuda"], indirect=True)
 def test_a_program_may_end_while_pages_are_let_go_of(device: str) -> None:
     """The thread that uploads does that last, when it was told to end and its loader is gone."""
@@ -245,6 +252,7 @@ assert has_begun.wait(30)
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_loader_can_be_used_when_the_program_ends(when: str, device: str | None) -> None:
     """One that is there, and a new one; also after the threads that upload were ended."""
@@ -269,6 +277,7 @@ if when == "after":
     assert found == "True\nTrue\n"
 
 
+@pytest.mark.long
 def test_an_exception_in_the_loop_ends_the_program_with_it() -> None:
     """The program prints the user's traceback and nothing else."""
     program = start("loader = open_loader(2)\nfor batch in loader: raise RuntimeError('mine')")
@@ -300,6 +309,7 @@ assert next(iter(loader))["observation.images.top"].shape == (4, 3, 24, 32)
     assert (done.stdout, done.stderr) == ("run\n", "")
 
 
+@pytest.mark.long
 def test_a_script_may_come_from_standard_input() -> None:
     """`python -` works, transforms included."""
     code = (
@@ -327,6 +337,7 @@ def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 2])
 def test_few_files_may_be_open(many_files: Path, workers: int) -> None:
     """With `ulimit -n 256` a dataset of more video files than that works."""
@@ -335,6 +346,7 @@ def test_few_files_may_be_open(many_files: Path, workers: int) -> None:
     run(code + "assert frames(loader) == list(range(n))", root=many_files, python=limited)
 
 
+@pytest.mark.long
 def test_address_space_may_be_limited() -> None:
     """A loader works under a limit on virtual memory."""
     if shutil.which("prlimit") is None:

@@ -17,9 +17,9 @@ import pytest
 
 from robostream import config
 from robostream.tools import SynthSpec, make_dataset
+from tests.device.test_upload import recode
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import open_loader, open_stream
-from tests.loader.test_device import recode
 from tests.remote.digest import EpochDigest, digest_epoch
 from tests.remote.program import Report, run_program
 from tests.remote.stores import Served, serve

@@ -103,6 +103,7 @@ def num_frames(dataset: Path, url: str, folder: Path) -> int:
         return sum(len(batch["index"]) for batch in loader)
 
 
+@pytest.mark.long
 def test_an_epoch_from_a_cache_that_may_only_be_read_asks_no_server(
     small_dataset: Path, tmp_path: Path
 ) -> None:

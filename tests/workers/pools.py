@@ -12,6 +12,7 @@ import numpy as np
 
 from robostream.batches import WorkerBudgets
 from robostream.decode import COUNTERS
+from robostream.device import create_memory, format_batch, map_memory, pack
 from robostream.loader import StreamingLeRobotDataset
 from robostream.plan import Cut, Schedule
 from robostream.workers import (
@@ -21,10 +22,6 @@ from robostream.workers import (
     WorkerIdentity,
     WorkerLoop,
     WorkerPool,
-    create_memory,
-    format_batch,
-    map_memory,
-    pack,
 )
 from tests.loader.streams import blind_stream
 

@@ -84,6 +84,7 @@ def test_a_joined_video_can_be_taken_apart(tmp_path: Path, options: dict[str, An
     assert (tmp_path / "joined.mp4").read_bytes() == (tmp_path / "joined again.mp4").read_bytes()
 
 
+@pytest.mark.long
 def test_times_stay_exact_late_in_a_long_file(tmp_path: Path) -> None:
     """After hours of video a frame is still at its place: times are counted, not added up."""
     options = VideoEncoderConfig(codec="h264", g=250, preset="ultrafast", extra_options={"bf": 2})

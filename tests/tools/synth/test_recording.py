@@ -113,6 +113,7 @@ def test_the_same_spec_gives_the_same_files(small: Path, tmp_path: Path) -> None
     assert [name for name in first if first[name] != second[name]] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes",
     [{}, {"depth": True, "image_cameras": 1}, {"codec": "h264", "gop": 20, "video_file_mb": 0.01}],

@@ -298,6 +298,7 @@ class Cudart:
         return 0
 
 
+@pytest.mark.long
 def test_slots_are_page_locked_once_and_let_go(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

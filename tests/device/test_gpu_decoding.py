@@ -22,9 +22,9 @@ from robostream.device import count_workers, free_gpu_memory, gpu_memory, nvdec
 from robostream.device.nvdec import DeviceRenderer, frame_on_device
 from robostream.errors import SelectionError
 from robostream.loader import dataloader, resources, share_of_cores
+from tests.device.test_upload import TOP, on_host, recode
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
-from tests.loader.test_device import TOP, on_host, recode
 from tests.servers.required import lacking, require_gpu
 
 
