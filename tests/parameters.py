@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of tests, some of them for `make test-all` only."""
+"""Parameters of tests and numbers of examples: fewer in `make test`, all in `make test-all`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 
 def long_except(values: Iterable[Any], *short: Any) -> list[Any]:
     """Return the values as parameters; those that are not among `short` are marked long."""
     return [v if v in short else pytest.param(v, marks=pytest.mark.long) for v in values]
+
+
+def examples(count: int) -> settings:
+    """Return settings for so many examples, or, with the profile "short", for a fifth of them."""
+    return settings(max_examples=max(1, count * settings().max_examples // 100))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from robostream.batches import PrivateFrameCache
@@ -15,7 +15,7 @@ from robostream.decode import Meter
 from robostream.errors import VideoFileError
 from tests.batches.clips import clip_of, open_file
 from tests.decode.conftest import SampleVideo
-from tests.parameters import long_except
+from tests.parameters import examples, long_except
 
 VideoMaker = Callable[[str], SampleVideo]
 FRAME_BYTES = 96 * 64 * 3 // 2
@@ -155,7 +155,7 @@ def test_a_closed_reel_holds_no_decoder_and_no_picture(clip: VideoMaker) -> None
     ahead=st.sampled_from([0, 8, 70]),
 )
 @example(steps=[[0, 236, 237]], budget=0, ahead=0)
-@settings(max_examples=25)
+@examples(25)
 def test_any_jumps_in_long_gops_are_right(
     clip: VideoMaker, steps: list[list[int]], budget: int, ahead: int
 ) -> None:

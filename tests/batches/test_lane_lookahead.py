@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.batches.clip import Clip, Clock
@@ -22,6 +22,7 @@ from robostream.plan import (
     walk,
 )
 from tests.batches.clips import no_file
+from tests.parameters import examples
 from tests.plan.schedules import lanes_of, tours
 
 OFFSETS = [np.array([0]), np.array([-5, -1, 0, 4])]
@@ -116,7 +117,7 @@ def has_caught_up(tour: Schedule, work: LaneLookahead, head: int) -> bool:
 
 
 @given(tour=tours(), num_workers=st.integers(1, 4), gop=st.sampled_from([2, 40]))
-@settings(max_examples=150)
+@examples(150)
 def test_together_workers_deliver_everything_once(
     tour: Schedule, num_workers: int, gop: int
 ) -> None:
@@ -192,7 +193,7 @@ def test_a_retired_piece_is_not_opened_again() -> None:
 
 
 @given(tour=tours())
-@settings(max_examples=60)
+@examples(60)
 def test_reels_are_brought_in_the_parts_that_come(tour: Schedule) -> None:
     """Of each part fetched ahead, the pictures that are new to its samples are brought together."""
     rehearsal = Rehearsal(tour, WorkerShard(0, 1, len(OFFSETS)))

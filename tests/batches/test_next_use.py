@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from robostream.plan import NextUse, Schedule
 from tests.batches.test_prefetch import frames_of, lane_of
+from tests.parameters import examples
 from tests.plan.schedules import lanes_of, tours
 
 
@@ -17,7 +18,7 @@ def times(tour: Schedule, epoch: int) -> dict[tuple[int, int], int]:
 
 
 @given(tour=tours())
-@settings(max_examples=40)
+@examples(40)
 def test_uses_are_where_the_order_has_them(tour: Schedule) -> None:
     """Now is at most a step before the first frame; later is the first frame of the next epoch."""
     use, size = NextUse(tour), tour.cut.step_size

@@ -2,15 +2,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from robostream import config
 from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
 from robostream.batches.prefetch import Prefetcher
 from robostream.plan import Schedule, UpcomingPart, margin_frames, schedule_steps
+from tests.parameters import examples
 from tests.plan.schedules import lanes_of, tours
 
 ALL = LaneShare(rows=True, videos=[0, 1], stored=[])
@@ -32,7 +32,7 @@ def frames_of(coming: UpcomingPart) -> set[tuple[int, int]]:
 
 
 @given(tour=tours())
-@settings(max_examples=60)
+@examples(60)
 def test_what_comes_is_what_is_delivered(tour: Schedule) -> None:
     """Each sample's frame lies in a part that comes, with a step that is not after its own."""
     numbers = lanes_of(tour)
@@ -50,7 +50,7 @@ def test_what_comes_is_what_is_delivered(tour: Schedule) -> None:
 
 
 @given(tour=tours())
-@settings(max_examples=60)
+@examples(60)
 def test_what_is_due_at_first_comes_apart(tour: Schedule) -> None:
     """No part reaches beyond the margin before the first head, where it begins before that."""
     for number in lanes_of(tour):
@@ -67,10 +67,23 @@ def pieces(count: int, length: int) -> Iterator[UpcomingPart]:
     return (UpcomingPart(n, n + 1, n * length, n, 0, length, True, [0]) for n in range(count))
 
 
-def wait_until(fetched: list[int], wanted: set[int]) -> None:
-    deadline = time.monotonic() + 30
-    while set(fetched) != wanted and time.monotonic() < deadline:
-        time.sleep(0.01)
+class Noted(list[int]):
+    """Episodes in the order in which threads note them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+
+    def note(self, coming: UpcomingPart) -> None:
+        """Note an episode."""
+        with self._changed:
+            self.append(coming.episode)
+            self._changed.notify_all()
+
+    def wait_until(self, wanted: set[int]) -> None:
+        """Wait until these are noted; a hang fails by the suite's time limit."""
+        with self._changed:
+            self._changed.wait_for(lambda: set(self) >= wanted)
 
 
 def test_pieces_are_fetched_as_they_come_near() -> None:
@@ -78,43 +91,43 @@ def test_pieces_are_fetched_as_they_come_near() -> None:
 
     They are released when their last step is past, and those that are left when all ends.
     """
-    owner, fetched, released = Owner(), list[int](), list[int]()
+    owner, fetched, released = Owner(), Noted(), Noted()
     prefetcher = Prefetcher(
         owner,
         [pieces(10, 100)],
-        lambda coming: fetched.append(coming.episode),
-        lambda coming: released.append(coming.episode),
+        fetched.note,
+        released.note,
         frames_per_step=10,
         margin=50,
     )
-    wait_until(fetched, {0, 1, 2})
+    fetched.wait_until({0, 1, 2})
     assert sorted(fetched) == [0, 1, 2]
     prefetcher.advance(2)
-    wait_until(released, {0})
+    released.wait_until({0})
     assert released == [0]
     prefetcher.advance(20)
-    wait_until(fetched, {0, 1, 2, 3, 4})
+    fetched.wait_until({0, 1, 2, 3, 4})
     assert sorted(fetched) == [0, 1, 2, 3, 4]
     prefetcher.advance(1000)
-    wait_until(fetched, set(range(10)))
+    fetched.wait_until(set(range(10)))
 
     assert sorted(fetched) == list(range(10))
     prefetcher.close()
-    wait_until(released, set(range(10)))
+    released.wait_until(set(range(10)))
     assert sorted(released) == list(range(10))
 
 
 def test_an_error_ends_nothing() -> None:
     """Whoever needs the bytes will meet it; the next piece is fetched."""
-    owner, fetched = Owner(), list[int]()
+    owner, fetched = Owner(), Noted()
 
     def fetch(coming: UpcomingPart) -> None:
         if coming.episode == 0:
             raise OSError("no network")
-        fetched.append(coming.episode)
+        fetched.note(coming)
 
     prefetcher = Prefetcher(owner, [pieces(3, 1)], fetch, fetch, frames_per_step=1, margin=9)
-    wait_until(fetched, {1, 2})
+    fetched.wait_until({1, 2})
 
     assert sorted(fetched) == [1, 2]
     prefetcher.close()
@@ -128,7 +141,7 @@ def test_threads_end_with_their_owner() -> None:
     started = set(threading.enumerate()) - before
     del owner
     for thread in started:
-        thread.join(timeout=30)
+        thread.join()
 
     assert len(started) == config.PREFETCH_REQUESTS
     assert not any(thread.is_alive() for thread in started)

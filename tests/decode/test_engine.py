@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import FrameEngine
@@ -15,6 +15,7 @@ from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo, local_engine
 from tests.decode.videos import KINDS
+from tests.parameters import examples
 
 VideoMaker = Callable[[str], SampleVideo]
 Ints = np.ndarray
@@ -94,7 +95,7 @@ def test_frames_are_right_whatever_is_kept(
     budget=st.sampled_from([0, *BUDGETS]),
     windows=st.lists(st.lists(st.integers(0, 47), max_size=6), max_size=12),
 )
-@settings(max_examples=30)
+@examples(30)
 def test_windows_repeat_frames_and_keep_their_order(
     clip: VideoMaker, budget: int, windows: list[list[int]]
 ) -> None:

@@ -11,19 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import VideoFiles
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo
+from tests.parameters import examples
 
 VideoMaker = Callable[[str], SampleVideo]
 
 
 @given(names=st.lists(st.sampled_from("abcdefg"), max_size=40), cap=st.integers(1, 5))
-@settings(max_examples=25)
+@examples(25)
 def test_it_is_a_least_recently_used_cache(clip: VideoMaker, names: list[str], cap: int) -> None:
     """Hits, misses, evictions and what is held are those of an ordered dict with a cap."""
     path = clip("h264_g2").path

@@ -46,7 +46,7 @@ def start(code: str, *, root: Path = AV1, python: list[str] | None = None) -> An
 def run(code: str, *, root: Path = AV1, python: list[str] | None = None) -> str:
     """Run a program to its end; return what it printed. It must not complain."""
     program = start(code, root=root, python=python)
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate(timeout=300)
     assert (program.returncode, errors) == (0, ""), (program.returncode, errors)
     return str(output)
 

@@ -16,6 +16,7 @@ FORK = """
 loader = open_loader({workers}, batch_size=1, device={device!r})
 batches = iter(loader)
 head = [next(batches)["index"].item() for _ in range(9)]
+heard, said = os.pipe()
 child = os.fork()
 if child == 0:
     code = 1
@@ -26,6 +27,7 @@ if child == 0:
             assert "fork" in str(error), error
         else:
             raise AssertionError("the parent's iterator delivers in a fork")
+        os.write(said, b"refused")
         loader.set_epoch(3)
         for _ in range(2):
             assert frames(loader) == list(range(62))
@@ -34,7 +36,8 @@ if child == 0:
         code = 0
     finally:
         os._exit(code)
-time.sleep(0.2)
+os.close(said)
+assert os.read(heard, 9) == b"refused"
 head += [next(batches)["index"].item() for _ in range(20)]
 assert os.waitpid(child, 0)[1] == 0
 head += [batch["index"].item() for batch in batches]

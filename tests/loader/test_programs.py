@@ -57,7 +57,7 @@ def test_workers_of_a_killed_consumer_end_themselves(fork: str) -> None:
 @pytest.mark.long
 def test_workers_that_wait_end_with_a_killed_consumer_too() -> None:
     """An idle worker does not outlive its consumer."""
-    program = start(LOOP.split("while True")[0] + "batches.close()\ntime.sleep(60)")
+    program = start(LOOP.split("while True")[0] + "batches.close()\nsignal.pause()")
     workers = started_workers(program)
     os.kill(program.pid, signal.SIGKILL)
     program.communicate()
@@ -138,18 +138,21 @@ def test_after_an_interrupt_the_next_loop_is_right(device: str | None) -> None:
         f"device = {device!r}"
         + """
 loader, interrupts, armed = open_loader(2, batch_size=1, device=device), 0, False
+delays_s = (0.003 + 0.0007 * (n % 17) for n in range(10**9))
 def interrupt(*_):    # not where nobody catches it
     global armed
     if armed:
         armed = False
         raise KeyboardInterrupt
 signal.signal(signal.SIGINT, interrupt)
-thread = threading.Thread(target=lambda: [
-    (time.sleep(0.003 + 0.0007 * (n % 17)), os.kill(os.getpid(), signal.SIGINT)) for n in range(120)
-], daemon=True)
+def bother():    # until so many interrupts were caught, however slow the machine is
+    while interrupts < 20:
+        time.sleep(next(delays_s))
+        os.kill(os.getpid(), signal.SIGINT)
+thread = threading.Thread(target=bother, daemon=True)
 thread.start()
 sys.unraisablehook = lambda hook: None    # Python drops interrupts inside finalisers
-while thread.is_alive() or interrupts < 1:
+while interrupts < 20:
     try:
         armed = True
         loader.set_epoch(0)
@@ -158,7 +161,7 @@ while thread.is_alive() or interrupts < 1:
         armed = False
     except KeyboardInterrupt:
         interrupts += 1
-assert interrupts > 0, interrupts
+thread.join()
 loader.set_epoch(0)
 assert frames(loader) == list(range(62))
 """
@@ -247,7 +250,7 @@ upload.CpuUpload.__del__ = upload.CudaUpload.__del__ = slowly
 batches = iter(open_loader(1, batch_size=1, device=device))
 next(batches)
 del batches
-assert has_begun.wait(30)
+has_begun.wait()
 """
     )
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.plan import (
@@ -15,6 +15,7 @@ from robostream.plan import (
     walk,
 )
 from robostream.plan import schedule as agenda
+from tests.parameters import examples
 from tests.plan.schedules import lanes_of, tours
 
 Sample = tuple[int, int]
@@ -37,7 +38,7 @@ def extras_of(tour: Schedule, share: ScheduledStep) -> dict[int, Sample]:
 
 
 @given(tour=tours(), num_workers=st.integers(1, 4), chunk=st.sampled_from([1, 20, 16_384]))
-@settings(max_examples=150)
+@examples(150)
 def test_together_workers_build_the_batches_of_the_plan(
     tour: Schedule, num_workers: int, chunk: int
 ) -> None:

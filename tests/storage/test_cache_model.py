@@ -21,6 +21,7 @@ from robostream.storage import block_file as block_file
 from robostream.storage.block_file import are_valid
 from robostream.storage.cache_folder import open_cache_folder
 from robostream.storage.cache_quota import block_files, locked_quota
+from tests.parameters import examples
 from tests.storage.memory_remote import BLOCK, Remote, block_paths, disk_bytes
 
 SIZES = (0, 1, BLOCK, 7 * BLOCK + 9, 40 * BLOCK, 100 * BLOCK - 1)
@@ -171,4 +172,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCacheMachine = CacheMachine.TestCase
-TestCacheMachine.settings = settings(max_examples=60, stateful_step_count=30)
+TestCacheMachine.settings = settings(examples(60), stateful_step_count=30)

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import pytest
 
 from robostream.storage import Cache, MappedFile, open_cached_file
+from tests.forked import in_child
 from tests.storage.memory_remote import BLOCK, Remote
 
 SIZE = 100_000
@@ -130,13 +131,19 @@ def test_a_failed_make_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_a_killed_maker_left_goes(tmp_path: Path) -> None:
     """The unfinished file of a killed process is counted, then deleted, never served."""
-    child = os.fork()
-    if child == 0:
-        wait = lambda file: file.write(b"half") and time.sleep(60)  # noqa: E731
-        Cache(tmp_path, 10**7, BLOCK).mapped_file("a", "1", lambda: (SIZE, wait))
-        os._exit(1)
-    while not (tmp_path / "files").exists() or not names(tmp_path):
-        time.sleep(0.01)
+    heard, said = os.pipe()
+
+    def wait(file: BinaryIO) -> None:
+        file.write(b"half")
+        os.write(said, b"half way")
+        signal.pause()
+
+    child = in_child(
+        lambda: Cache(tmp_path, 10**7, BLOCK).mapped_file("a", "1", lambda: (SIZE, wait))
+    )
+    os.close(said)
+    assert os.read(heard, 100) == b"half way"
+    os.close(heard)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     (left,) = names(tmp_path)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from robostream.errors import DamagedFileError, MissingFileError, NoListingError, StorageError
 from robostream.storage import FileOpener, Location, as_location
+from tests.parameters import examples
 from tests.servers.hub import Hub, serve_hub
 from tests.servers.s3 import S3Endpoint
 from tests.threads import at_once
@@ -75,7 +76,7 @@ def location(request: pytest.FixtureRequest, folder: Path) -> Location:
 
 
 @given(bounds=st.tuples(st.integers(0, SIZE), st.integers(0, SIZE)))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_range_reads_exactly_its_bytes(location: Location, bounds: tuple[int, int]) -> None:
     """A read returns the bytes [start, stop) and no others, whatever letters the name has."""
     start, stop = sorted(bounds)

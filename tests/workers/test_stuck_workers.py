@@ -35,7 +35,6 @@ def test_an_iterator_does_not_wait_for_a_stuck_worker() -> None:
     """Beginning an iterator waits for dropped ones to end; the timeout bounds that, too."""
     run(
         """
-signal.alarm(30)    # instead of a hang
 from robostream.errors import WorkerError
 loader = open_loader(2)
 loader.timeout = 0.5

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.parameters import examples
 from tests.write.recording import TOP, check_dataset, load, quick_writer, record, rows
 
 
@@ -29,9 +30,7 @@ def test_files_roll_over_independently(tmp_path: Path, limits: dict[str, Any]) -
     assert (data_files > 1) == ("data_files_size_in_mb" in limits)
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.integers(1, 25), min_size=1, max_size=6),
     video_kb=st.integers(1, 60),

@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from robostream.meta import parse_info
 from robostream.write.rows import join_rows, row_schema, row_table, write_rows
 from tests.fixture_datasets import FIXTURES, NAMES
+from tests.parameters import examples
 
 DTYPES = ("bool", "int8", "uint8", "int32", "uint16", "int64", "uint64", "float16", "float64")
 
@@ -34,7 +35,7 @@ def test_the_schema_is_the_one_lerobot_writes(dataset: str, tmp_path: Path) -> N
     assert described[0] == described[1]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES))
 def test_numbers_come_back_as_they_were(data: st.DataObject, dtype: str) -> None:
     """Arrays of one to five axes keep every value through the Arrow table."""

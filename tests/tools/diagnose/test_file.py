@@ -8,12 +8,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.storage import LocalSource, as_location
 from robostream.tools.diagnose.file import check_file, recognise, top_boxes
 from tests.fixture_datasets import FIXTURES
+from tests.parameters import examples
 
 CLIP = FIXTURES / "h264_bframes/videos/observation.images.top/chunk-000/file-000.mp4"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a1b\nsize 23456789\n"
@@ -51,7 +52,7 @@ def test_any_bytes_have_a_kind(head: bytes) -> None:
     wide=st.booleans(),
     missing=st.integers(0, 7),
 )
-@settings(max_examples=50)
+@examples(50)
 def test_boxes_are_found_wherever_they_end(sizes: list[int], wide: bool, missing: int) -> None:
     """Boxes with short and long sizes lie end to end; one cut short ends after the file."""
     content = b""

@@ -14,7 +14,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream import config
@@ -24,6 +24,7 @@ from robostream.tools.synth.robot import bones
 from robostream.tools.synth.script import ALL_TASKS, EpisodeScript, choose_tasks, write_script
 from robostream.tools.synth.view import View, camera_at, open_view, render, render_depth
 from robostream.write import normal_thread_priority
+from tests.parameters import examples
 
 REPO = Path(__file__).parents[3]
 SEEDS = st.integers(0, 2**31)
@@ -99,7 +100,7 @@ def distance_to(
     return np.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, episode=st.integers(0, 10_000), num_frames=st.integers(120, 400))
 def test_the_arm_carries_the_thing_to_the_dish(seed: int, episode: int, num_frames: int) -> None:
     """The thing rests, goes with the hand, and at the end lies within its dish."""
@@ -121,7 +122,7 @@ def test_the_arm_carries_the_thing_to_the_dish(seed: int, episode: int, num_fram
     assert script.rewards[-1] == 1
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, episode=st.integers(0, 10_000), num_frames=st.integers(2, 400))
 def test_actions_are_the_joints_of_the_next_frame(seed: int, episode: int, num_frames: int) -> None:
     """An action is where the arm is one frame later; at the end it stays."""
@@ -133,7 +134,7 @@ def test_actions_are_the_joints_of_the_next_frame(seed: int, episode: int, num_f
     assert np.array_equal(script.actions[-1], script.joints[-1])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(seed=SEEDS, episode=st.integers(0, 10_000))
 def test_the_arm_moves_smoothly(seed: int, episode: int) -> None:
     """No joint turns by more than a fifth of a radian from one frame to the next."""
@@ -142,7 +143,7 @@ def test_the_arm_moves_smoothly(seed: int, episode: int) -> None:
     assert steps.max() < 0.2
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     width=st.integers(16, 320).map(lambda n: 2 * n),
     height=st.integers(16, 240).map(lambda n: 2 * n),
@@ -221,7 +222,6 @@ def test_the_wrist_has_no_depth_camera() -> None:
         render_depth(view, 0)
 
 
-@settings(deadline=None)
 @given(seed=SEEDS, count=st.integers(1, len(ALL_TASKS)))
 def test_tasks_differ_and_fewer_are_the_first_of_more(seed: int, count: int) -> None:
     """No task is chosen twice, and asking for more keeps those there were."""
