@@ -42,6 +42,7 @@ def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: lis
         assert figures["tree_bytes"] > 10**7
 
 
+@pytest.mark.long
 def test_memory_is_known_and_touched_before_a_run() -> None:
     """As much as pictures may take; to touch it leaves nothing behind."""
     before = resident_bytes()

@@ -37,6 +37,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_the_summary_has_a_row_for_each_setting(results: Path) -> None:
     """The script prints LeRobot's columns and keeps them as summary.csv; exit code 0."""
     done = subprocess.run(

@@ -35,6 +35,7 @@ def diagnose(*arguments: object, **environment: str) -> subprocess.CompletedProc
     return run("-m", "robostream.cli.main", "diagnose", *arguments, **environment)
 
 
+@pytest.mark.long
 def test_the_report_covers_every_part(tmp_path: Path) -> None:
     """A good dataset exits with 0; the report lists every check, torchcodec included."""
     complaint = "libavutil.so.59: cannot open shared object file"

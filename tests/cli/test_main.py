@@ -164,6 +164,7 @@ def test_a_closed_pipe_is_not_a_failure() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_the_demo_checks_its_promises_on_a_given_dataset() -> None:
     """`robostream demo --dataset` runs every check, and exits with 0 if all hold."""
     done = robostream("demo", "--json", "--dataset", str(FIXTURES / "av1_multifile"))

@@ -25,6 +25,7 @@ from robostream.loader import dataloader, resources, share_of_cores
 from tests.device.test_upload import TOP, on_host, recode
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
+from tests.parameters import long_except
 from tests.servers.required import lacking, require_gpu
 
 
@@ -88,15 +89,19 @@ def open_gpu_loader(root: Path, gpu: str, batch_size: int = 4, **how: Any) -> St
 
 @pytest.mark.parametrize(
     "options",
-    [
+    long_except(
+        [
+            {},
+            {"return_uint8": False},
+            {"delta_timestamps": {TOP: [-0.1, 0.0], "action": [0.0, 0.05]}},
+            {"frame_cache_bytes": 0},
+            {"frame_cache_bytes": "20KiB"},
+            {"shuffle": False},
+            {"episode_pool_size": 2},
+        ],
         {},
-        {"return_uint8": False},
-        {"delta_timestamps": {TOP: [-0.1, 0.0], "action": [0.0, 0.05]}},
         {"frame_cache_bytes": 0},
-        {"frame_cache_bytes": "20KiB"},
-        {"shuffle": False},
-        {"episode_pool_size": 2},
-    ],
+    ),
     ids=str,
 )
 def test_pictures_are_those_of_the_cpu(h264: Path, gpu: str, options: dict[str, Any]) -> None:

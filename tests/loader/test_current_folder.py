@@ -35,6 +35,7 @@ def run_in(folder: Path, code: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_workers_import_nothing_from_the_current_folder(folder: Path) -> None:
     """Neither while they start nor later, and also if the program has the folder on its path."""
     code = HEAD + "assert frames(open_loader(1)) == list(range(62))\n"

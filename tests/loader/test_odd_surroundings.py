@@ -29,6 +29,7 @@ loader.close()
     run(code, python=python)
 
 
+@pytest.mark.long
 def test_a_worker_killed_unseen_is_not_said_to_have_ended_well() -> None:
     """Where SIGCHLD is ignored, the system tells nobody how a process ended."""
     run(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.loader.programs import run
+from tests.parameters import long_except
 
 PROGRAM = """
 import _thread
@@ -57,8 +58,10 @@ assert seen == set(FILES), seen    # so that none of them is missed because it w
 assert frames(loader) == list(range(62))
 """
 
+INTERRUPTS = ["signal.raise_signal(2)", "_thread.interrupt_main()"]
 
-@pytest.mark.parametrize("interrupt", ["signal.raise_signal(2)", "_thread.interrupt_main()"])
+
+@pytest.mark.parametrize("interrupt", long_except(INTERRUPTS, INTERRUPTS[0]))
 def test_an_interrupt_while_workers_start_leaves_nothing(interrupt: str) -> None:
     """At whichever line it comes, also if another thread takes the signal."""
     run(PROGRAM.replace("INTERRUPT", interrupt).replace("EVERY", "97"))

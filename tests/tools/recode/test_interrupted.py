@@ -17,6 +17,8 @@ from robostream.tools import RecodeSpec, SynthSpec, make_dataset, recode_dataset
 from tests.loader.programs import TAKES_CTRL_C
 from tests.tools.recode.copies import assert_same_items
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def many_files(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -111,6 +111,7 @@ def test_depth_stays_bit_for_bit(tmp_path: Path) -> None:
     assert_same_items(FIXTURES / "depth", tmp_path / "copy", at_least_db=38)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", [False, True])
 def test_an_edit_of_the_copy_changes_no_original(link: bool, tmp_path: Path) -> None:
     """Files are shared only if links are requested; hidden files are not copied."""
@@ -196,6 +197,7 @@ def test_a_disk_that_cannot_link_gets_copies(
     assert not target.samefile(source)
 
 
+@pytest.mark.long
 def test_a_damaged_video_stops_the_run_and_the_next_one_resumes(tmp_path: Path) -> None:
     """The error names the file. Once it is repaired, the next run encodes the remaining files."""
     root = copy_of("av1_multifile", tmp_path)

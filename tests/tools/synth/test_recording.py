@@ -129,6 +129,7 @@ def test_any_number_of_jobs_gives_the_same_files(tmp_path: Path, changes: dict[s
     assert [name for name in first if first[name] != second[name]] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("image_cameras", [0, 2])
 def test_fewer_distinct_episodes_are_repeated(tmp_path: Path, image_cameras: int) -> None:
     """Each has rows and pictures of its own, and they are those of the one it repeats."""
