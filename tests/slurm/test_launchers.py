@@ -25,7 +25,7 @@ FOUND_IN = {
 }
 TRAIN = """
 from pathlib import Path
-from tests.datasets.rank_program import main
+from tests.loader.rank_program import main
 main(Path(), batch_size=4, workers=1, steps="0", state=None)
 """
 

@@ -58,7 +58,7 @@ def launch(
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS"):
         env.pop(name, None)
     done = subprocess.run(
-        [*command(launcher, world_size), "tests.datasets.rank_program", str(out)]
+        [*command(launcher, world_size), "tests.loader.rank_program", str(out)]
         + [str(argument) for argument in arguments],
         cwd=REPO,
         env=env,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each process of a distributed test runs: train for some steps, write down what it saw.
 
-    python -m tests.datasets.rank_program OUT BATCH WORKERS STEPS [STATE]
+    python -m tests.loader.rank_program OUT BATCH WORKERS STEPS [STATE]
 
 Joins the process group its launcher describes (accelerate or torchrun; srun describes none),
 streams a fixture, and writes OUT/rank-<n>.json: the world as the dataset found it, the node, each
