@@ -80,7 +80,11 @@ def frames_of(reports: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "found_in"), [("accelerate", "accelerate"), ("torchrun", "torch.distributed")]
+    ("launcher", "found_in"),
+    [
+        pytest.param("accelerate", "accelerate", marks=pytest.mark.long),
+        ("torchrun", "torch.distributed"),
+    ],
 )
 def test_two_processes_share_an_epoch_exactly(tmp_path: Path, launcher: str, found_in: str) -> None:
     """Under each launcher two ranks find themselves, are disjoint, cover all, and stay in step."""
@@ -93,6 +97,7 @@ def test_two_processes_share_an_epoch_exactly(tmp_path: Path, launcher: str, fou
     assert reports[0]["state"] == reports[1]["state"]
 
 
+@pytest.mark.long
 def test_a_killed_rank_and_an_elastic_resume(tmp_path: Path) -> None:
     """Rank 1 dies by kill -9 after 3 steps; one process goes on from rank 0's last state."""
     reports, code = launch("torchrun", 2, tmp_path / "first", 4, 2, "die:3")
