@@ -16,11 +16,12 @@ from robostream.device import create_memory, format_batch, map_memory, pack
 from robostream.loader import StreamingLeRobotDataset
 from robostream.plan import Cut, Schedule
 from robostream.workers import (
+    BatchPool,
     Failed,
     InProcessPool,
+    Worker,
     WorkerConfig,
     WorkerIdentity,
-    WorkerLoop,
     WorkerPool,
 )
 from tests.loader.streams import blind_stream
@@ -51,7 +52,7 @@ class Consumer:
         num_slots: int,
         config: object,
     ) -> None:
-        layout = stream._layout
+        layout = stream._cursor.layout
         self.batch_format = format_batch(layout.arrays, batch_size)
         self.schedule = Schedule(stream.plan(0), Cut(0, 1, batch_size, drop_last=False), 0)
         self.num_slots = num_slots
@@ -63,18 +64,18 @@ class Consumer:
         ]
         self.memory = map_memory(fds[1])
         self.counters = map_memory(fds[2]).view(np.float64).reshape(-1, len(COUNTERS))
-        self.pool: WorkerPool | InProcessPool
+        self.pool: BatchPool
         try:
             if num_workers:
                 self.pool = WorkerPool(num_workers, fds)
             else:
                 self.pool = InProcessPool(
-                    WorkerLoop(
+                    Worker(
                         right,
                         WorkerIdentity(0, 1),
                         batches=self.memory,
                         counters=self.counters[0],
-                        kept=None,
+                        frames=None,
                     )
                 )
         finally:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from robostream.errors import VideoFileError, WorkerError
 from robostream.workers import Failed
@@ -93,6 +95,31 @@ def test_an_ended_iterator_gives_its_slots_back(num_workers: int) -> None:
     assert sorted(indices(epoch)) == FRAMES
 
 
+def test_an_iterator_may_be_dropped_in_the_middle_of_anothers_work() -> None:
+    """By another thread or the garbage collector: `end` never waits, and the next call ends it."""
+    idle: list[str] = []
+
+    def drop(image: torch.Tensor) -> torch.Tensor:
+        if image.any() and not idle:  # not the black one that transforms are tried on
+            idle.append("begun")
+            consumer.pool.end(first, lambda: idle.append("first"))
+            thread = threading.Thread(
+                target=consumer.pool.end, args=(second, lambda: idle.append("second"))
+            )
+            thread.start()
+            thread.join()
+        return image
+
+    with open_pool(0, open_stream(image_transforms=drop)) as consumer:
+        first, second, other = consumer.begin(), consumer.begin(), consumer.begin()
+        consumer.pool.assign(other, 0, (0, 1))
+        consumer.take(other, 0, 0)
+        assert idle == ["begun"]
+        consumer.take(other, 1, 1)
+
+    assert idle == ["begun", "first", "second"]
+
+
 def test_a_built_batch_is_known_without_waiting() -> None:
     """`is_built` is false before a batch is assigned, and true for all that were waited for."""
     with open_pool(2) as consumer:
@@ -135,7 +162,7 @@ def test_a_sample_that_cannot_be_built_is_a_failure_of_its_batch(
 
     assert isinstance(found, Failed)
     assert isinstance(found.error, VideoFileError)
-    assert (found.tour, found.step, found.position) == (number, 0, 0)
+    assert (found.iterator, found.step, found.position) == (number, 0, 0)
     assert (found.episode, found.frame) == (0, 0)
     assert ("Traceback" in found.trace) == bool(num_workers)
 
