@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeRobot's own training command, fed by robostream (tried with LeRobot 0.6.1 on Python 3.12).
+"""LeRobot's own training command with robostream's data (LeRobot 0.6.1, Python 3.12).
 
   pip install 'lerobot[training]==0.6.1' robostream
   python examples/lerobot_train.py --policy.type=act --policy.push_to_hub=false
       --dataset.repo_id=me/my_dataset --dataset.streaming=true --batch_size=8 --steps=100000
 
-The flags, the policies, the loop and the checkpoints are those of `lerobot-train`. These names are
-exchanged before it starts:
+Flags, policies, training loop and checkpoints are those of `lerobot-train`. The program replaces
+these names before it starts:
 
-- the two datasets, for robostream's of the same name and arguments;
-- Accelerate's `Accelerator`, because LeRobot hands its loader to `accelerator.prepare`. On several
-  processes that reads batches of a stream in the main process alone, and stops at the first, whose
-  texts it cannot send; told not to (`dispatch_batches=False`), it splits the share of each process
-  again, so that half of the frames are never seen by two. The one here returns, for a robostream
-  stream, robostream's own loader: every process already has its share. All else is prepared as
-  ever;
-- what makes datasets and saves checkpoints, to keep where in the data the run stands: with
-  `--resume=true` it goes on there, on any number of processes. LeRobot itself begins anew.
+- The two dataset classes, by robostream's classes of the same name and arguments.
+- Accelerate's `Accelerator`, because LeRobot passes its loader to `accelerator.prepare`. On several
+  processes, that reads a stream in the main process only, and fails at the first batch, because it
+  cannot send texts. With `dispatch_batches=False` it splits each process's share again, so two
+  processes never see half of the frames. The class here returns robostream's own loader for a
+  robostream stream, since every process already has its share. It prepares all else as usual.
+- The functions that make datasets and save checkpoints, to save the position in the data. With
+  `--resume=true`, a run continues there, on any number of processes. LeRobot itself starts the data
+  from the beginning.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _STATE = Path("training_state") / "loader_state.json"
 
 
 class FeedingAccelerator(accelerate.Accelerator):  # type: ignore[misc]
-    """Accelerate that leaves alone what is shared among processes already."""
+    """An Accelerator that returns robostream's loader for a robostream stream."""
 
     feed: StreamingDataLoader | None = None
 
     def prepare_data_loader(self, loader: DataLoader[Any], *rest: Any, **options: Any) -> Any:
-        """Return robostream's loader for its streams, else what Accelerate makes of a loader."""
+        """Return robostream's loader for a stream; other loaders are prepared as usual."""
         if not isinstance(loader.dataset, StreamingLeRobotDataset):
             return super().prepare_data_loader(loader, *rest, **options)
         assert loader.batch_size is not None
@@ -57,15 +57,15 @@ class FeedingAccelerator(accelerate.Accelerator):  # type: ignore[misc]
 def open_stream(
     repo_id: str, root: str | None = None, *, repo_type: str = "dataset", **options: Any
 ) -> StreamingLeRobotDataset:
-    """Return a stream for the arguments LeRobot gives its own."""
+    """Return a stream for the arguments that LeRobot passes to its own class."""
     if repo_type == "bucket":
         root = root or f"hf://buckets/{repo_id}"
-    del options["max_num_shards"]  # robostream reads as many files at a time as its order needs
+    del options["max_num_shards"]  # robostream's order decides how many files are open
     return StreamingLeRobotDataset(repo_id, root, **options)
 
 
 def make_datasets(cfg: Any) -> Any:
-    """Make LeRobot's datasets; a stream goes on where the checkpoint of a resumed run stands."""
+    """Make LeRobot's datasets; with --resume, a stream continues from the checkpoint."""
     train_set, eval_set = factory.make_train_eval_datasets(cfg)
     if cfg.resume and isinstance(train_set, StreamingLeRobotDataset):
         train_set.load_state_dict(json.loads((cfg.checkpoint_path / _STATE).read_text()))
@@ -73,7 +73,7 @@ def make_datasets(cfg: Any) -> Any:
 
 
 def save_checkpoint(checkpoint_dir: Path, **parts: Any) -> None:
-    """Save LeRobot's checkpoint and, beside it, where in the data the run stands."""
+    """Save LeRobot's checkpoint and the position in the data."""
     _save_checkpoint(checkpoint_dir=checkpoint_dir, **parts)
     if FeedingAccelerator.feed is not None:
         state = FeedingAccelerator.feed.state_dict()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets to try things on."""
+"""Synthetic datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def make_dataset(dest: Path, **options: object) -> Path:
-    """Make episodes of an arm at a table with `robostream synth`; return their folder."""
+    """Make a dataset of a simulated arm with `robostream synth`; return its folder."""
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = [sys.executable, "-m", "robostream", "synth", str(dest), *words]
     subprocess.run(command, check=True, stdout=sys.stderr)

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Measure streaming on two nodes at once, one process per node, each reading its share of the data:
+# Benchmark streaming on two nodes at once; one process per node reads its share of the dataset:
 #   REPO_ID=me/robocasa sbatch slurm/benchmark_streaming_robocasa.sh [flags of benchmark_streaming.py]
-# What may be set (see also slurm/environment.sh):
+# Variables and defaults (see also slurm/environment.sh):
 #   REPO_ID            the dataset (required)
-#   SOURCE             a label for where it lies (hub)
-#   OUT_DIR            for results, a folder per node in it (benchmarks/streaming/results)
+#   SOURCE             a label for the source of the data (hub)
+#   OUT_DIR            results, in one folder per node (benchmarks/streaming/results)
 #   MODES              (single sarm)
 #   NUM_WORKERS, EPISODE_POOL_SIZE, NUM_BATCHES, BATCH_SIZE   (12, 64, 300, 64)
 #SBATCH --job-name=robostream-bench
@@ -15,16 +15,16 @@
 #SBATCH --time=02:00:00
 #SBATCH --output=%x-%j.out
 set -eu
-[ -f slurm/environment.sh ] || { echo "submit it from the root of the repository" >&2 && exit 2; }
+[ -f slurm/environment.sh ] || { echo "submit this script from the root of the repository" >&2 && exit 2; }
 . slurm/environment.sh
 : "${REPO_ID:?want the name of a dataset on the Hub}"
 OUT_DIR=${OUT_DIR:-benchmarks/streaming/results}
 export OUT_DIR
 
-# A mode that fails is no reason to leave the other out.
+# If one mode fails, the other still runs.
 code=0
 for mode in ${MODES:-single sarm}; do
-  # RUN may be several words; it and the node's number are filled in on the node.
+  # RUN may be several words. The node expands it and its own number.
   # shellcheck disable=SC2016
   srun --kill-on-bad-exit=1 sh -c 'exec $RUN "$0" --out_dir "$OUT_DIR/node-$SLURM_NODEID" "$@"' \
     benchmarks/streaming/benchmark_streaming.py \

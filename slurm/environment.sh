@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# Sourced by the scripts of this folder, from the root of the repository. What may be set before:
-#   RUN        how Python is run: "uv run python", say (.venv/bin/python if it is there, else python)
+# The scripts in this folder source this file from the root of the repository. Variables:
+#   RUN        the Python command, e.g. "uv run python" (.venv/bin/python if it exists, else python)
 #   CONDA_ENV  the conda environment to run Python in, if RUN is not set
-#   HF_HOME    where files from the Hub are kept ($SCRATCH/hf_home where there is a SCRATCH)
+#   HF_HOME    the folder for files from the Hub ($SCRATCH/hf_home if SCRATCH is set)
 if [ -n "${CONDA_ENV:-}" ]; then
   : "${RUN:=conda run --no-capture-output -n $CONDA_ENV python}"
 elif [ -x .venv/bin/python ]; then
@@ -14,11 +14,11 @@ if [ -z "${HF_HOME:-}" ] && [ -n "${SCRATCH:-}" ]; then
   HF_HOME=$SCRATCH/hf_home
   export HF_HOME
 fi
-# Since 22.05 srun does not take the cores of a task over from sbatch: it would give each one core.
+# Since 22.05, srun does not inherit --cpus-per-task from sbatch: each task would get one core.
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
   SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
   export SRUN_CPUS_PER_TASK
 fi
-# A thread per core in every process would fight the workers that decode.
+# OpenMP's default, one thread per core in every process, would compete with the decoding workers.
 : "${OMP_NUM_THREADS:=1}"
 export RUN OMP_NUM_THREADS

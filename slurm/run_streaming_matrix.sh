@@ -1,21 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Measure streaming from every source, in every mode, with every decoder, each in a job of its own,
-# and report them in one more:
+# Benchmark streaming from every source, in every mode, with every decoder, each in its own job. A
+# last job writes the report:
 #   REPO_ID=me/data BUCKET=hf://buckets/me/data WARM_BUCKET=hf://buckets/me/warm \
 #     sh slurm/run_streaming_matrix.sh [flags of benchmark_streaming.py]
-# What may be set (see also slurm/environment.sh):
-#   REPO_ID                    the dataset on the Hub (required); ROOT: its folder or URL instead
-#   BUCKET, WARM_BUCKET        where data/ and videos/ lie for the sources of these names
+# Variables and defaults (see also slurm/environment.sh):
+#   REPO_ID                    the dataset on the Hub (required); ROOT: its folder or URL, instead
+#   BUCKET, WARM_BUCKET        URLs with data/ and videos/ for the bucket sources
 #   SOURCES, MODES, DECODES    (hub bucket warmed_bucket; single sarm; cpu cuda)
-#   OUT_DIR                    a folder for this matrix is made in it (benchmarks/streaming/results)
+#   OUT_DIR                    parent of this matrix's new folder (benchmarks/streaming/results)
 #   NUM_BATCHES, BATCH_SIZE, PREFETCH     (200, 64, 2)
-#   CPU_WORKERS, GPU_WORKERS   worker processes where the CPU decodes, where a GPU does (8, 2)
+#   CPU_WORKERS, GPU_WORKERS   worker processes with CPU decoding and with GPU decoding (8, 2)
 #   CPU_BUFFER, GPU_BUFFER     episodes mixed at a time (64, 32)
-#   MAX_SHARDS                 taken for LeRobot's sake (hub 16, else as many as workers)
-#   SERIAL                     1: one job after the other, so that none shares the network (1)
+#   MAX_SHARDS                 accepted for LeRobot (hub 16, else as many as workers)
+#   SERIAL                     1: one job after the other, so that they do not share the network (1)
 #   TIME, MEM, GPUS            of each job (01:00:00, 64G, 1)
-#   ACCOUNT, PARTITION, QOS    handed to sbatch
+#   ACCOUNT, PARTITION, QOS    passed to sbatch
 set -eu
 cd "$(dirname "$0")/.."
 . slurm/environment.sh
@@ -23,7 +23,7 @@ cd "$(dirname "$0")/.."
 : "${SOURCES:=hub bucket warmed_bucket}" "${MODES:=single sarm}" "${DECODES:=cpu cuda}"
 : "${OUT_DIR:=benchmarks/streaming/results}" "${SERIAL:=1}" "${GPUS:=1}"
 
-data_of() { # SOURCE: where its data/ and videos/ lie; nothing for the Hub itself
+data_of() { # SOURCE: print the URL of its data/ and videos/; nothing for the Hub
   case $1 in
     hub) ;;
     bucket) echo "${BUCKET:?want the URL of the bucket, or SOURCES without it}" ;;
@@ -32,20 +32,20 @@ data_of() { # SOURCE: where its data/ and videos/ lie; nothing for the Hub itsel
   esac
 }
 
-# All of it is known to be right before the first job is handed in.
+# Check all sources before the first job is submitted.
 for source in $SOURCES; do data_of "$source" >/dev/null; done
 mkdir -p "$OUT_DIR"
 folder=$(mktemp -d "$(cd "$OUT_DIR" && pwd)/matrix-$(date -u +%Y%m%d-%H%M%S)-XXXX")
 chmod 755 "$folder"
 
-submit() { # NAME AFTER WORKERS [arguments of sbatch] SCRIPT [its arguments]: print the job's number
+submit() { # NAME AFTER WORKERS [arguments of sbatch] SCRIPT [its arguments]: print the job id
   name=$1 after=$2 workers=$3
   shift 3
   job=$(sbatch --parsable --job-name="$name" --output="$folder/$name.log" \
     --nodes=1 --ntasks=1 --cpus-per-task=$((workers + 4)) --time="${TIME:-01:00:00}" \
     ${after:+"--dependency=afterany$after"} ${ACCOUNT:+"--account=$ACCOUNT"} \
     ${PARTITION:+"--partition=$PARTITION"} ${QOS:+"--qos=$QOS"} "$@") || return
-  echo "${job%%;*}" # behind it may be the name of a federation's cluster
+  echo "${job%%;*}" # sbatch may append the name of a federated cluster
 }
 
 all='' last=''

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ACT (action chunking with transformers) in plain torch.
+"""ACT (action chunking with transformers) in plain PyTorch.
 
-config.py     ActConfig: sizes of the networks; Interface: what a dataset asks for
-normalise.py  mean 0, standard deviation 1, by the dataset's statistics
+config.py     ActConfig: sizes of the networks; Interface: cameras and vector sizes of a dataset
+normalise.py  normalisation with the dataset's statistics
 resnet.py     ResNet-18 without its head
-policy.py     ActPolicy: the loss while training, chunks of actions later
+policy.py     ActPolicy: the training loss, and predicted action chunks
 learn.py      a program that shows that it learns
 """
 

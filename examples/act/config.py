@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sizes of an ACT policy, and the shapes of what it sees and does."""
+"""The sizes of an ACT policy, and of its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class ActConfig:
 
     Attributes:
         chunk: Actions predicted at once.
-        width: Of the tokens of all transformers.
-        heads: Of each attention.
-        feedforward: Width inside the transformers' feed-forward parts.
-        encoder_layers: Of the CVAE's encoder, and of the policy's.
-        decoder_layers: Of the policy's decoder.
-        latent: Numbers that say in which of several possible ways the task is done.
+        width: Size of a token in all transformers.
+        heads: Attention heads per layer.
+        feedforward: Hidden size of the transformers' feed-forward layers.
+        encoder_layers: Layers of the CVAE's encoder, and of the policy's encoder.
+        decoder_layers: Layers of the policy's decoder.
+        latent: Size of the latent, which selects one of several ways to do the task.
         kl_weight: Weight of the KL term of the loss.
-        dropout: In the transformers.
+        dropout: Dropout rate of the transformers.
         backbone_width: Channels of the first stage of the ResNet-18; 64 is the original.
-        image_side_px: Pictures are scaled to this before the ResNet; 0 leaves them as they are.
+        image_side_px: Height and width to scale images to before the ResNet; 0 keeps their size.
     """
 
     chunk: int = 100
@@ -41,20 +41,14 @@ class ActConfig:
     def __post_init__(self) -> None:
         if self.width % self.heads or self.width % 4:
             raise ValueError(
-                f"want a width that {self.heads} heads and the 4 parts of a position in a picture "
-                f"divide, got width={self.width}"
+                f"want a width divisible by the {self.heads} heads and by 4 (the parts of a "
+                f"position encoding), got width={self.width}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What goes into a policy and what comes out.
-
-    Attributes:
-        cameras: Keys of the cameras.
-        state_size: Numbers of `observation.state`.
-        action_size: Numbers of an action.
-    """
+    """The cameras of a policy, and the sizes of `observation.state` and `action`."""
 
     cameras: tuple[str, ...]
     state_size: int
@@ -62,7 +56,7 @@ class Interface:
 
 
 def interface_of(features: Mapping[str, Mapping[str, Any]], cameras: list[str]) -> Interface:
-    """Return the interface a dataset's features ask for. Pure."""
+    """Return the interface of a policy for a dataset. Pure."""
     missing = [key for key in ("observation.state", "action") if key not in features]
     if missing or not cameras:
         raise ValueError(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show that ACT learns: train it on synthetic episodes, measure it on episodes it has not seen.
+"""Show that ACT learns: train it on synthetic episodes and evaluate it on held-out ones.
 
   python examples/act/learn.py                        makes a dataset of a simulated arm
   python examples/act/learn.py --root DATASET         the last fifth of its episodes is held out
 
-Prints the mean error of predicted actions, in standard deviations of each joint, beside that of
-always predicting the mean action and that of predicting that the arm stays where it is.
+Prints the mean error of predicted actions, in standard deviations of each joint, beside two
+baselines: always predicting the mean action, and predicting that the arm does not move.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from examples.scaling.training import train
 from examples.synthetic import make_dataset
 from robostream import LeRobotDatasetMetadata, StreamingDataLoader, StreamingLeRobotDataset
 
-# Small enough for a laptop's processor; a policy for a real robot has the sizes of `ActConfig`.
+# Small enough for a laptop's CPU; a policy for a real robot has the defaults of `ActConfig`.
 _CHUNK = 8
 _SIZES = {"width": 64, "heads": 4, "feedforward": 128, "encoder_layers": 2, "backbone_width": 16}
 
@@ -43,10 +43,10 @@ class Errors:
     """Mean absolute errors of predicted actions, in standard deviations.
 
     Attributes:
-        policy: Of the policy.
-        mean: Of always predicting the mean action.
-        still: Of predicting that the arm stays where it is.
-        actions: How many actions were predicted.
+        policy: The policy's error.
+        mean: The error of always predicting the mean action.
+        still: The error of predicting that the arm does not move.
+        actions: The number of predicted actions.
     """
 
     policy: float
@@ -56,7 +56,7 @@ class Errors:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train, measure, print."""
+    """Train, evaluate and print the errors."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     root = options.root or make_episodes(options)
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_episodes(options: argparse.Namespace) -> Path:
-    """Make a dataset of an arm that puts a thing into a dish, if need be; return its folder."""
+    """Make a dataset of an arm that puts an object into a dish, unless it exists."""
     side = options.image_side_px
     dest: Path = options.output_dir / f"{options.episodes}-episodes-{side}px"
     if dest.exists():
@@ -102,7 +102,7 @@ def make_episodes(options: argparse.Namespace) -> Path:
 
 
 def check(meta: LeRobotDatasetMetadata) -> LeRobotDatasetMetadata:
-    """Refuse a dataset with which an arm that stays where it is cannot be compared."""
+    """Raise ValueError unless states and actions have the same shape, as the baseline needs."""
     state, action = (meta.features[key]["shape"] for key in ("observation.state", "action"))
     if tuple(state) != tuple(action):
         raise ValueError(
@@ -113,7 +113,7 @@ def check(meta: LeRobotDatasetMetadata) -> LeRobotDatasetMetadata:
 
 
 def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
-    """Return the errors of a policy on some episodes of a dataset."""
+    """Return the errors of a policy and of the baselines on some episodes of a dataset."""
     meta = LeRobotDatasetMetadata("dataset", root)
     stream = StreamingLeRobotDataset(
         "dataset",
@@ -134,7 +134,7 @@ def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
 
 
 def _distances(policy: ActPolicy, batch: Batch) -> list[Tensor]:
-    """Return how far each action is from what is predicted for it, in three ways."""
+    """Return the error of each action for the policy and for each baseline."""
     scale = policy.action_scale
     wanted = scale(batch["action"])
     still = scale(batch["observation.state"])[:, None]
@@ -144,8 +144,8 @@ def _distances(policy: ActPolicy, batch: Batch) -> list[Tensor]:
 
 def _describe(errors: Errors, held_out: int) -> str:
     return (
-        f"{errors.actions} actions of {held_out} episodes that were held out; mean error in "
-        f"standard deviations:\n"
+        f"{errors.actions} actions of {held_out} held-out episodes; mean error in standard "
+        f"deviations:\n"
         f"  ACT               {errors.policy:.3f}\n"
         f"  the mean action   {errors.mean:.3f}\n"
         f"  staying still     {errors.still:.3f}"
@@ -157,9 +157,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--root", type=Path, help="a dataset (made in the output folder)")
+    add("--root", type=Path, help="a dataset (default: one made in --output_dir)")
     add("--episodes", type=int, default=60, help="how many to make (%(default)s)")
-    add("--image_side_px", type=int, default=64, help="of pictures made (%(default)s)")
+    add("--image_side_px", type=int, default=64, help="image size of a made dataset (%(default)s)")
     add("--steps", type=int, default=800, help="(%(default)s)")
     add("--output_dir", type=Path, default=Path("outputs/act_learns"), help="(%(default)s)")
     add("--json", action="store_true", help="print the errors as JSON")

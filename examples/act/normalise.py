@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# A joint that never moves has a deviation of 0, and is left where it is.
+# A joint that never moves has a standard deviation of 0.
 _LEAST_STD = 1e-4
 
 
 class Scale(nn.Module):
-    """Mean and deviation of one feature; they are saved and moved with the policy."""
+    """The mean and standard deviation of one feature, as buffers of the policy."""
 
     mean: Tensor
     std: Tensor
@@ -25,7 +25,7 @@ class Scale(nn.Module):
         self.register_buffer("std", torch.ones(shape))
 
     def learn(self, key: str, stats: Mapping[str, Mapping[str, Any]] | None) -> None:
-        """Take over the statistics of a feature from `meta.stats`."""
+        """Set the statistics of a feature from `meta.stats`."""
         found = (stats or {}).get(key, {})
         if not {"mean", "std"} <= set(found):
             raise ValueError(
@@ -36,7 +36,7 @@ class Scale(nn.Module):
         self.std.copy_(torch.as_tensor(found["std"]).reshape(self.std.shape)).clamp_(_LEAST_STD)
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return values of the feature with mean 0 and deviation 1."""
+        """Return the values normalised to mean 0 and standard deviation 1."""
         return (values - self.mean) / self.std
 
     def undo(self, values: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ACT: a policy that looks once and predicts a chunk of actions.
+"""ACT: a policy that predicts a chunk of actions from one observation.
 
-While it trains, a CVAE's encoder sees the true actions and puts into a few numbers, the latent,
-what the pictures cannot tell: which of several ways was taken. The policy itself makes the chunk
-from the latent, the state and the pictures. Later the latent is 0, its mean.
+During training, the encoder of a CVAE sees the true actions and compresses into a small latent what
+the images do not show: which of several possible ways the demonstration took. The policy predicts
+the chunk from the latent, the state and the images. At inference the latent is 0, its prior mean.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Batch = Mapping[str, Any]
 
 
 class ActPolicy(nn.Module):
-    """Predicts the next `config.chunk` actions from a state and one picture of each camera."""
+    """Predicts the next `config.chunk` actions from a state and one image per camera."""
 
     def __init__(self, config: ActConfig, interface: Interface) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class ActPolicy(nn.Module):
         self.to_action = nn.Linear(width, interface.action_size)
 
     def learn_scales(self, stats: Mapping[str, Mapping[str, Any]] | None) -> None:
-        """Take over a dataset's statistics, `meta.stats`."""
+        """Set the normalisation from a dataset's statistics, `meta.stats`."""
         self.state_scale.learn("observation.state", stats)
         self.action_scale.learn("action", stats)
         for key, scale in zip(self.interface.cameras, self.camera_scales, strict=True):
@@ -54,20 +54,20 @@ class ActPolicy(nn.Module):
             scale.learn(key, stats)
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss of a batch, and its parts."""
+        """Return the loss of a batch and its terms."""
         state, actions = self.state_scale(batch["observation.state"]), batch["action"]
         actions, is_pad = self.action_scale(actions), batch["action_is_pad"]
         mean, log_variance = self.posterior(state, actions, is_pad)
         latent = mean + (0.5 * log_variance).exp() * torch.randn_like(mean)
         distance = (self._chunk(batch, state, latent) - actions).abs().mean(-1)
-        there = ~is_pad  # an episode's end has no more actions to predict
+        there = ~is_pad  # there are no actions to predict after an episode's end
         l1 = (distance * there).sum() / there.sum().clamp_min(1)
         kl = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1).mean()
         return {"loss": l1 + self.config.kl_weight * kl, "l1": l1, "kl": kl}
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
-        """Return the actions, (batch, chunk, action), to take from here on, in their own units."""
+        """Return the next actions, (batch, chunk, action), in their own units."""
         state = self.state_scale(batch["observation.state"])
         latent = state.new_zeros(len(state), self.config.latent)
         return self.action_scale.undo(self._chunk(batch, state, latent))
@@ -75,21 +75,21 @@ class ActPolicy(nn.Module):
     def _chunk(self, batch: Batch, state: Tensor, latent: Tensor) -> Tensor:
         """Return normalised actions."""
         first = [self.from_latent(latent)[:, None], self.from_state(state)[:, None]]
-        seen = [self._look(batch[key], n) for n, key in enumerate(self.interface.cameras)]
+        seen = [self._embed_images(batch[key], n) for n, key in enumerate(self.interface.cameras)]
         tokens = [token + place for token, place in zip([*first, *seen], self.places, strict=True)]
         memory = self.encoder(torch.cat(tokens, dim=1))
         queries = self.queries.expand(len(state), -1, -1)
         actions: Tensor = self.to_action(self.decoder(queries, memory))
         return actions
 
-    def _look(self, pictures: Tensor, camera: int) -> Tensor:
-        """Return the tokens of one camera's pictures, uint8 or in [0, 1]."""
-        pictures = pictures.float() / 255 if pictures.dtype == torch.uint8 else pictures
+    def _embed_images(self, images: Tensor, camera: int) -> Tensor:
+        """Return the tokens of one camera's images, uint8 or in [0, 1]."""
+        images = images.float() / 255 if images.dtype == torch.uint8 else images
         side = self.config.image_side_px
-        if side and tuple(pictures.shape[-2:]) != (side, side):
-            pictures = functional.interpolate(pictures, (side, side), mode="area")
-        grid = self.from_eyes(self.eyes[camera](self.camera_scales[camera](pictures)))
-        tokens: Tensor = (grid + _waves(grid)).flatten(2).transpose(1, 2)
+        if side and tuple(images.shape[-2:]) != (side, side):
+            images = functional.interpolate(images, (side, side), mode="area")
+        grid = self.from_eyes(self.eyes[camera](self.camera_scales[camera](images)))
+        tokens: Tensor = (grid + _position_encoding(grid)).flatten(2).transpose(1, 2)
         return tokens
 
 
@@ -132,16 +132,16 @@ def _layer_sizes(config: ActConfig) -> dict[str, Any]:
     }
 
 
-def _waves(grid: Tensor) -> Tensor:
-    """Return what tells the places of a grid (batch, width, rows, columns) apart.
+def _position_encoding(grid: Tensor) -> Tensor:
+    """Return the position encoding of a grid (batch, width, rows, columns).
 
-    A quarter of the channels each: sines and cosines of the row, sines and cosines of the column.
+    A quarter of the channels each holds sines and cosines of the row and of the column.
     """
     _, width, rows, columns = grid.shape
     quarter = torch.arange(width // 4, device=grid.device)
-    pace = torch.exp(-quarter * (4.0 / quarter.numel()))[:, None]
-    row = (torch.arange(rows, device=grid.device) + 1) * (2 * torch.pi / rows) * pace
-    column = (torch.arange(columns, device=grid.device) + 1) * (2 * torch.pi / columns) * pace
+    frequency = torch.exp(-quarter * (4.0 / quarter.numel()))[:, None]
+    row = (torch.arange(rows, device=grid.device) + 1) * (2 * torch.pi / rows) * frequency
+    column = (torch.arange(columns, device=grid.device) + 1) * (2 * torch.pi / columns) * frequency
     parts = [
         *(part[:, :, None].expand(-1, -1, columns) for part in (row.sin(), row.cos())),
         *(part[:, None, :].expand(-1, rows, -1) for part in (column.sin(), column.cos())),

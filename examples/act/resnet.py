@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ResNet-18 without its head: a picture to a grid of features."""
+"""ResNet-18 without its head: from an image to a grid of features."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-# Channels are normalised in so many groups (fewer where there are not so many channels).
+# The most groups of channels that are normalised together.
 _GROUPS = 8
 
 
 def resnet18(width: int) -> nn.Sequential:
-    """Return a ResNet-18 that gives 8 x width features at 1/32 of the picture's resolution.
+    """Return a ResNet-18 that computes 8 x width features at 1/32 of the image resolution.
 
-    Its normalisation is over groups of channels, not over the batch: what it computes for a
-    picture then does not depend on which others share its process, so a batch may be cut over any
-    number of them.
+    It uses group instead of batch normalisation. The features of an image then do not depend on the
+    other images of the process, so any number of processes can share a batch.
     """
     widths = [width, 2 * width, 4 * width, 8 * width]
     stages = [
@@ -33,7 +32,7 @@ def resnet18(width: int) -> nn.Sequential:
 
 
 class _Block(nn.Module):
-    """Two 3x3 convolutions and a way around them."""
+    """Two 3x3 convolutions and a shortcut."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on any number of processes and nodes, killed and resumed exactly.
+"""Training on any number of processes and nodes, with exact resume after a kill.
 
 options.py       TrainOptions: the flags of the program
-processes.py     the processes of a run: how they find each other and what they tell each other
-preemption.py    being told to stop by a signal
-files.py         files that are on the disk when they are said to be, logs that can be taken back
-feed.py          Feed: where batches come from
-stream_feed.py   batches streamed in the one order all processes share
+processes.py     the processes of a run: process group, sums, downloads once per node
+preemption.py    stop requests from signals
+files.py         synced files, and logs that are cut back on resume
+feed.py          Feed: the protocol of a source of batches
+stream_feed.py   batches streamed in the order that all processes share
 map_feed.py      batches of frames drawn at random from a downloaded dataset
-receipts.py      proof of what was trained on
-progress.py      losses, samples per second, time spent on waiting for data
-learner.py       the policy, its optimizer and its schedule
-checkpoint.py    checkpoints that are there whole or not at all
+receipts.py      receipts of the frames trained on
+progress.py      losses, samples per second, time spent waiting for data
+learner.py       the policy, its optimizer and its learning rate schedule
+checkpoint.py    checkpoints, written atomically
 training.py      the training loop
 train_streaming_multinode.py  the program
-measure_gpu.py   a program that measures how well training is fed
+measure_gpu.py   a program that measures training throughput and data wait
 """

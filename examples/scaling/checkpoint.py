@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints: folders that are there whole or not at all."""
+"""Checkpoints: folders that are written atomically."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 def write_checkpoint(
     output_dir: Path, step: int, fill: Callable[[Path], None], *, keep: int
 ) -> Path:
-    """Write a checkpoint aside, rename it when the disk has it, and drop all but the last `keep`.
+    """Write a checkpoint to a temporary folder, sync and rename it, then delete old checkpoints.
 
     Args:
-        output_dir: Where checkpoints lie.
+        output_dir: The folder of all checkpoints.
         step: Steps taken so far; the checkpoint's name.
-        fill: Writes the files into a folder, and waits until the disk has each.
-        keep: How many of the latest checkpoints stay.
+        fill: Writes and syncs the files of the checkpoint in a folder.
+        keep: How many of the latest checkpoints to keep.
     """
     path = output_dir / f"checkpoint-{step}"
-    aside = output_dir / f".{path.name}.part"
-    shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed while it wrote
-    aside.mkdir(parents=True)
-    fill(aside)
-    sync_folder(aside)
-    aside.rename(path)
+    temp = output_dir / f".{path.name}.part"
+    shutil.rmtree(temp, ignore_errors=True)  # from a run that was killed here
+    temp.mkdir(parents=True)
+    fill(temp)
+    sync_folder(temp)
+    temp.rename(path)
     sync_folder(output_dir)
     for old in find_checkpoints(output_dir)[:-keep]:
-        _drop(old)
+        _delete(old)
     return path
 
 
@@ -47,10 +47,10 @@ def find_checkpoints(output_dir: Path) -> list[Path]:
 
 
 def choose_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """Return the checkpoint to go on from, or None to begin anew.
+    """Return the checkpoint to resume from, or None for a new run.
 
     Raises:
-        ValueError: The output folder has checkpoints that this run would mix with its own.
+        ValueError: The output folder has later checkpoints, which this run would mix with its own.
     """
     there = find_checkpoints(output_dir)
     if resume_from == LATEST:
@@ -60,16 +60,16 @@ def choose_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     step = -1 if chosen is None else load_training_step(chosen).step
     if there and load_training_step(there[-1]).step > step:
         raise ValueError(
-            f"want an output_dir without checkpoints later than where the run begins, found "
-            f"{there[-1]}. Go on from it with --resume_from {LATEST}, or choose another "
+            f"want an output_dir without checkpoints later than the start of this run, found "
+            f"{there[-1]}. Resume from it with --resume_from {LATEST}, or choose another "
             "--output_dir."
         )
     return chosen
 
 
-def _drop(path: Path) -> None:
-    """Delete a checkpoint so that no part of it can be taken for one."""
-    aside = path.with_name(f".{path.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    path.rename(aside)
-    shutil.rmtree(aside)
+def _delete(path: Path) -> None:
+    """Delete a checkpoint; renamed first, so that no partial checkpoint is ever visible."""
+    temp = path.with_name(f".{path.name}.old")
+    shutil.rmtree(temp, ignore_errors=True)
+    path.rename(temp)
+    shutil.rmtree(temp)

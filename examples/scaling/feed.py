@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feeds: where batches come from. They differ in how they read, not in what they tell."""
+"""Feeds: sources of batches, with the position of each batch in the epoch."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from robostream import LeRobotDatasetMetadata
 from robostream.plan import Cursor, Cut, advance, digest
 
 
-class BatchBuilder(NamedTuple):
+class StepBatch(NamedTuple):
     """A process's batch of one step.
 
     Attributes:
-        batch: The batch.
-        epoch: The epoch it belongs to.
-        stop: The position after the step in the order of that epoch.
-        own: How many of its samples, the first ones, have a position of their own; the others only
-            make the tail's batches equally long.
+        stop: The position after the step in the order of the epoch.
+        own: The number of leading samples with their own position; the others only pad the last
+            batches of the epoch to equal length.
     """
 
     batch: Batch
@@ -30,56 +28,56 @@ class BatchBuilder(NamedTuple):
 
     @property
     def digest(self) -> int:
-        """Of its own frames. Waits for the device, if the batch lies on one."""
+        """The digest of its own frames. Waits for the device of the batch."""
         keys = ("episode_index", "frame_index")
         episodes, frames = (self.batch[key][: self.own].cpu().numpy() for key in keys)
         return digest(episodes, frames)
 
 
 class Feed(Protocol):
-    """Endless batches, and where in the data the run stands."""
+    """Endless batches, and the position in the data."""
 
     meta: LeRobotDatasetMetadata
 
     @property
     def order(self) -> dict[str, Any]:
-        """What the order is made of, for the log of receipts."""
+        """The parameters of the order, for the log of receipts."""
 
-    def deliveries(self) -> Iterator[BatchBuilder]:
-        """Yield batch after batch, epoch after epoch, from where the feed stands."""
+    def batches(self) -> Iterator[StepBatch]:
+        """Yield the batches of one epoch after the other, from the current position."""
 
     def save(self, folder: Path, step: int) -> None:
-        """Write into a checkpoint where the run stands after its last delivery."""
+        """Write the position after the last yielded batch to a checkpoint."""
 
     def resume(self, folder: Path) -> None:
-        """Go on where a checkpoint stands, on any number of processes."""
+        """Continue from a checkpoint, on any number of processes."""
 
     def close(self) -> None:
-        """End the processes that read."""
+        """End the worker processes."""
 
 
-def deliver(
+def describe_batches(
     batches: Iterable[Batch],
     cut: Cut,
     num_frames: int,
     cursor: Cursor,
     count_own: Callable[[Cut, int, int], int],
-) -> Iterator[BatchBuilder]:
-    """Yield the batches of an epoch with what is known about each.
+) -> Iterator[StepBatch]:
+    """Yield the batches of an epoch, each with its epoch and position.
 
     Args:
         batches: The batches from `cursor` to the end of the epoch.
         cut: This process's share of a step.
         num_frames: Frames of an epoch.
-        cursor: Where the first batch begins.
-        count_own: Takes the cut, the frames and a position; returns how many samples, the first
-            ones, of the batch that begins there have a position of their own.
+        cursor: The position of the first batch.
+        count_own: Takes a cut, a number of frames and a position; returns how many leading samples
+            of the batch at that position have their own position.
     """
     for batch in batches:
         after = advance(cut, num_frames, cursor, 1)
         stop = after.position if after.epoch == cursor.epoch else num_frames
         own = count_own(cut, num_frames, cursor.position)
-        yield BatchBuilder(batch, cursor.epoch, stop, own)
+        yield StepBatch(batch, cursor.epoch, stop, own)
         cursor = after
 
 

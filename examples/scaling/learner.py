@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What learns: a policy, its optimizer and its schedule, and how they are saved and taken up."""
+"""The policy, its optimizer and its learning rate schedule, and their checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_GRADIENT_NORM = 10.0
 
 
 class Learner:
-    """A policy on this process's device that learns from batches, together with all processes."""
+    """Trains a policy on this process's device, together with all processes."""
 
     def __init__(
         self, processes: Processes, options: TrainOptions, meta: LeRobotDatasetMetadata
@@ -36,15 +36,15 @@ class Learner:
         policy = DummyPolicy() if options.dummy else make_policy(options.policy, meta)
         optimizer = torch.optim.Adam(policy.parameters(), options.learning_rate)
         self._model, self._optimizer = processes.accelerator.prepare(policy, optimizer)
-        # Accelerate would step a schedule once for each process.
+        # Not prepared: Accelerate would step a schedule once for each process.
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             optimizer, lambda step: min(1.0, (step + 1) / max(1, options.warmup_steps))
         )
-        # From here on each process draws numbers of its own.
+        # From here on, each process draws its own random numbers.
         set_seed(options.seed, device_specific=True)
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step; return this process's losses, where they were computed."""
+        """Take one step; return this process's losses on its device."""
         accelerator = self._processes.accelerator
         losses: dict[str, Tensor] = self._model(_to_device(batch, accelerator.device))
         accelerator.backward(losses["loss"])
@@ -61,14 +61,14 @@ class Learner:
 
     @property
     def policy(self) -> nn.Module:
-        """The policy without what Accelerate has put around it."""
+        """The policy without Accelerate's wrapper."""
         policy: nn.Module = self._processes.accelerator.unwrap_model(self._model)
         return policy
 
     def save(self, folder: Path, random_states: list[dict[str, Any]]) -> None:
-        """Write everything that is learned into a checkpoint; in the main process only."""
+        """Write the training state to a checkpoint; in the main process only."""
         write_tensors(folder / _MODEL, self.policy.state_dict())
-        scaler = self._processes.accelerator.scaler  # of fp16 only
+        scaler = self._processes.accelerator.scaler  # for fp16 only
         write_tensors(
             folder / _OPTIMIZER,
             {
@@ -83,19 +83,19 @@ class Learner:
             write_json(folder / _POLICY, {"config": sizes, "interface": shapes})
 
     def resume(self, folder: Path) -> None:
-        """Take up what a checkpoint has learned.
+        """Load the training state of a checkpoint.
 
-        A process that the saved run did not have draws other numbers than any of its processes.
+        Processes that the saved run did not have keep their own random state.
         """
         parameters = read_tensors(folder / _MODEL)
         try:
             self.policy.load_state_dict(parameters)
         except RuntimeError:
             raise ValueError(
-                f"want the checkpoint of a policy like this run's, found another in {folder}; was "
-                "it written with --dummy, or with other sizes? Give the same flags, or choose "
-                "another --output_dir."
-            ) from None  # torch names every parameter
+                f"want a checkpoint of this run's policy, found another policy in {folder}; was it "
+                "written with --dummy, or with other sizes? Use the same flags, or choose another "
+                "--output_dir."
+            ) from None  # torch's message lists every parameter
         saved = read_tensors(folder / _OPTIMIZER)
         self._optimizer.load_state_dict(saved["optimizer"])
         if saved["scaler"] is not None and self._processes.accelerator.scaler is not None:
@@ -107,7 +107,7 @@ class Learner:
 
 
 class DummyPolicy(nn.Module):
-    """Learns nothing: for runs that only read."""
+    """A policy without parameters to train, for runs that only read data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ def load_policy(folder: Path) -> ActPolicy:
 
 
 def random_state() -> dict[str, Any]:
-    """Return the state of all random generators of this process, as tensors and plain values."""
+    """Return the state of all random generators of this process."""
     numpy = np.random.get_state(legacy=False)
     return {
         "torch": torch.get_rng_state(),

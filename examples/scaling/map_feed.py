@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of frames drawn from all of a downloaded dataset, by EpisodeAwareSampler."""
+"""Batches of frames that EpisodeAwareSampler draws from a downloaded dataset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from examples.scaling.feed import BatchBuilder, action_window, deliver
+from examples.scaling.feed import StepBatch, action_window, describe_batches
 from examples.scaling.options import TrainOptions
 from examples.scaling.preemption import STOP_SIGNALS
 from examples.scaling.processes import Processes
@@ -29,10 +29,10 @@ _WORKERS = 4
 
 
 class MapFeed:
-    """A uniform shuffle of all frames; each is read, and its pictures decoded, on its own.
+    """A uniform shuffle of all frames; each frame is read and decoded separately.
 
-    Here Accelerate is the one that splits the batches, so the loader is handed to it. It deals out
-    whole batches in turn, and completes the last ones with the first of the epoch.
+    Accelerate splits the batches among the processes: each gets whole batches in turn, and the last
+    ones are completed with the first frames of the epoch.
     """
 
     def __init__(self, processes: Processes, options: TrainOptions) -> None:
@@ -58,8 +58,8 @@ class MapFeed:
             multiprocessing_context="spawn" if workers else None,
             worker_init_fn=_leave_signals_to_trainer,
             pin_memory=processes.accelerator.device.type == "cuda",
-            # Torch draws a number for each iterator; a resumed run makes one more than a run that
-            # was not interrupted, so it must not come from the generator the policy draws from.
+            # Torch draws a number for each iterator, and a resumed run makes one iterator more. A
+            # separate generator keeps the policy's random numbers the same.
             generator=torch.Generator(),
         )
         self._loader = processes.accelerator.prepare_data_loader(loader, device_placement=False)
@@ -69,25 +69,27 @@ class MapFeed:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What the order is made of, for the log of receipts."""
+        """The parameters of the order, for the log of receipts."""
         return {"num_frames": len(self._sampler), "seed": self._seed, "shuffle": "uniform"}
 
-    def deliveries(self) -> Iterator[BatchBuilder]:
-        """Yield batch after batch, epoch after epoch, from where the feed stands."""
+    def batches(self) -> Iterator[StepBatch]:
+        """Yield the batches of one epoch after the other, from the current position."""
         frames = len(self._sampler)
         while True:
             epoch = self._cursor.epoch
-            # Accelerate counts epochs from 0 in every process; after a resume that is wrong.
+            # Accelerate counts epochs from 0, which is wrong after a resume.
             self._loader.set_epoch(epoch)
-            for found in deliver(self._loader, self._cut, frames, self._cursor, _count_own):
+            for found in describe_batches(
+                self._loader, self._cut, frames, self._cursor, _count_own
+            ):
                 ended = found.stop == frames
                 self._cursor = Cursor(epoch + 1, 0) if ended else Cursor(epoch, found.stop)
                 yield found
 
     def save(self, folder: Path, step: int) -> None:
-        """Write into a checkpoint where the run stands after its last delivery.
+        """Write the position after the last yielded batch to a checkpoint.
 
-        That is counted here, because workers and Accelerate have drawn further.
+        The feed counts it, because workers and Accelerate have drawn more frames already.
         """
         save_training_step(
             folder,
@@ -98,12 +100,12 @@ class MapFeed:
         )
 
     def resume(self, folder: Path) -> None:
-        """Go on where a checkpoint stands, on any number of processes."""
+        """Continue from a checkpoint, on any number of processes."""
         cut = self._cut
         saved = load_training_step(folder)
         if saved.sampler_state is None:
             raise ValueError(
-                f"want the checkpoint of a run with --map_style, found one of a streaming run in "
+                f"want a checkpoint of a run with --map_style, found one of a streaming run in "
                 f"{folder}; resume without --map_style"
             )
         state = resume_sampler(
@@ -112,7 +114,7 @@ class MapFeed:
         self._cursor = Cursor(state["epoch"], state["start_index"])
 
     def close(self) -> None:
-        """End the workers: they end with the loader."""
+        """End the workers, which end with the loader."""
         del self._loader
 
 
@@ -129,15 +131,15 @@ def _open_dataset(options: TrainOptions, revision: str | None) -> LeRobotDataset
 
 
 def _leave_signals_to_trainer(worker: int) -> None:
-    """Go on reading when a job is preempted: SLURM signals all of its processes.
+    """Ignore the signals of a preempted job, which Slurm sends to all of its processes.
 
-    A worker ends with the process it reads for, which still has a step to finish.
+    The training process still finishes a step; its workers end with it.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _count_own(cut: Cut, num_frames: int, position: int) -> int:
-    """Return how many of this process's samples are no completion of the tail. Pure."""
+    """Return how many of this process's samples do not pad the end of the epoch. Pure."""
     left = num_frames - position - cut.rank * cut.batch_size
     return min(max(left, 0), cut.batch_size)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure how well training is fed: ACT, batches of 64, bf16, 3 cameras of 256x256, from disk.
+"""Measure training throughput: ACT, batches of 64, bf16, 3 cameras of 256x256, from disk.
 
   python examples/scaling/measure_gpu.py --out benchmarks/results/training.json
 
-Makes the dataset if there is none, trains, and writes the share of the step's time that was spent
-on waiting for data and the pictures per second, as JSON. All of it lies in the first epoch: every
-picture is read and decoded on the way. It runs without a GPU too, slowly.
+Makes the dataset unless it exists, trains, and writes JSON with the share of time spent waiting for
+data and the images per second. All steps are in the first epoch, so every frame is read and decoded
+during training. It also runs without a GPU, slowly.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Train, and return what was measured after the first steps."""
+    """Train, and return the figures of the steps after the warm-up."""
     steps = options.warmup_steps + options.steps
     sizes = {name: getattr(options, name) for name in _SIZES}
     with tempfile.TemporaryDirectory() as folder:
@@ -62,7 +62,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             num_workers=options.num_workers,
             frame_cache_bytes=options.frame_cache_bytes,
             n_action_steps=options.n_action_steps,
-            save_freq=steps,  # a checkpoint is no part of what is measured
+            save_freq=steps,  # no checkpoint while measuring
             log_freq=options.log_freq,
             mixed_precision=options.mixed_precision,
             policy=ActConfig(chunk=options.n_action_steps, **sizes),
@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def summarise(
     lines: list[dict[str, Any]], meta: LeRobotDatasetMetadata, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the figures of some lines of a run's log, with what they were measured on."""
+    """Return the figures of some lines of a run's log, and the setup they were measured on."""
     seconds = sum(line["seconds"] for line in lines)
     samples = sum(line["samples"] for line in lines)
     waited = sum(line["data_wait_share"] * line["seconds"] for line in lines)
@@ -111,10 +111,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--out", type=Path, default=Path("training.json"), help="(%(default)s)")
     add("--root", type=Path, default=Path("outputs/measure/dataset"), help="(%(default)s)")
-    add("--episodes", type=int, default=40, help="to make if there is no dataset (%(default)s)")
-    add("--image_side_px", type=int, default=256, help="of the pictures to make (%(default)s)")
-    add("--steps", type=int, default=120, help="to measure (%(default)s)")
-    add("--warmup_steps", type=int, default=40, help="before that (%(default)s)")
+    add("--episodes", type=int, default=40, help="episodes of a made dataset (%(default)s)")
+    add("--image_side_px", type=int, default=256, help="image size of a made dataset (%(default)s)")
+    add("--steps", type=int, default=120, help="steps to measure (%(default)s)")
+    add("--warmup_steps", type=int, default=40, help="steps before measuring (%(default)s)")
     add("--log_freq", type=int, default=20, help="(%(default)s)")
     add("--batch_size", type=int, default=64, help="(%(default)s)")
     add("--num_workers", type=int, help="(all cores)")

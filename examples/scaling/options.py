@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training run is asked to do: the flags of the program as a record."""
+"""The flags of the training program, as a record."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from examples.act import ActConfig
 
 @dataclass(frozen=True, slots=True)
 class TrainOptions:
-    """A training run. `resume_from` apart, what a run learns is decided by these.
+    """The options of a training run.
 
     Attributes:
         repo_id: The dataset's name on the Hub; with `root` it is only a name.
         root: The dataset's folder or URL.
-        revision: Hub branch, tag or commit; all processes read the commit it stands for.
+        revision: Hub branch, tag or commit; all processes read the same commit.
         episodes: Episodes [start, stop) to train on; None for all.
         output_dir: For checkpoints and logs. All nodes must see the same folder.
-        steps: Optimizer steps in all, those before a resume included.
+        steps: Total optimizer steps, including those before a resume.
         batch_size: Samples per process and step.
-        num_workers: Processes that read data, per process that trains; None for its share of the
-            cores.
+        num_workers: Worker processes per training process; None for its share of the cores.
         episode_pool_size: Episodes mixed at a time.
-        video_decoder_cache_size: How many video files' indexes are kept at hand.
-        frame_cache_bytes: Memory for decoded pictures per process.
-        frame_cache_dir: A folder on a fast disk for all decoded pictures, instead.
-        n_action_steps: Actions the policy predicts at once.
-        save_freq: Steps from one checkpoint to the next.
-        keep_checkpoints: How many of the latest checkpoints are kept.
-        log_freq: Steps from one line of the log to the next.
+        video_decoder_cache_size: How many video indexes to keep in memory.
+        frame_cache_bytes: Memory for decoded frames per process.
+        frame_cache_dir: A folder on a fast disk for all decoded frames, instead.
+        n_action_steps: Actions that the policy predicts at once.
+        save_freq: Steps between checkpoints.
+        keep_checkpoints: How many of the latest checkpoints to keep.
+        log_freq: Steps between lines of the log.
         resume_from: A checkpoint's folder, or "latest" for the last one in `output_dir`, if any.
-        dummy: Read data and learn nothing.
+        dummy: Read data without training.
         map_style: Draw frames at random from all of the dataset instead of streaming it.
-        mixed_precision: "no", "bf16" or "fp16"; None for what the launcher says.
-        learning_rate: Of Adam.
+        mixed_precision: "no", "bf16" or "fp16"; None for the launcher's choice.
+        learning_rate: Learning rate of Adam.
         warmup_steps: Steps over which the learning rate rises from 0.
-        seed: Of the order of the data and of everything random in the policy.
+        seed: Seed of the data order and of the policy's random numbers.
         policy: The sizes of the policy; its chunk is `n_action_steps`.
     """
 
@@ -65,7 +64,7 @@ class TrainOptions:
     mixed_precision: str | None = None
     learning_rate: float = 1e-4
     warmup_steps: int = 100
-    seed: int = 42  # as that of a stream, and of `robostream order`
+    seed: int = 42  # the default of streams and of `robostream order`
     policy: ActConfig = field(default_factory=ActConfig)
 
     def __post_init__(self) -> None:
@@ -108,22 +107,22 @@ def _add_data(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
     add("--batch_size", type=int, default=usual.batch_size, help="per process (%(default)s)")
     add("--num_workers", type=int, help="per process (its share of the cores)")
     add("--episode_pool_size", type=int, default=usual.episode_pool_size, help="(%(default)s)")
-    add("--video_decoder_cache_size", type=int, help="video files' indexes kept at hand")
+    add("--video_decoder_cache_size", type=int, help="video indexes to keep in memory")
     add("--frame_cache_bytes", default=usual.frame_cache_bytes, help="such as 4GiB (%(default)s)")
-    add("--frame_cache_dir", type=Path, help="keep all decoded pictures in this folder")
+    add("--frame_cache_dir", type=Path, help="keep all decoded frames in this folder")
     add("--map_style", action="store_true", help="random access instead of streaming")
 
 
 def _add_run(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
     add = parser.add_argument_group("run").add_argument
     add("--output_dir", type=Path, default=usual.output_dir, help="(%(default)s)")
-    add("--steps", type=int, default=usual.steps, help="in all (%(default)s)")
+    add("--steps", type=int, default=usual.steps, help="total (%(default)s)")
     add("--save_freq", type=int, default=usual.save_freq, help="(%(default)s)")
     add("--keep_checkpoints", type=int, default=usual.keep_checkpoints, help="(%(default)s)")
     add("--log_freq", type=int, default=usual.log_freq, help="(%(default)s)")
     add("--resume_from", metavar="PATH|latest", help="on any number of processes")
-    add("--dummy", action="store_true", help="only read data")
-    add("--mixed_precision", choices=["no", "bf16", "fp16"], help="(what the launcher says)")
+    add("--dummy", action="store_true", help="read data without training")
+    add("--mixed_precision", choices=["no", "bf16", "fp16"], help="(the launcher's choice)")
     add("--learning_rate", type=float, default=usual.learning_rate, help="(%(default)s)")
     add("--warmup_steps", type=int, default=usual.warmup_steps, help="(%(default)s)")
     add("--seed", type=int, default=usual.seed, help="(%(default)s)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Being told to stop: some signals become a question that the loop asks at every step."""
+"""Turns signals into a stop request that the training loop checks at every step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# EX_TEMPFAIL of sysexits.h: nothing is wrong, try again. A batch script that sees it requeues the
-# job; nothing else in Python or torch ends with it.
+# EX_TEMPFAIL of sysexits.h: try again. The batch script requeues the job on this exit code, which
+# neither Python nor torch uses.
 REQUEUE = 75
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -17,8 +17,8 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 class StopRequest:
     """Whether this process was asked to stop.
 
-    The first Ctrl-C asks, the second ends the process. An exception in the middle of a step would
-    leave the other processes waiting for this one, until their launcher kills them.
+    The first Ctrl-C requests a stop, the second ends the process. An exception in the middle of a
+    step would leave the other processes waiting until their launcher kills them.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Turn the signals that ask a job to stop into a request, until this block is left."""
+    """Turn SIGTERM, SIGUSR1 and SIGINT into a stop request within this block."""
     request = StopRequest()
     before = {number: signal.signal(number, request._make) for number in STOP_SIGNALS}
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of a run: how they find each other, and what they tell each other."""
+"""The processes of a run: their group, and what they exchange."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch import Tensor, distributed
 
 T = TypeVar("T")
 
-# Processes wait for each other this long: as long as one of them may download a dataset.
+# How long processes wait for each other, since one of them may download a dataset.
 _PATIENCE = timedelta(hours=2)
 
 
 class Processes:
-    """All processes of a run, as one of them sees them."""
+    """The process group of a run."""
 
     def __init__(self, mixed_precision: str | None) -> None:
         adopt_slurm(os.environ)
@@ -30,8 +30,7 @@ class Processes:
         self.count: int = self.accelerator.num_processes
         self.is_main: bool = self.accelerator.is_main_process
         check_group(os.environ, self.count)
-        # Numbers that processes add up at every step are on the CPU: on a GPU's own group each of
-        # them would wait until the GPU has done all it was given.
+        # The sums of every step use the CPU: with NCCL, each would wait for all queued GPU work.
         self._group = distributed.new_group(backend="gloo") if self.count > 1 else None
 
     def add_up(self, *numbers: int) -> list[int]:
@@ -44,19 +43,20 @@ class Processes:
         sums = self._sum(torch.tensor(numbers, dtype=torch.float64))
         return [float(number) for number in sums]
 
-    def start_pool(self, value: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """Return the value of every process, by rank. Blocks."""
         return [value] if self.count == 1 else list(gather_object([value]))
 
     def one_after_another(self, open_dataset: Callable[[str | None], T], revision: str | None) -> T:
-        """Return what each process opens, with everything downloaded once per node. Blocks.
+        """Return the dataset that each process opens; each node downloads once. Blocks.
 
-        The main process goes first, and all others open the commit it found: a branch may move in
-        between. Then the first process of each node downloads what the others of the node find.
+        The main process opens it first, and all others open the commit that it resolved, since a
+        branch may move in between. Then the first process of each node downloads, and the others of
+        the node use its files.
 
         Args:
-            open_dataset: Takes a revision; returns something with an attribute `revision`.
-            revision: What the user asked for.
+            open_dataset: Takes a revision; returns an object with an attribute `revision`.
+            revision: The revision that the user asked for.
         """
         opened = open_dataset(revision) if self.is_main else None
         pinned = broadcast_object_list([getattr(opened, "revision", None)])[0]
@@ -64,11 +64,11 @@ class Processes:
             return opened if opened is not None else open_dataset(pinned)
 
     def wait(self) -> None:
-        """Return when all processes are here."""
+        """Wait for all processes."""
         self.accelerator.wait_for_everyone()
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group."""
         self.accelerator.end_training()
 
     def _sum(self, numbers: Tensor) -> Tensor:
@@ -78,10 +78,10 @@ class Processes:
 
 
 def adopt_slurm(environment: MutableMapping[str, str]) -> None:
-    """Give a process that srun started the variables torch and Accelerate look for.
+    """Set torch's and Accelerate's variables from those of srun.
 
-    What is set stays: torchrun or accelerate may run inside of srun. The main process listens where
-    srun was called, which in a batch script is the first node.
+    Variables that are set stay unchanged, since torchrun or accelerate may run inside srun. The
+    main process listens on the node where srun was called: in a batch script, the first node.
     """
     if "RANK" in environment or "SLURM_STEP_NUM_TASKS" not in environment:
         return
@@ -91,17 +91,17 @@ def adopt_slurm(environment: MutableMapping[str, str]) -> None:
         "WORLD_SIZE": environment["SLURM_STEP_NUM_TASKS"],
         "LOCAL_RANK": environment["SLURM_LOCALID"],
         "MASTER_ADDR": environment.get("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1"),
-        "MASTER_PORT": str(20_000 + job % 10_000),  # jobs that share a node must not meet
+        "MASTER_PORT": str(20_000 + job % 10_000),  # jobs that share a node need different ports
     }
     for name, value in found.items():
         environment.setdefault(name, value)
 
 
 def check_group(environment: MutableMapping[str, str], count: int) -> None:
-    """Raise RuntimeError where a launcher started several processes that do not know each other.
+    """Raise RuntimeError if the launcher started several processes without a common group.
 
-    `accelerate launch --cpu --num_machines 2` does: each of its processes would train alone on all
-    of the data. It names where to meet (MASTER_ADDR), but not how many.
+    `accelerate launch --cpu --num_machines 2` does: it sets MASTER_ADDR but no world size, so each
+    process would train alone on the whole dataset.
     """
     announced = environment.get("WORLD_SIZE")
     if int(announced or count) != count or (announced is None and "MASTER_ADDR" in environment):
@@ -114,5 +114,5 @@ def check_group(environment: MutableMapping[str, str], count: int) -> None:
 
 
 def _signed(number: int) -> int:
-    """Return a number below 2^64 as torch's 64 bits hold it."""
+    """Return a number below 2^64 as a signed 64-bit number."""
     return number - (1 << 64) if number >= 1 << 63 else number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run goes, over all of its processes: losses, samples per second, time spent on waiting."""
+"""The progress of a run over all processes: losses, samples per second, time spent waiting."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ logger = logging.getLogger(__name__)
 
 
 class Progress:
-    """Counts what this process does, and adds it up over all of them when asked to."""
+    """Counts this process's samples and waiting time, and reports the sums of all processes."""
 
     def __init__(self, processes: Processes, log: LineLog | None, *, step: int, steps: int) -> None:
         self._processes = processes
         self._log = log
-        # A bar on a terminal only, and in one process only.
+        # Only the main process shows a bar, and only on a terminal.
         hidden = None if processes.is_main else True
         self._bar = tqdm(total=steps, initial=step, unit="step", disable=hidden)
         self._begin()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time in this block as time spent on waiting for data."""
+        """Count the time in this block as time spent waiting for data."""
         began = time.perf_counter()
         yield
         self._wait_s += time.perf_counter() - began
@@ -42,9 +42,9 @@ class Progress:
         self._bar.update()
 
     def report(self, step: int, epoch: int, losses: dict[str, Tensor], rate: float) -> None:
-        """Log a step's own losses, and what the processes did since the last report. Blocks.
+        """Log the losses of a step, and the throughput since the last report. Blocks.
 
-        The losses are the mean over all processes, whose batches are equally large.
+        The losses are means over all processes, whose batches have equal sizes.
         """
         count = self._processes.count
         values = [float(value) for value in losses.values()]  # waits for the device
@@ -67,7 +67,7 @@ class Progress:
         self._begin()
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar and leave it on the terminal."""
         self._bar.close()
 
     def _begin(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches streamed in the one order that any number of processes share."""
+"""Batches streamed in the order that all processes share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from examples.scaling.feed import BatchBuilder, action_window, deliver
+from examples.scaling.feed import StepBatch, action_window, describe_batches
 from examples.scaling.files import write_json
 from examples.scaling.options import TrainOptions
 from examples.scaling.processes import Processes
@@ -21,16 +21,15 @@ from robostream import (
 from robostream.plan import Cursor, Cut, step_positions
 
 _STATE = "loader_state.json"
-# What of a state says which order it is of; the rest says where in it the run stands.
+# The entries of a state that define the order; the others are the position in it.
 _ORDER = ("fingerprint", "selection", "num_frames", "seed", "lanes", "pool_size", "shuffle")
 
 
 class StreamFeed:
     """Every frame exactly once per epoch, over all processes.
 
-    The loader is not handed to `accelerator.prepare`. The stream gives each process its own share
-    already; Accelerate does not know that and would split these batches again, or read them all in
-    the main process and send them around.
+    The loader is not passed to `accelerator.prepare`: the stream already gives each process its
+    share.
     """
 
     def __init__(self, processes: Processes, options: TrainOptions) -> None:
@@ -49,32 +48,32 @@ class StreamFeed:
 
     @property
     def order(self) -> dict[str, Any]:
-        """What the order is made of, for the log of receipts."""
+        """The parameters of the order, for the log of receipts."""
         state = self._loader.state_dict()
         return {name: state[name] for name in _ORDER}
 
-    def deliveries(self) -> Iterator[BatchBuilder]:
-        """Yield batch after batch, epoch after epoch, from where the loader stands."""
+    def batches(self) -> Iterator[StepBatch]:
+        """Yield the batches of one epoch after the other, from the current position."""
         frames = self._stream.num_frames
         while True:
             state = self._loader.state_dict()
             cursor = Cursor(state["epoch"], state["position"])
-            yield from deliver(self._loader, self._cut, frames, cursor, _count_own)
+            yield from describe_batches(self._loader, self._cut, frames, cursor, _count_own)
 
     def save(self, folder: Path, step: int) -> None:
-        """Write into a checkpoint where the run stands after its last delivery."""
+        """Write the position after the last yielded batch to a checkpoint."""
         write_json(folder / _STATE, self._loader.state_dict())
         cut = self._cut
         save_training_step(folder, step, num_processes=cut.world_size, batch_size=cut.batch_size)
 
     def resume(self, folder: Path) -> None:
-        """Go on where a checkpoint stands, on any number of processes."""
+        """Continue from a checkpoint, on any number of processes."""
         try:
             text = (folder / _STATE).read_text()
         except FileNotFoundError as error:
             raise ValueError(
-                f"want the checkpoint of a streaming run, found no {_STATE} in {folder}; was it "
-                "written with --map_style? Then resume with it too."
+                f"want a checkpoint of a streaming run, found no {_STATE} in {folder}. If it was "
+                "written with --map_style, resume with --map_style."
             ) from error
         self._loader.load_state_dict(json.loads(text))
 
@@ -101,5 +100,5 @@ def _open_stream(options: TrainOptions, revision: str | None) -> StreamingLeRobo
 
 
 def _count_own(cut: Cut, num_frames: int, position: int) -> int:
-    """Return how many of this process's samples are no completion of the tail. Pure."""
+    """Return how many of this process's samples do not pad the end of the epoch. Pure."""
     return sum(at < num_frames for at in step_positions(cut, num_frames, position, 0))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train ACT on a LeRobot dataset that is streamed, on any number of processes and nodes.
+"""Train ACT on a streamed LeRobot dataset, on any number of processes and nodes.
 
   python examples/scaling/train_streaming_multinode.py --root DATASET --steps 1000
   torchrun --nproc-per-node 8 examples/scaling/train_streaming_multinode.py --root DATASET
   srun python examples/scaling/train_streaming_multinode.py --root DATASET --resume_from latest
 
-Exit codes: 0 all steps are taken; 75 SIGTERM, SIGUSR1 or Ctrl-C asked to stop, a checkpoint is
-written and the same command with --resume_from latest goes on from it, on any number of processes;
-1 and 2 errors. docs/training.md says more.
+Exit codes: 0 if all steps are done; 75 if SIGTERM, SIGUSR1 or Ctrl-C stopped the run; 1 and 2 for
+errors. A stopped run has written a checkpoint. The same command with --resume_from latest continues
+from it, on any number of processes. docs/training.md has the details.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from examples.scaling.training import train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train as a command line says; return the exit code."""
+    """Train with the options of a command line; return the exit code."""
     options = parse_options(arguments, __doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     return 0 if train(options).is_finished else REQUEUE

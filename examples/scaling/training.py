@@ -30,9 +30,9 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        step: Steps taken, those before a resume included.
-        is_finished: Whether these are all; otherwise it was asked to stop, and wants to go on.
-        checkpoint: Where its last state lies.
+        step: Steps taken, including those before a resume.
+        is_finished: Whether all steps are done; otherwise a signal stopped the run.
+        checkpoint: The last checkpoint.
     """
 
     step: int
@@ -41,25 +41,25 @@ class Outcome:
 
 
 def train(options: TrainOptions) -> Outcome:
-    """Train until all steps are taken or a signal asks to stop; either ends with a checkpoint.
+    """Train until all steps are done or a signal stops the run; both end with a checkpoint.
 
     Every process of a run calls this.
     """
     with stop_on_signals() as stop, ExitStack() as held:
         processes = Processes(options.mixed_precision)
-        chosen = processes.start_pool(choose_checkpoint(options.resume_from, options.output_dir))[0]
+        chosen = processes.gather(choose_checkpoint(options.resume_from, options.output_dir))[0]
         feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
         held.callback(feed.close)
-        outcome = _Run(processes, options, feed, chosen, held).go(stop)
+        outcome = _Run(processes, options, feed, chosen, held).run(stop)
         if processes.is_main:
-            end = "all steps are taken" if outcome.is_finished else "asked to stop"
+            end = "all steps are done" if outcome.is_finished else "stopped by a signal"
             logger.info("step %d, %s; %s", outcome.step, end, outcome.checkpoint)
         processes.close()
     return outcome
 
 
 class _Run:
-    """The parts of a run, as they stand after `step` steps. `held` closes what it opens."""
+    """The state of a run after `step` steps; `held` closes its files."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Run:
         if checkpoint is not None:
             self.receipts.resume(checkpoint)
             if processes.is_main:
-                logger.info("going on from step %d, %s", self.step, checkpoint)
+                logger.info("resuming from step %d, %s", self.step, checkpoint)
 
     def _open_log(self, name: str, held: ExitStack) -> LineLog | None:
         if not self.processes.is_main:
@@ -96,22 +96,22 @@ class _Run:
         self.logs.append(log)
         return log
 
-    def go(self, stop: StopRequest) -> Outcome:
-        """Take the steps that are left."""
-        options, deliveries = self.options, self.feed.deliveries()
+    def run(self, stop: StopRequest) -> Outcome:
+        """Take the remaining steps."""
+        options, batches = self.options, self.feed.batches()
         must_stop = False
         while self.step < options.steps and not must_stop:
             with self.progress.waiting():
-                delivery = next(deliveries)
-            losses = self.learner.learn(delivery.batch)
+                batch = next(batches)
+            losses = self.learner.learn(batch.batch)
             self.step += 1
-            # A signal may reach some processes earlier than others: they stop at the same step.
-            asked, digest = self.processes.add_up(stop.is_made, delivery.digest)
+            # A signal may reach only some processes; all of them stop at the same step.
+            asked, digest = self.processes.add_up(stop.is_made, batch.digest)
             must_stop = asked > 0
-            self.receipts.add(self.step, delivery, digest)
-            self.progress.add(len(delivery.batch["index"]))
+            self.receipts.add(self.step, batch, digest)
+            self.progress.add(len(batch.batch["index"]))
             if self._is_due(options.log_freq):
-                self.progress.report(self.step, delivery.epoch, losses, self.learner.rate)
+                self.progress.report(self.step, batch.epoch, losses, self.learner.rate)
             if must_stop or self._is_due(options.save_freq):
                 self.checkpoint = self._save()
         assert self.checkpoint is not None
@@ -121,12 +121,12 @@ class _Run:
         return self.step % every == 0 or self.step == self.options.steps
 
     def _save(self) -> Path:
-        """Write a checkpoint, in the main process; return when it is there."""
-        random_states = self.processes.start_pool(random_state())
+        """Write a checkpoint in the main process; all processes wait for it."""
+        random_states = self.processes.gather(random_state())
 
         def fill(folder: Path) -> None:
             for log in self.logs:
-                log.sync()  # no checkpoint is ahead of its logs
+                log.sync()  # a checkpoint is never ahead of its logs
             self.learner.save(folder, random_states)
             self.receipts.save(folder)
             self.feed.save(folder, self.step)

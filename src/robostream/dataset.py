@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LeRobotDataset`: read samples by number, or record episodes, named as LeRobot users know it."""
+"""`LeRobotDataset`: reads samples by index, or records episodes, with LeRobot's API."""
 
 from __future__ import annotations
 
@@ -36,37 +36,36 @@ from robostream.write import (
 
 
 class LeRobotDataset(Dataset[dict[str, Any]]):
-    """A LeRobot v3.0 dataset, map-style.
+    """A map-style LeRobot v3.0 dataset.
 
-    Opened by its constructor it is read; made by `create` or `resume` it is recorded, and can be
-    read after `finalize`.
+    The constructor opens a dataset for reading. `create` and `resume` open one for recording; it
+    can be read after `finalize`.
 
     Args:
-        repo_id: The dataset's name, path or URL; with `root` given it is only a name.
+        repo_id: The dataset's name, path or URL; only a name if `root` is given.
         root: The dataset's folder or fsspec URL.
         episodes: Episodes to read; None for all.
         episode_filter: Takes an episode's row, returns whether to read it.
-        image_transforms: Applied to each camera of a sample, depth excepted.
+        image_transforms: Applied to each camera of a sample, except depth cameras.
         delta_timestamps: Windows by key, in seconds relative to a frame.
-        tolerance_s: How far a picture's time may be from the table's.
+        tolerance_s: Largest difference between a frame's time in the video and in the table.
         revision: Hub branch, tag or commit; pinned to a commit.
-        force_cache_sync: Download again what is cached.
-        download_videos: Whether a Hub dataset's videos are downloaded; without, pass
-            `camera_keys=[]` to read the rest.
-        video_backend: "pyav", or "torchcodec" where it is installed; None for the default.
+        force_cache_sync: Download cached files again.
+        download_videos: Whether to download a Hub dataset's videos; if not, pass `camera_keys=[]`.
+        video_backend: "pyav", or "torchcodec" if it is installed; None for the default.
         return_uint8: Videos as uint8 instead of float32 in [0, 1].
         depth_output_unit: "mm" or "m".
         token: Hub token.
         camera_keys: Cameras to decode; None for all, an empty list for none.
-        resize: (height, width) pictures are scaled to when decoded, or such a pair by camera.
-        row_cache_bytes: RAM for rows of recently used episodes, per process. Pictures in Parquet
-            that do not fit are mapped from the cache on the local disk.
+        resize: The (height, width) to scale decoded frames to, or one such pair per camera.
+        row_cache_bytes: RAM for rows of recently used episodes, per process. Images in Parquet that
+            do not fit are memory-mapped from the disk cache.
         frame_cache_bytes: RAM for recently decoded frames, per process.
-        storage_options: What the store of a URL is opened with: keys, tokens, its address.
-        cache_dir: Where bytes of a remote dataset are kept on a local disk, for all processes of
-            the machine and later runs; a folder of the user's cache unless given.
-        cache_limit: How much may be kept there, such as "200GB"; half of what the disk has left
-            unless given, 0 for nothing.
+        storage_options: Options of the URL's filesystem: keys, tokens, endpoint.
+        cache_dir: Folder of the disk cache for remote datasets, shared by all processes and later
+            runs; by default in the user's cache folder.
+        cache_limit: Size limit of the disk cache, such as "200GB"; by default half of the free
+            space, 0 for no cache.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         data_files_size_in_mb: float = config.DATA_FILES_SIZE_IN_MB,
         video_files_size_in_mb: float = config.VIDEO_FILES_SIZE_IN_MB,
     ) -> LeRobotDataset:
-        """Return a new dataset to record into; `robostream.write.create_writer` says more."""
+        """Return a new dataset to record into; `robostream.write.create_writer` has the details."""
         name = arguments.dataset_name(repo_id)
         folder = root or explicit_root(name) or config.lerobot_home() / name
         writer = create_writer(
@@ -168,7 +167,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         depth_encoder: DepthEncoderConfig | None = None,
         encoder_queue_maxsize: int = config.ENCODER_QUEUE_FRAMES,
     ) -> LeRobotDataset:
-        """Return a dataset to record more episodes into, also after its recorder was killed."""
+        """Return a dataset to add episodes to, also after its recorder was killed."""
         arguments.dataset_name(repo_id)
         writer = resume_writer(
             root,
@@ -212,7 +211,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
 
     @property
     def episodes(self) -> list[int] | None:
-        """The selected episodes, or None where nothing was selected."""
+        """The selected episodes, or None if all are read."""
         return self._reading().selection.episodes.tolist() if self._subset else None
 
     @property
@@ -224,14 +223,14 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
 
     @property
     def num_episodes(self) -> int:
-        """Number of selected episodes, or of those recorded so far."""
+        """Number of selected episodes, or of episodes recorded so far."""
         if self.writer is not None:
             return self.writer.num_episodes
         return len(self._reading().selection.episodes)
 
     @property
     def absolute_to_relative_idx(self) -> AbsoluteToRelative | None:
-        """The item number of each frame's dataset-wide index; None where nothing was selected."""
+        """The item index of each frame's dataset-wide index; None if all episodes are read."""
         return AbsoluteToRelative(self._reading().selection) if self._subset else None
 
     @property
@@ -241,7 +240,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
 
     @property
     def image_transforms(self) -> ImageTransforms | None:
-        """What is applied to each camera of a sample."""
+        """The transforms applied to each camera of a sample."""
         return self._reading().spec.image_transforms
 
     def __len__(self) -> int:
@@ -255,7 +254,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         return reader.item(item)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield all items. Python's own loop over items would take any IndexError for the end."""
+        """Yield all items; iteration by index would take any IndexError for the end."""
         reader = self._reading()
         return (reader.item(number) for number in range(reader.selection.num_frames))
 
@@ -267,20 +266,20 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         )
 
     def get_raw_item(self, item: int) -> dict[str, Any]:
-        """Return an item's row alone: no videos, no windows, no transforms."""
+        """Return an item's row, without videos, windows and transforms."""
         return self._reading().row(item)
 
     def select_columns(self, columns: str | Sequence[str]) -> dict[str, Any]:
-        """Return whole columns of the selected frames by name; no pictures are decoded."""
+        """Return whole columns of the selected frames by name; decodes no video."""
         names = [columns] if isinstance(columns, str) else arguments.names(columns, "columns")
         return self._reading().columns(names)
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
-        """Replace what is applied to each camera of a sample."""
+        """Replace the transforms of each camera."""
         self._reading().set_image_transforms(image_transforms)
 
     def clear_image_transforms(self) -> None:
-        """Apply nothing to cameras any more."""
+        """Remove the transforms of all cameras."""
         self._reading().set_image_transforms(None)
 
     def add_frame(self, frame: Mapping[str, Any]) -> None:
@@ -288,11 +287,11 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         self._recorder().add_frame(frame)
 
     def save_episode(self) -> None:
-        """Make the added frames an episode; when this returns, it survives any crash."""
+        """Save the added frames as an episode; when this returns, it survives any crash."""
         self._recorder().save_episode()
 
     def clear_episode_buffer(self) -> None:
-        """Forget the frames added since the last episode."""
+        """Discard the frames added since the last episode."""
         self._recorder().clear_episode_buffer()
 
     def has_pending_frames(self) -> bool:
@@ -300,7 +299,7 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         return self.writer is not None and self.writer.has_pending_frames()
 
     def finalize(self) -> None:
-        """End the recording; the dataset can be read from now on."""
+        """End the recording; the dataset can then be read."""
         if self.writer is not None:
             self.writer.finalize()
             self.writer = None

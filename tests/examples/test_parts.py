@@ -80,7 +80,7 @@ def test_where_a_run_begins(tmp_path: Path) -> None:
     assert choose_checkpoint(str(last), tmp_path) == last
     assert choose_checkpoint(str(first), tmp_path / "new") == first
     for chosen in (None, str(first)):
-        with pytest.raises(ValueError, match=r"found .*checkpoint-10\. Go on from it with"):
+        with pytest.raises(ValueError, match=r"found .*checkpoint-10\. Resume from it with"):
             choose_checkpoint(chosen, tmp_path)
     with pytest.raises(StateError, match=r"no training_step\.json"):
         choose_checkpoint(str(tmp_path / "gone"), tmp_path / "new")
