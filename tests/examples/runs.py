@@ -83,7 +83,7 @@ def torchrun(processes: int) -> list[str]:
 
 
 def run_ranks(words: list[str], processes: int, env: Mapping[str, str] | None = None) -> None:
-    """Run the program in several processes to its end, each told who it is as launchers do."""
+    """Run the program in several processes, with the variables that launchers set."""
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
         start(

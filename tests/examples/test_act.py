@@ -25,18 +25,18 @@ def policy() -> ActPolicy:
 @pytest.fixture
 def batch() -> dict[str, Any]:
     drawn = torch.Generator().manual_seed(1)
-    pictures = torch.randint(0, 256, (2, 6, 3, 40, 48), dtype=torch.uint8, generator=drawn)
+    images = torch.randint(0, 256, (2, 6, 3, 40, 48), dtype=torch.uint8, generator=drawn)
     return {
         "observation.state": torch.randn(6, 3, generator=drawn),
         "action": torch.randn(6, 4, 2, generator=drawn),
         "action_is_pad": torch.zeros(6, 4, dtype=torch.bool),
-        "one": pictures[0],
-        "two": pictures[1],
+        "one": images[0],
+        "two": images[1],
     }
 
 
 def test_the_backbone_is_a_resnet_18() -> None:
-    """As many parameters as the original without its head; 1/32 of the picture's resolution."""
+    """As many parameters as the original without its head; 1/32 of the image resolution."""
     backbone = resnet18(64)
 
     assert sum(parameter.numel() for parameter in backbone.parameters()) == 11_176_512
@@ -69,15 +69,15 @@ def test_a_batch_may_be_cut_anywhere(policy: ActPolicy, batch: dict[str, Any]) -
     torch.testing.assert_close(torch.cat(parts), whole)
 
 
-def test_pictures_may_be_bytes_or_shares(policy: ActPolicy, batch: dict[str, Any]) -> None:
-    """uint8 and float32 in [0, 1] are the same pictures."""
+def test_images_may_be_uint8_or_float(policy: ActPolicy, batch: dict[str, Any]) -> None:
+    """uint8 and float32 in [0, 1] are the same images."""
     shares = batch | {key: batch[key].float() / 255 for key in ("one", "two")}
 
     torch.testing.assert_close(policy.predict(shares), policy.predict(batch))
 
 
-def test_a_picture_is_seen(policy: ActPolicy, batch: dict[str, Any]) -> None:
-    """Each camera changes what is predicted; so does where in the picture something is."""
+def test_the_policy_uses_every_image(policy: ActPolicy, batch: dict[str, Any]) -> None:
+    """Each camera changes the prediction, and so does the position of an object in the image."""
     for key in ("one", "two"):
         turned = policy.predict(batch | {key: batch[key].flip(-1)})
         assert not torch.allclose(turned, policy.predict(batch))

@@ -66,7 +66,7 @@ def test_killed_three_times_a_run_learns_the_same_bit_for_bit(tmp_path: Path) ->
 
 
 def test_a_run_moves_from_two_processes_to_one_to_four(tmp_path: Path) -> None:
-    """One rank is told to stop, so all do; with a constant global batch the receipts are equal."""
+    """One rank gets a signal, and all stop; with a constant global batch the receipts are equal."""
     program = start(flags(tmp_path, batch_size=4, steps=1000), launcher=torchrun(2))
     wait_for_step(program, tmp_path, 3)
     os.kill(children(program.pid)[1], signal.SIGUSR1)
@@ -84,7 +84,7 @@ def test_a_run_moves_from_two_processes_to_one_to_four(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("map_style", [False, True])
-def test_told_to_stop_it_saves_and_asks_to_be_requeued(
+def test_a_signal_makes_it_save_and_exit_with_75(
     number: signal.Signals, map_style: bool, tmp_path: Path
 ) -> None:
     """The step in hand is finished, a checkpoint written, and the exit code says 'again'."""

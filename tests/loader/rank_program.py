@@ -66,9 +66,9 @@ def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | Non
             "batches": batches,
             "state": loader.state_dict(),
         }
-        aside = out / f"rank-{stream.rank}.part"
-        aside.write_text(json.dumps(report))
-        aside.replace(out / f"rank-{stream.rank}.json")
+        temp = out / f"rank-{stream.rank}.part"
+        temp.write_text(json.dumps(report))
+        temp.replace(out / f"rank-{stream.rank}.json")
         wait_for_all()
     if dies and stream.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

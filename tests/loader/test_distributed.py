@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes under real launchers: they find their ranks, share the epoch, die and go on."""
+"""Processes under real launchers detect their ranks, share the epoch, and resume after a kill."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_two_processes_share_an_epoch_exactly(tmp_path: Path, launcher: str, fou
 
 @pytest.mark.long
 def test_a_killed_rank_and_an_elastic_resume(tmp_path: Path) -> None:
-    """Rank 1 dies by kill -9 after 3 steps; one process goes on from rank 0's last state."""
+    """Rank 1 dies by kill -9 after 3 steps; one process resumes from rank 0's last state."""
     reports, code = launch("torchrun", 2, tmp_path / "first", 4, 2, "die:3")
     assert code != 0
     state = tmp_path / "state.json"

@@ -49,7 +49,7 @@ def frame(number: int, **more: Any) -> dict[str, Any]:
 
 
 def record(writer: DatasetWriter, lengths: Sequence[int], *, first: int = 0) -> int:
-    """Save episodes whose frames are numbered through; returns the next number."""
+    """Save episodes whose frames are numbered consecutively; returns the next number."""
     for length in lengths:
         for _ in range(length):
             writer.add_frame(frame(first))
@@ -123,7 +123,7 @@ def check_dataset(root: Path, lengths: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def file_size_limit(limit_bytes: int) -> Iterator[None]:
-    """Make the system refuse to let any file grow beyond a size, as a full disk would."""
+    """Limit the size of any file of this process, like a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong arguments of a recording are refused before anything is written."""
+"""Wrong arguments of a recording raise an error before anything is written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STATE = {"state": {"dtype": "float32", "shape": (2,)}}
         ("depth_encoder", QUICK, "a DepthEncoderConfig"),
     ],
 )
-def test_new_recordings_refuse(name: str, value: Any, wanted: str, tmp_path: Path) -> None:
+def test_create_rejects(name: str, value: Any, wanted: str, tmp_path: Path) -> None:
     """The folder is not made."""
     given = {"repo_id": "me/a", "fps": FPS, "features": STATE, "root": tmp_path / "a"}
     with pytest.raises(SelectionError, match=f"{name}.* must be {re.escape(wanted)}.* got "):
@@ -53,7 +53,7 @@ def test_new_recordings_refuse(name: str, value: Any, wanted: str, tmp_path: Pat
         ({"state": {"dtype": "float32", "shape": (True,)}}, "want a list of whole numbers above 0"),
     ],
 )
-def test_features_that_are_none_are_refused(features: Any, says: str, tmp_path: Path) -> None:
+def test_invalid_features_raise(features: Any, says: str, tmp_path: Path) -> None:
     """Each by its name."""
     with pytest.raises(MetadataError, match=says):
         LeRobotDataset.create("me/a", FPS, features, root=tmp_path / "a")
@@ -63,7 +63,7 @@ def test_features_that_are_none_are_refused(features: Any, says: str, tmp_path: 
     ("name", "value", "wanted"),
     [("rgb_encoder", "h264", "a VideoEncoderConfig"), ("depth_encoder", 3, "a DepthEncoderConfig")],
 )
-def test_resumed_recordings_refuse(name: str, value: Any, wanted: str, tmp_path: Path) -> None:
+def test_resume_rejects(name: str, value: Any, wanted: str, tmp_path: Path) -> None:
     """And leave the dataset free for the next attempt."""
     LeRobotDataset.create("me/a", FPS, FEATURES, root=tmp_path, rgb_encoder=QUICK).finalize()
     with pytest.raises(SelectionError, match=f"{name}.* must be {wanted}; got "):
@@ -87,13 +87,13 @@ def test_resumed_recordings_refuse(name: str, value: Any, wanted: str, tmp_path:
         ("extra_options", ["bf"], "values by name"),
     ],
 )
-def test_encoders_refuse(name: str, value: Any, wanted: str) -> None:
+def test_encoder_options_reject(name: str, value: Any, wanted: str) -> None:
     """FFmpeg would take some of them for something else."""
     with pytest.raises(SelectionError, match=f"{name} must be {re.escape(wanted)}.* got "):
         VideoEncoderConfig(**{name: value})
 
 
-def test_the_parts_of_a_depth_encoder_are_told_apart() -> None:
+def test_a_depth_encoder_checks_the_type_of_its_parts() -> None:
     """A codec alone is no encoder."""
     with pytest.raises(SelectionError, match="video must be a VideoEncoderConfig; got 'hevc'"):
         DepthEncoderConfig("hevc")  # type: ignore[arg-type]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options become FFmpeg's, wrong ones are refused, and thread priorities stay as they were."""
+"""Options become FFmpeg's, wrong ones raise, and thread priorities do not change."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_depth_options_come_back_from_info_json() -> None:
         ({"codec": "h264", "extra_options": {"bframez": 2}}, (64, 64), "no option bframez"),
     ],
 )
-def test_what_an_encoder_refuses_is_told_at_once(
+def test_options_that_an_encoder_rejects_raise_at_once(
     options: dict[str, Any], size: tuple[int, int], message: str
 ) -> None:
     """Sizes and options are tried before the first frame, not after the first episode."""
@@ -91,7 +91,7 @@ def test_what_an_encoder_refuses_is_told_at_once(
         check_encoder(VideoEncoderConfig(**options), width=size[0], height=size[1])
 
 
-def test_unknown_codecs_are_refused() -> None:
+def test_unknown_codecs_raise() -> None:
     """The error lists what there is."""
     with pytest.raises(ValueError, match="libsvtav1, h264, hevc"):
         VideoEncoderConfig(codec="divx")
@@ -109,7 +109,7 @@ def test_auto_finds_an_encoder_that_works() -> None:
     ("camera", "shape"),
     [("colour", (64, 62, 3)), ("depth", (64, 32, 1))],
 )
-def test_cameras_too_narrow_for_x265_are_refused(
+def test_cameras_too_narrow_for_x265_raise(
     tmp_path: Path, camera: str, shape: tuple[int, int, int]
 ) -> None:
     """x265 would damage the process's memory; the message names camera, limit, size and cure."""
@@ -125,8 +125,8 @@ def test_cameras_too_narrow_for_x265_are_refused(
     assert not (tmp_path / "a").exists()
 
 
-def test_a_refused_encoder_names_its_camera(tmp_path: Path) -> None:
-    """With several cameras, the message says which one the encoder refuses."""
+def test_the_error_of_an_encoder_names_its_camera(tmp_path: Path) -> None:
+    """With several cameras, the message names the one that the encoder rejects."""
     features = {
         "good": {"dtype": "video", "shape": (64, 64, 3), "names": NAMES},
         "odd": {"dtype": "video", "shape": (64, 63, 3), "names": NAMES},

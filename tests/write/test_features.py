@@ -45,7 +45,9 @@ def test_a_camera_of_one_channel_is_marked_as_depth() -> None:
         ("cam", {"dtype": "video", "shape": (4, 6, 3)}, "use_videos is False"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused(name: str, entry: dict[str, Any], message: str) -> None:
+def test_a_feature_that_cannot_be_recorded_raises(
+    name: str, entry: dict[str, Any], message: str
+) -> None:
     """A feature the format cannot store is an error before anything is written."""
     with pytest.raises(MetadataError, match=message):
         features_to_record({name: entry}, use_videos=False)

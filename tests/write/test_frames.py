@@ -144,7 +144,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("change", "message"), FAULTS, ids=[text for _, text in FAULTS])
-def test_a_faulty_value_is_told_with_what_was_wanted_and_found(
+def test_the_error_of_a_value_says_what_was_wanted_and_found(
     change: dict[str, Any], message: str
 ) -> None:
     """Each fault names the feature, what was wanted and what was found."""
@@ -155,7 +155,7 @@ def test_a_faulty_value_is_told_with_what_was_wanted_and_found(
     assert "frame 3 of episode 5" in str(error.value)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_one_error_lists_all_faults() -> None:
     """One error lists the missing, the unknown and the wrong, so one look is enough."""
     frame = good(state=np.zeros(2, np.float32), speed=1, cam=IMAGE[:1])
     del frame["grid"], frame["task"]
@@ -167,7 +167,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_a_depth_camera_stays_with_its_unit() -> None:
-    """A camera recorded in millimetres cannot go on in metres: the statistics would mix them."""
+    """A camera recorded in millimetres cannot continue in metres: the statistics would mix them."""
     with pytest.raises(FrameError, match="want depth in mm as before, found float32"):
         check(good(depth=DEPTH.astype(np.float32)), {"depth": "mm"})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk refuses: nothing saved is lost, nothing half-written is visible, and one can go on."""
+"""On a full disk, saved episodes stay, no partial file is visible, and recording can continue."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def save_noise(writer: DatasetWriter, count: int) -> None:
 
 
 def test_an_episode_that_does_not_fit_is_given_up_alone(tmp_path: Path) -> None:
-    """The error says what was being written and that the rest is safe; recording then goes on."""
+    """The error says what was being written and that the rest is safe; recording can continue."""
     writer = quick_writer(tmp_path / "a")
     number = record(writer, [3])
     wanted = r"images of episode 1.*All episodes saved before"
@@ -111,8 +111,8 @@ def test_a_recording_that_could_not_be_finalized_can_be_resumed(tmp_path: Path) 
     check_dataset(root, [30] * 6)
 
 
-def test_a_dataset_that_cannot_be_created_is_told(tmp_path: Path) -> None:
-    """A folder that refuses files is named in the error."""
+def test_a_dataset_that_cannot_be_created_raises(tmp_path: Path) -> None:
+    """The error names the folder that cannot be written to."""
     (tmp_path / "file").write_text("")
     with pytest.raises(WriteError, match="a new dataset failed"):
         quick_writer(tmp_path / "file" / "a")

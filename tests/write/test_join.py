@@ -123,7 +123,7 @@ def test_each_episode_starts_with_a_key_frame_and_the_index_comes_first(tmp_path
 
 
 @pytest.mark.parametrize("options", CODECS, ids=lambda o: f"{o['codec']}-g{o.get('g', 2)}")
-def test_every_group_of_pictures_is_closed(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_every_gop_is_closed(tmp_path: Path, options: dict[str, Any]) -> None:
     """From any key frame to the next, the packets alone give all frames in between."""
     options = options | {"g": min(options.get("g", 2), 12)}
     spec = VideoSpec(WIDTH, HEIGHT, frame_rate(20), VideoEncoderConfig(**options))

@@ -28,7 +28,7 @@ sys.stdin.read()
 """
 
 
-def test_two_writers_of_one_process_are_told_apart(tmp_path: Path) -> None:
+def test_a_second_writer_in_one_process_raises(tmp_path: Path) -> None:
     """The message says that this process has the lock; after finalize() it is free."""
     first = quick_writer(tmp_path / "a")
     with pytest.raises(WriteError, match=rf"this process \(process {os.getpid()} on .*already"):
@@ -63,7 +63,7 @@ def test_a_dropped_writer_gives_the_dataset_back(
     number = record(writer, [2, 3])
     writer.add_frame(frame(number))
     with caplog.at_level(logging.WARNING):
-        writer._resources.joiner.submit(int).result()  # the joins are through
+        writer._resources.joiner.submit(int).result()  # all joins are done
         del writer
         gc.collect()
     with resume_writer(tmp_path / "a") as second:
@@ -80,7 +80,7 @@ def test_a_dropped_writer_gives_the_dataset_back(
 def test_the_lock_outlives_a_join_that_still_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer dropped while a file is joined keeps the next one out until that is through."""
+    """A writer dropped while a file is joined keeps the lock until the join is done."""
     begun, go_on = threading.Event(), threading.Event()
     run_join = writer_module.run_join
 
@@ -119,13 +119,13 @@ def test_a_forked_child_does_not_give_back_its_parents_lock(
 
 
 def test_a_create_that_fails_holds_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong after the lock is taken, the folder can be used at once."""
+    """After any error while the lock is held, the folder can be used at once."""
 
-    def refuse(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError("no space")
 
     with monkeypatch.context() as patch:
-        patch.setattr(start, "write_bytes_atomic", refuse)
+        patch.setattr(start, "write_bytes_atomic", fail)
         with pytest.raises(WriteError, match="a new dataset failed: no space") as error:
             quick_writer(tmp_path / "a")
     with quick_writer(tmp_path / "a") as writer:

@@ -36,7 +36,7 @@ NOT_UTF8 = "move \ud800"
 
 
 def saved_recording(root: Path, *, bad: int = BAD, **more: Any) -> list[int]:
-    """Save LENGTHS and stop without finalize(); returns the good lengths, numbered through."""
+    """Save LENGTHS and stop without finalize(); returns the lengths of the good episodes."""
     writer = quick_writer(root, **more)
     number = 0
     for episode, length in enumerate(LENGTHS):
@@ -49,7 +49,7 @@ def saved_recording(root: Path, *, bad: int = BAD, **more: Any) -> list[int]:
 
 
 def stop(writer: DatasetWriter) -> None:
-    """What the end of the process does, once the background joins are through."""
+    """Close the writer as the end of the process would, after the background joins."""
     writer._resources.joiner.shutdown()
     writer._resources.lock.release()
 
@@ -75,7 +75,7 @@ def as_saved_before(root: Path, episode: int, *, tasks: Sequence[str]) -> None:
 def test_a_task_that_is_not_utf8_costs_one_episode(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: int
 ) -> None:
-    """All others come into the dataset; the bad one is kept whole, and the log says where."""
+    """All others are published; the bad one is kept complete, and the log says where."""
     root = tmp_path / "a"
     good = saved_recording(root, bad=bad)
     as_saved_before(root, bad, tasks=[NOT_UTF8])
@@ -228,7 +228,7 @@ def test_several_bad_episodes_are_kept_under_names_of_their_own(tmp_path: Path) 
 
 
 def test_a_dataset_that_has_episodes_grows_by_the_good_ones(tmp_path: Path) -> None:
-    """Numbers go on from those of the dataset, in rows, table and statistics."""
+    """Numbers continue those of the dataset, in rows, table and statistics."""
     root = tmp_path / "a"
     with quick_writer(root) as writer:
         number = record(writer, [5, 3])
@@ -246,7 +246,7 @@ def test_a_dataset_that_has_episodes_grows_by_the_good_ones(tmp_path: Path) -> N
     np.testing.assert_allclose(stats["episode_index"]["mean"], (3 + 2 * 2 + 3 * 6) / 16)
 
 
-def test_a_record_that_is_lost_after_joining_is_told(tmp_path: Path) -> None:
+def test_a_record_that_is_lost_after_joining_raises(tmp_path: Path) -> None:
     """Then the episode's rows and frames cannot be separated from others', so nothing changes."""
     root = tmp_path / "a"
     saved_recording(root, video_files_size_in_mb=0.001, data_files_size_in_mb=0.001)

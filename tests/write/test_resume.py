@@ -152,7 +152,7 @@ def test_missing_statistics_stay_missing(tmp_path: Path, caplog: pytest.LogCaptu
     assert "no stats.json" in caplog.text
 
 
-def test_a_codec_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_codec_without_an_encoder_raises(tmp_path: Path) -> None:
     """Videos converted from elsewhere may have a codec no encoder here makes: one must be given."""
     root = copy_of("h264_bframes", tmp_path)
     edit_info(root, lambda info: info["features"][TOP]["info"].update({"video.codec": "vp9"}))
@@ -164,7 +164,7 @@ def test_a_codec_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
-    """A folder without info.json is refused and left as it is."""
+    """A folder without info.json raises and is not changed."""
     with pytest.raises(WriteError, match="no dataset to resume"):
         resume_writer(tmp_path / "nothing")
 
@@ -172,7 +172,7 @@ def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
 
 
 def test_depth_goes_on_with_its_coding(tmp_path: Path) -> None:
-    """Another coding of distances would be read back wrong, so it is refused."""
+    """Another depth coding would be decoded wrongly, so it raises."""
     root = copy_of("depth", tmp_path)
     with pytest.raises(ValueError, match="wrong distances"):
         resume_writer(root, depth_encoder=DepthEncoderConfig(coding=DepthCoding(depth_max_m=5)))

@@ -74,7 +74,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_url_cannot_be_recorded_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An address on a network is refused, not taken for a folder called "s3:"."""
+    """A URL raises; it is not taken for a folder called "s3:"."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(WriteError, match="want a local folder"):
         LeRobotDataset.create("me/a", FPS, FEATURES, root="s3://bucket/a")
@@ -84,7 +84,7 @@ def test_a_url_cannot_be_recorded_into(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("text", ["robot_type", "name of a feature"])
 def test_texts_of_the_dataset_must_be_utf8(tmp_path: Path, text: str) -> None:
-    """What info.json cannot hold is refused before the folder is made."""
+    """A value that info.json cannot store raises before the folder is made."""
     features = {"\ud800" if text == "name of a feature" else "x": FEATURES["observation.state"]}
     robot_type = "\ud800" if text == "robot_type" else None
     with pytest.raises(MetadataError, match="UTF-8"):

@@ -116,7 +116,7 @@ def test_tasks_are_numbered_in_the_order_they_appear(tmp_path: Path) -> None:
     assert meta.total_tasks == 4
 
 
-def test_a_refused_frame_leaves_the_episode_as_it_was(tmp_path: Path) -> None:
+def test_a_faulty_frame_does_not_change_the_episode(tmp_path: Path) -> None:
     """After any number of faulty frames the episode holds the good ones, in step with its video."""
     with quick_writer(tmp_path / "a") as writer:
         for number in range(5):
@@ -130,7 +130,7 @@ def test_a_refused_frame_leaves_the_episode_as_it_was(tmp_path: Path) -> None:
     check_dataset(tmp_path / "a", [5])
 
 
-def test_a_task_that_cannot_be_stored_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_task_that_cannot_be_stored_raises_at_once(tmp_path: Path) -> None:
     """A text that is not valid UTF-8 never reaches an episode, so every episode can be saved."""
     with quick_writer(tmp_path / "a") as writer:
         record(writer, [2])
@@ -192,7 +192,7 @@ def test_an_empty_episode_cannot_be_saved(tmp_path: Path) -> None:
     check_dataset(tmp_path / "a", [2])
 
 
-def test_unsaved_frames_are_told_at_finalize(tmp_path: Path) -> None:
+def test_finalize_warns_of_unsaved_frames(tmp_path: Path) -> None:
     """Frames that were never saved are thrown away, but not in silence."""
     writer = quick_writer(tmp_path / "a")
     record(writer, [2])
@@ -240,7 +240,7 @@ def test_nothing_recorded_is_an_empty_dataset(tmp_path: Path) -> None:
 
 
 def test_a_dataset_is_never_created_over_another(tmp_path: Path) -> None:
-    """A folder with anything in it is refused; an empty one is taken."""
+    """A folder with any file in it raises; an empty folder is accepted."""
     (tmp_path / "empty").mkdir()
     quick_writer(tmp_path / "empty").finalize()
     with pytest.raises(WriteError, match=r"want a new or empty folder, found meta/info\.json"):
@@ -295,7 +295,7 @@ def test_depth_is_stored_as_codes_or_tiff(tmp_path: Path, dtype: str, unit: str)
 
 
 def test_language_rows_are_stored_with_their_frames(tmp_path: Path) -> None:
-    """Annotations pass through; frames without any have an empty list."""
+    """Annotations are stored; frames without any have an empty list."""
     row = {"role": "user", "content": "pour", "style": "subtask", "timestamp": 0.5, "camera": None}
     said = {**row, "tool_calls": [{"name": "say"}]}
     features = {
