@@ -8,7 +8,6 @@ arm.py        the arm's geometry: joint angles to points in space, and back
 camera.py     pinhole cameras and their sensor noise
 layers.py     smooth-edged shapes, and how they are painted
 room.py       the room's textures, and what cameras see of it without the robot
-objects.py    the objects on the table and their shadows, as layers
-robot.py      the robot as layers
+objects.py    the objects on the table and the robot, with their shadows, as layers
 view.py       View: what one camera sees of one episode, frame by frame
 """

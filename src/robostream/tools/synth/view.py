@@ -28,13 +28,15 @@ from robostream.tools.synth.layers import (
     paint,
     paint_depth,
 )
-from robostream.tools.synth.objects import Placed, object_items, object_shadow
-from robostream.tools.synth.robot import (
+from robostream.tools.synth.objects import (
     LIVERIES,
     Livery,
+    Placed,
     arm_items,
     arm_shadows,
     bones,
+    object_items,
+    object_shadow,
     stand_items,
 )
 from robostream.tools.synth.room import Room, make_room, see_room, see_table
