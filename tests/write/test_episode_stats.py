@@ -17,7 +17,7 @@ from PIL import Image
 from robostream.write.episode_stats import (
     COLOUR,
     DEPTH,
-    NAMES,
+    MOMENTS,
     QUANTILES,
     aggregate_stats,
     colour_stats,
@@ -28,6 +28,7 @@ from robostream.write.episode_stats import (
     summarise_depth,
 )
 
+NAMES = (*MOMENTS, *QUANTILES)
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=4, max_side=6)
 VALUES = hnp.arrays(np.float64, SHAPES, elements=st.floats(-1e6, 1e6))

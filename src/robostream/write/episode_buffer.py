@@ -153,21 +153,25 @@ class CameraThread:
 
 
 class EpisodeBuffer:
-    """Collects frames until `finish` or `discard`; its files are in `folder`.
+    """Collects the frames of one episode after the other; its files are in `folder`.
 
     Attributes:
         depth_units: The unit of each depth camera, known after the first frame.
     """
 
     def __init__(self, folder: Path, info: DatasetInfo, options: RecordingOptions) -> None:
-        self.depth_units: dict[str, str] = {}
         self._folder = folder
         self._info = info
         self._options = options
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the next episode, after `finish` has returned this one."""
+        self.depth_units: dict[str, str] = {}
         self._tasks: list[str] = []
         self._rows: dict[str, list[Any]] = {
             name: []
-            for name, entry in info.features.items()
+            for name, entry in self._info.features.items()
             if name not in DEFAULT_FEATURES and entry["dtype"] not in CAMERA_DTYPES
         }
         self._cameras: dict[str, CameraThread] = {}
@@ -221,11 +225,12 @@ class EpisodeBuffer:
         )
 
     def discard(self) -> None:
-        """Stop the encoders and delete the episode's files."""
+        """Stop the encoders, delete the episode's files, and begin the next episode."""
         for camera in self._cameras.values():
             camera.cancel()
         self._cameras.clear()
         remove_folder(self._folder)
+        self.reset()
 
     def abandon(self) -> None:
         """Let the encoders end soon; does not block and leaves the files."""

@@ -20,7 +20,6 @@ from robostream.meta import Stats
 
 MOMENTS = ("min", "max", "mean", "std", "count")
 QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
-NAMES = (*MOMENTS, *QUANTILES)
 NO_STATS_DTYPES = ("string", "language")
 
 _LEVELS = 256

@@ -81,6 +81,7 @@ def check_frame(
     values: dict[str, Any] = {}
     for name, entry in wanted.items():
         if name not in frame and entry["dtype"] != "language":
+            faults.append(f"{name}: missing; want {_describe(entry)}")
             continue
         try:
             values[name] = _convert(name, entry, frame.get(name), depth_units.get(name))
@@ -133,11 +134,7 @@ def _mark_depth(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _key_faults(frame: Mapping[str, Any], wanted: Features) -> list[str]:
-    faults = [
-        f"{name}: missing; want {_describe(entry)}"
-        for name, entry in wanted.items()
-        if name not in frame and entry["dtype"] != "language"
-    ]
+    faults = []
     if TASK not in frame:
         faults.append("task: missing; want a text that says what the robot is doing")
     elif fault := text_fault(frame[TASK]):

@@ -22,22 +22,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.meta import (
-    CAMERA_DTYPES,
-    DatasetInfo,
-    LeRobotDatasetMetadata,
-    Stats,
-    tasks_to_arrow,
-)
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, Stats, tasks_to_arrow
 from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
-from robostream.write.episode_stats import (
-    MOMENTS,
-    NAMES,
-    NO_STATS_DTYPES,
-    aggregate_stats,
-    as_lists,
-)
+from robostream.write.episode_stats import MOMENTS, aggregate_stats, as_lists
 from robostream.write.join import plan_joins, run_join
 from robostream.write.rows import PARQUET_OPTIONS
 from robostream.write.saved_episodes import (
@@ -118,8 +106,7 @@ def _episode_files(
     existing = _existing_files(Path(meta.root))
     place = max(existing).after(meta.chunks_size) if existing else FilePlace(0, 0)
     schema = pq.read_schema(existing[min(existing)]) if existing else None
-    rows = [_episode_row(episode, meta.info) for episode in episodes]
-    table = pa.Table.from_pylist(rows, schema=_episode_schema(meta.info))
+    table = pa.Table.from_pylist([_episode_row(episode, meta.info) for episode in episodes])
     per_file = max(1, int(meta.data_files_size_in_mb * MB * len(episodes) / table.nbytes))
     for start in range(0, len(episodes), per_file):
         part = table.slice(start, per_file)
@@ -159,25 +146,6 @@ def _episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
     for feature, entry in episode.stats.items():
         row |= {f"stats/{feature}/{name}": value for name, value in entry.items()}
     return row
-
-
-def _episode_schema(info: DatasetInfo) -> pa.Schema:
-    whole, real = pa.int64(), pa.float64()
-    columns: dict[str, pa.DataType] = {"episode_index": whole, "tasks": pa.list_(pa.string())}
-    for name in ("length", "data/chunk_index", "data/file_index"):
-        columns[name] = whole
-    columns |= {"dataset_from_index": whole, "dataset_to_index": whole}
-    for key in info.video_keys:
-        columns |= {f"videos/{key}/chunk_index": whole, f"videos/{key}/file_index": whole}
-        columns |= {f"videos/{key}/from_timestamp": real, f"videos/{key}/to_timestamp": real}
-    for feature, entry in info.features.items():
-        if entry["dtype"] in NO_STATS_DTYPES:
-            continue
-        is_camera = entry["dtype"] in CAMERA_DTYPES
-        numbers = pa.list_(pa.list_(pa.list_(real))) if is_camera else pa.list_(real)
-        for name in NAMES:
-            columns[f"stats/{feature}/{name}"] = pa.list_(whole) if name == "count" else numbers
-    return pa.schema(list(columns.items()))
 
 
 def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:

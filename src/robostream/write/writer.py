@@ -40,23 +40,13 @@ logger = logging.getLogger(__name__)
 
 
 class OpenResources:
-    """The lock, the open episode's encoders, and the thread that joins files.
+    """The lock, the open episode, and the thread that joins files; refers to no writer."""
 
-    Args:
-        lock: The writer's lock.
-        new_buffer: Makes the buffer of an episode; must not refer to the writer.
-    """
-
-    def __init__(self, lock: WriterLock, new_buffer: Callable[[], EpisodeBuffer]) -> None:
+    def __init__(self, lock: WriterLock, buffer: EpisodeBuffer) -> None:
         self.lock = lock
-        self.buffer = new_buffer()
+        self.buffer = buffer
         self.joiner = ThreadPoolExecutor(1, thread_name_prefix="join")
-        self._new_buffer = new_buffer
         self._joins: list[Future[None]] = []
-
-    def reset_buffer(self) -> None:
-        """Start an empty buffer for the next episode."""
-        self.buffer = self._new_buffer()
 
     def submit_join(self, join: Callable[[], None]) -> None:
         """Run a join in the joining thread; a failure is logged."""
@@ -122,8 +112,7 @@ class DatasetWriter:
         self._described = set(meta.video_keys) if meta.total_episodes else set()
         self._open_joins = OpenJoins()
         self._state = "recording"
-        new_buffer = partial(EpisodeBuffer, staging.open, self.info, options)
-        self._resources = OpenResources(lock, new_buffer)
+        self._resources = OpenResources(lock, EpisodeBuffer(staging.open, self.info, options))
         self._if_dropped = weakref.finalize(self, self._resources.release_dropped, self.root)
 
     def __enter__(self) -> DatasetWriter:
@@ -210,7 +199,6 @@ class DatasetWriter:
         """Discard the frames added since the last saved episode."""
         self._require_recording()
         self._resources.buffer.discard()
-        self._resources.reset_buffer()
 
     def finalize(self) -> None:
         """Bring all saved episodes into the dataset and close the writer; may be called again.
@@ -226,7 +214,6 @@ class DatasetWriter:
                 stacklevel=2,
             )
         self._resources.buffer.discard()
-        self._resources.reset_buffer()
         self._state = "finalizing"
         self._resources.joiner.shutdown()
         with wrap_errors("the dataset's files", self.root, cure=_FINALIZE_AGAIN):
@@ -260,7 +247,7 @@ class DatasetWriter:
         self._totals = totals
         self._units |= recorded.depth_units
         self._camera_info = camera_info
-        self._resources.reset_buffer()
+        self._resources.buffer.reset()
         # The full record is on disk; joining needs only the episode's places in files.
         for job in self._open_joins.add(dataclasses.replace(record, stats={}, camera_info={})):
             self._resources.submit_join(partial(run_join, job, self._staging, self.info))
