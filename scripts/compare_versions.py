@@ -72,7 +72,7 @@ def compare(case: str, root: Path, options: argparse.Namespace) -> None:
     for number in range(options.rounds):
         turns = options.trees if number % 2 == 0 else options.trees[::-1]
         for tree in turns:
-            found[tree].append(measure_apart(tree, case, root, options.seconds))
+            found[tree].append(measure_in_process(tree, case, root, options.seconds))
     for figure in FIGURES:
         line = f"{case:20}{figure:15}"
         for tree in options.trees:
@@ -82,7 +82,7 @@ def compare(case: str, root: Path, options: argparse.Namespace) -> None:
         print(line, flush=True)
 
 
-def measure_apart(tree: str, case: str, root: Path, seconds: float) -> dict[str, float]:
+def measure_in_process(tree: str, case: str, root: Path, seconds: float) -> dict[str, float]:
     """Return the figures of one measurement in a new process."""
     done = subprocess.run(
         [sys.executable, __file__, "--measure", case, str(root), str(seconds)],

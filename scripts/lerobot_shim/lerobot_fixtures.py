@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin: the fixture LeRobot's streaming tests ask for, made with robostream's writer.
+"""A pytest plugin: the fixture of LeRobot's streaming tests, made with robostream's writer.
 
-LeRobot's own fixtures write datasets with LeRobot's writer, which is not there. Like those, these
-have two cameras, episodes of random lengths, and pictures in Parquet whose height and width are the
-other way round than info.json declares.
+LeRobot's own fixtures need LeRobot's writer, which is not installed. Like those, these datasets
+have two cameras, episodes of random lengths, and images in Parquet whose height and width are
+swapped in info.json.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def make_dataset(
     for episode, length in enumerate(lengths.tolist()):
         for _ in range(length):
             values = {key: rng.random(len(JOINTS), np.float32) for key in ("action", "state")}
-            pictures = {key: _picture(f"{key}-{index}") for key in CAMERAS}
-            dataset.add_frame(values | pictures | {"task": f"Perform action {episode % 3}."})
+            images = {key: _make_image(f"{key}-{index}") for key in CAMERAS}
+            dataset.add_frame(values | images | {"task": f"Perform action {episode % 3}."})
             index += 1
         dataset.save_episode()
     dataset.finalize()
@@ -74,7 +74,7 @@ def make_dataset(
     return LeRobotDataset(repo_id, root=root, **options)
 
 
-def _picture(text: str) -> np.ndarray:
+def _make_image(text: str) -> np.ndarray:
     image = Image.new("RGB", (WIDTH, HEIGHT), "white")
     ImageDraw.Draw(image).text((8, HEIGHT // 2 - 6), text, "black")
     return np.asarray(image)

@@ -106,7 +106,7 @@ def test_a_stopped_run_resumes(how: signal.Signals, many_files: Path, tmp_path: 
 def test_two_runs_do_not_share_a_copy(many_files: Path, tmp_path: Path) -> None:
     """While one works, another raises and changes nothing."""
     process = start(many_files, tmp_path / "copy")
-    with pytest.raises(WriteError, match="another run is at work"):
+    with pytest.raises(WriteError, match="another run is using this folder"):
         recode_dataset(many_files, tmp_path / "copy", RecodeSpec())
     _, errors = process.communicate()
 

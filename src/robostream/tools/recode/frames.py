@@ -27,7 +27,7 @@ from robostream.storage import LocalSource
 _CHUNK_FRAMES = 64
 _LIMITED_RANGE, _UNSPECIFIED = 1, 2
 _FULL_RANGE = 2
-# Stands in for the infinite PSNR of equal frames, which JSON cannot represent.
+# Replaces the infinite PSNR of equal frames, which JSON cannot represent.
 _EQUAL_DB = 100.0
 
 

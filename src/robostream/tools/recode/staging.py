@@ -57,7 +57,7 @@ def _locked(path: Path) -> Iterator[int]:
         yield handle
     except BlockingIOError as error:
         raise WriteError(
-            f"{path.parent}: another run is at work on this copy. Wait for it, or stop it."
+            f"{path.parent}: another run is using this folder. Wait for it, or stop it."
         ) from error
     finally:
         os.close(handle)
