@@ -122,7 +122,7 @@ def test_a_cache_that_was_deleted_under_a_run_does_not_end_it(
         remote.check(open_cached_file(cache, name, "1", SIZE), 0, SIZE)
 
     assert len(caplog.records) == 1
-    assert "not written any more" in caplog.text
+    assert "no longer written" in caplog.text
 
 
 def test_a_folder_that_cannot_be_made_does_not_end_a_run(

@@ -268,4 +268,4 @@ def test_a_cache_too_small_for_anything_only_warns(
 
     assert remote.fetched == [(0, SIZE)] * 2
     assert len(caplog.records) == 1
-    assert "has no room for" in caplog.text
+    assert "has no space for" in caplog.text

@@ -77,7 +77,7 @@ def test_a_disk_full_of_others_files_is_not_filled_further(
 
     assert disk_bytes(small_disk / "cache") == 0
     assert len(caplog.records) == 1
-    assert "has no room for" in caplog.text
+    assert "has no space for" in caplog.text
 
 
 def test_files_that_may_not_grow_end_writing_and_no_read(
@@ -92,7 +92,7 @@ def test_files_that_may_not_grow_end_writing_and_no_read(
 
     assert remote.fetched == [(5, SIZE)] * 2
     assert len(caplog.records) == 1
-    assert "not written any more" in caplog.text
+    assert "no longer written" in caplog.text
     assert "ulimit -f" in caplog.text
     assert "lower cache_limit" in caplog.text
     remote.check(open_cached_file(Cache(tmp_path / "cache", 10**9, BLOCK), "a", "1", SIZE), 0, SIZE)

@@ -66,7 +66,7 @@ def test_no_more_is_fetched_than_fits(proxy: Proxy, tmp_path: Path) -> None:
 
 def test_without_a_cache_nothing_is_fetched(proxy: Proxy) -> None:
     """Without a cache there is nothing to fill."""
-    with pytest.raises(CacheError, match="nothing of it is kept"):
+    with pytest.raises(CacheError, match="there is no cache to fetch files into"):
         CacheWarmer(FileOpener(as_location(proxy.url)), list(FILES), requests=3)
 
 

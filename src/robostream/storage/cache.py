@@ -45,7 +45,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _MAX_OPEN_FILES = 128  # block files kept open per process
-_CONSEQUENCE = "What it does not have is read from its store each time."
+_CONSEQUENCE = "Bytes that it lacks are read from their store each time."
 _LOWER = "lower cache_limit (ROBOSTREAM_CACHE_LIMIT; 0 keeps nothing) or choose another cache_dir."
 _CURES = {
     errno.EFBIG: f"Raise the limit for the size of files (`ulimit -f`), {_LOWER}",
@@ -127,8 +127,9 @@ class Cache:
         most = config.MOST_CACHED_BLOCKS * self.folder.block_bytes
         if size > most:
             self.warn_once(
-                f"keeps nothing of files of more than {format_bytes(most)} "
-                f"(config.MOST_CACHED_BLOCKS), but one has {format_bytes(size)}."
+                "too large",
+                f"does not hold files of more than {format_bytes(most)} "
+                f"(config.MOST_CACHED_BLOCKS), but one has {format_bytes(size)}.",
             )
         return size <= most
 
@@ -217,10 +218,9 @@ class Cache:
     def turn_off(self, error: OSError) -> None:
         """Write nothing more to the cache."""
         self.is_off, self._is_read_only = True, False
-        self.warn_once(
-            f"is not written any more, because the disk failed: {error}. {_CONSEQUENCE} "
-            f"{_CURES.get(error.errno or 0, '')}".strip()
-        )
+        cure = _CURES.get(error.errno or 0, "")
+        text = f"is no longer written, because the disk failed: {error}. {_CONSEQUENCE} {cure}"
+        self.warn_once("off", text.strip())
 
     def start_prefetching(self) -> None:
         """From now on, never evict what a run will read for bytes without a next use."""
@@ -247,21 +247,20 @@ class Cache:
     def warn_read_only(self) -> None:
         """Warn that something is missing in a read-only cache."""
         if self._is_read_only:
-            self.warn_once(f"may only be read by this process, so nothing is added. {_CONSEQUENCE}")
+            text = f"may only be read by this process, so nothing is added. {_CONSEQUENCE}"
+            self.warn_once("read-only", text)
 
     def warn_full(self, nbytes: int) -> None:
         """Warn that something did not fit."""
         limit, more = format_bytes(self.limit_bytes), format_bytes(nbytes)
-        self.warn_once(
-            f"has no room for {more}: its limit is {limit}, or the disk is full. {_CONSEQUENCE}"
-        )
+        text = f"has no space for {more}: its limit is {limit}, or the disk is full. {_CONSEQUENCE}"
+        self.warn_once("full", text)
 
-    def warn_once(self, what: str) -> None:
-        """Log a warning, unless one that starts with the same three words was logged."""
-        kind = " ".join(what.split()[:3])
+    def warn_once(self, kind: str, text: str) -> None:
+        """Log a warning about the cache, the first of its kind."""
         if kind not in self._warned:
             self._warned.add(kind)
-            logger.warning("the cache in %s %s", self.folder.path, what)
+            logger.warning("the cache in %s %s", self.folder.path, text)
 
     def keep_open(self, file: BlockFile) -> BlockFile:
         """Keep a file open until many others have been opened after it."""

@@ -244,8 +244,9 @@ class CachedFile:
         # Either it has just been evicted, or it is damaged.
         if int(file.headers(range(block, block + 1))["serial"][0]) == serial:
             self._cache.warn_once(
-                f"has a damaged block, {block} of {self._shown_name} (kept as {self._path.name}). "
-                "It is fetched again, as will be others if there are more."
+                "damaged",
+                f"has a damaged block, {block} of {self._shown_name} (in {self._path.name}). This "
+                "block and other damaged ones are fetched again.",
             )
             self._cache.run_locked(lambda _: file.invalidate(block, serial))
         return False
@@ -384,7 +385,7 @@ def open_cached_file(cache: Cache, name: str, version: str, size: int) -> Cached
         size: Its length in bytes.
     """
     if not cache.may_hold(size):
-        raise CacheError(f"{redact(name)}: {size:,} bytes are too many to be kept.")
+        raise CacheError(f"{redact(name)}: {size:,} bytes are too many for the cache.")
     return CachedFile(cache, hash_key(name, version, str(size)), redact(name), size)
 
 

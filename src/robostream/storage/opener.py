@@ -162,9 +162,7 @@ class CacheWarmer:
 
     def __init__(self, opener: FileOpener, files: Sequence[str], *, requests: int) -> None:
         if opener.cache is None:
-            raise CacheError(
-                f"{opener.location.url}: nothing of it is kept, so nothing is fetched."
-            )
+            raise CacheError(f"{opener.location.url}: there is no cache to fetch files into.")
         self._opener, self._cache, self._requests = opener, opener.cache, requests
         with _CancellingPool(requests) as pool:
             sizes = pool.map(lambda file: opener.open(file).size(), files)
