@@ -138,10 +138,7 @@ def test_the_greatest_lower_minor_is_read_with_a_warning(hub: Hub, tmp_path: Pat
         ({"repo_id": "lab/cups", "revision": "side"}, "no revision 'side'"),
         ({"repo_id": "lab/cups", "revision": "0" * 40}, "no revision '0000"),
         ({"repo_id": "lab/empty"}, "meta/info.json: not found, so this is no LeRobot dataset"),
-        (
-            {"repo_id": "lab/cups/top"},
-            "'lab/cups/top' is not the name of a Hub dataset",
-        ),
+        ({"repo_id": "lab/cups/top"}, "'lab/cups/top' is not a Hub dataset name (owner/name)"),
         ({"repo_id": "lab/cups", "offline": True}, "unset HF_HUB_OFFLINE"),
         ({"repo_id": "x", "root": "hf://buckets/lab/none"}, "none/meta/info.json: not found"),
     ],

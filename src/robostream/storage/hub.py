@@ -243,9 +243,8 @@ def _translated_errors(repo_id: str, revision: str) -> Iterator[None]:
             f"({hub}) cannot be reached. Check the network, or unset HF_HUB_OFFLINE."
         ) from None
     except errors.HFValidationError:
-        raise StorageError(
-            f"{redact(repo_id)!r} is not the name of a Hub dataset; want owner/name."
-        ) from None
+        name = redact(repo_id)
+        raise StorageError(f"{name!r} is not a Hub dataset name (owner/name).") from None
     except (_http_error(), OSError, ValueError) as error:
         raise UnreachableError(
             f"{repo_id}@{revision}: unexpected response of the Hub ({hub}): {_error_text(error)}."
