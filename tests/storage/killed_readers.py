@@ -56,7 +56,7 @@ def read_all(folder: Path, remotes: list[Path], seed: int) -> int:
     ]
     rng.shuffle(wanted)
     for when, (number, start, stop) in enumerate(wanted):
-        files[number].set_next_use([(start, stop)], when)
+        files[number].set_next_use(start, stop, when)
     for number, start, stop in wanted:
 
         def fetch(begin: int, end: int, number: int = number) -> bytes:
@@ -66,7 +66,7 @@ def read_all(folder: Path, remotes: list[Path], seed: int) -> int:
             return contents[number][begin:end]
 
         assert files[number].read(start, stop, fetch) == contents[number][start:stop]
-        files[number].set_next_use([(start, stop)], float("inf"))
+        files[number].set_next_use(start, stop, float("inf"))
     return fetched
 
 

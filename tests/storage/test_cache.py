@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_made_does_not_end_a_run(
     (tmp_path / "file").write_text("")
     cache, remote = Cache(tmp_path / "file/cache", 10**6), Remote(SIZE)
     file = open_cached_file(cache, "a", "1", SIZE)
-    file.set_next_use([(0, 1)], 1)
+    file.set_next_use(0, 1, 1)
     for _ in range(2):
         remote.check(file, 5, SIZE)
 

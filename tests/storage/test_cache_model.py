@@ -100,7 +100,7 @@ class CacheMachine(RuleBasedStateMachine):
     @rule(who=WHO, number=FILES, span=SPANS, when=st.floats(0, allow_nan=False))
     def hint(self, who: int, number: int, span: list[float], when: float) -> None:
         """Somebody says what it will read."""
-        self.holds[who][number].set_next_use([part_of(number, span)], when)
+        self.holds[who][number].set_next_use(*part_of(number, span), when)
 
     @rule(number=FILES, step=st.integers(0, 40))
     def read_and_die(self, number: int, step: int) -> None:

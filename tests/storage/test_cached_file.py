@@ -105,7 +105,7 @@ def test_ranges_beyond_the_file_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="want 0 <= start <= stop <="):
             file.read(start, stop, no_fetch)
     with pytest.raises(ValueError, match="nan"):
-        file.set_next_use([(0, 1)], float("nan"))
+        file.set_next_use(0, 1, float("nan"))
 
 
 def test_an_empty_file_is_read(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_files_and_caches_pickle(tmp_path: Path, remote: Remote) -> None:
     """A worker process that receives a cache or a file reads the same bytes."""
     cache = cache_in(tmp_path)
     file = open_cached_file(cache, "a", "1", SIZE)
-    file.set_next_use([(0, SIZE)], 3)
+    file.set_next_use(0, SIZE, 3)
     remote.check(file, 0, SIZE)
 
     assert pickle.loads(pickle.dumps(file)).read(0, SIZE, no_fetch) == remote.content
@@ -227,10 +227,10 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
     remotes = {name: Remote(size, ord(name)) for name in "abcd"}
     files = {name: open_cached_file(cache, name, "1", size) for name in "abcd"}
     for name, when in zip("abc", (1, 3, 2), strict=True):
-        files[name].set_next_use([(0, size)], when)
+        files[name].set_next_use(0, size, when)
         remotes[name].check(files[name], 0, size)
     another = open_cached_file(other, "d", "1", size)
-    another.set_next_use([(0, size)], 0)
+    another.set_next_use(0, size, 0)
     remotes["d"].check(another, 0, size)
     kept = {name: not file.missing(0, size) for name, file in files.items()}
 
@@ -238,7 +238,7 @@ def test_what_a_living_run_needs_soonest_is_kept(tmp_path: Path) -> None:
     # `cache` ends, and with it what it hinted at: of "a" and "c", neither counts any more.
     del cache, files
     file = open_cached_file(other, "b", "1", size)
-    file.set_next_use([(0, size)], 10**9)
+    file.set_next_use(0, size, 10**9)
     remotes["b"].check(file, 0, size)
     assert another.missing(0, size) == file.missing(0, size) == []
 

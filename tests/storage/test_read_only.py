@@ -58,7 +58,7 @@ def test_a_cache_on_a_read_only_mount_is_used(
     with read_only(tmp_path / "cache") as folder:
         cache = Cache(folder, 10**6)
         file = open_cached_file(cache, "a", "1", SIZE)
-        file.set_next_use([(0, SIZE)], 1)
+        file.set_next_use(0, SIZE, 1)
         assert file.read(0, SIZE, no_fetch) == remote.content
         rows = cache.mapped_file("rows", "1", never)
         assert rows is not None

@@ -118,7 +118,7 @@ class CachedFile:
         Fetches nothing if neither has space. `next_use` is as in `set_next_use`.
         """
         self._cache.start_prefetching()
-        self.set_next_use([(start, stop)], next_use)
+        self.set_next_use(start, stop, next_use)
         with self.claim(start, stop, next_use) as missing:
             if self._has_space(missing):
                 for gap in missing:
@@ -133,7 +133,7 @@ class CachedFile:
             if start <= begin and end <= stop:
                 self._held.pop((begin, end), None)
         self._read_early = [r for r in self._read_early if r[1] <= start or stop <= r[0]]
-        self.set_next_use([(start, stop)], next_use)
+        self.set_next_use(start, stop, next_use)
 
     def fill(self, start: int, content: bytes, next_use: float | None = None) -> None:
         """Keep fetched bytes, as far as they are complete blocks and fit.
@@ -149,21 +149,19 @@ class CachedFile:
             piece = range(first, min(first + count, blocks.stop))
             self._cache.run_locked(partial(self._write, piece, view, start, next_use))
 
-    def set_next_use(self, ranges: Iterable[tuple[int, int]], next_use: float) -> None:
-        """Set the time of next use of ranges [start, stop), cached or not.
+    def set_next_use(self, start: int, stop: int, next_use: float) -> None:
+        """Set the time of next use of [start, stop), cached or not.
 
         `next_use` is a number that grows during the run and that its processes agree on, such as
         the step; math.inf if the run does not need the bytes again.
         """
         if math.isnan(next_use):
             raise ValueError("want a time of next use, got nan")
-        blocks = [self._layout.blocks_touching(*self._check(start, stop)) for start, stop in ranges]
+        blocks = self._layout.blocks_touching(*self._check(start, stop))
 
         def write() -> None:
             if (file := self._open_or_create(next_use)) is not None:
-                owner = self._cache.process_number()
-                for run in blocks:
-                    file.set_next_use(run, next_use, owner)
+                file.set_next_use(blocks, next_use, self._cache.process_number())
 
         self._cache.run(write)
 
