@@ -25,7 +25,7 @@ from tests.servers.s3 import S3Endpoint
 
 @pytest.fixture(autouse=True)
 def unknown_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Caches of the test's own, and servers that nobody knows yet."""
+    """Separate caches, and no known servers."""
     forget_servers(tmp_path / "home", monkeypatch)
     yield
     forget_servers(tmp_path / "home", monkeypatch)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset of many small files, and the epoch that local disk delivers of it."""
+"""A dataset of many small files, and its epoch from local disk."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def local(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 @pytest.fixture
 def served(dataset: Path, tmp_path: Path, s3: S3Endpoint) -> Iterator[Serve]:
-    """Serves the dataset from a place, until the test ends."""
+    """Serves the dataset from a store, until the test ends."""
     with contextlib.ExitStack() as stack:
 
         def start(place: str) -> Served:
@@ -84,7 +84,7 @@ def stream_epochs(
 
 @pytest.fixture
 def unknown_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Caches of the test's own, and servers that nobody knows yet."""
+    """Separate caches, and no known servers."""
     forget_servers(tmp_path / "home", monkeypatch)
     yield
     forget_servers(tmp_path / "home", monkeypatch)
@@ -92,7 +92,7 @@ def unknown_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """Two datasets with other pictures and actions, whose files agree in name, size and time."""
+    """Two datasets with different images and actions, but equal file names, sizes and times."""
     folder = tmp_path_factory.mktemp("pair")
     roots = copy_of("av1_multifile", folder / "a"), copy_of("av1_multifile", folder / "b")
     for path in (roots[1] / "videos").rglob("*.mp4"):
@@ -122,7 +122,7 @@ def _scale_actions(path: Path, scale: int) -> None:
 
 
 def _pad(path: Path, size: int) -> None:
-    """Bring an MP4 to a size with a box that readers skip."""
+    """Pad an MP4 to a size with a box that readers skip."""
     more = size - path.stat().st_size
     with path.open("ab") as file:
         file.write(struct.pack(">I4s", more, b"free").ljust(more, b"\0"))
@@ -130,7 +130,7 @@ def _pad(path: Path, size: int) -> None:
 
 @pytest.fixture(scope="session")
 def truths(pair: Pair) -> tuple[EpochDigest, ...]:
-    """What local disk delivers of each."""
+    """The epochs of both from local disk."""
     digests = tuple(digest_epoch(open_loader(open_stream(root), 8)) for root in pair)
     assert digests[0].indices == digests[1].indices
     assert digests[0].values != digests[1].values

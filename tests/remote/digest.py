@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an epoch delivered, in a few words that two runs can compare."""
+"""A digest of an epoch, for comparing two runs."""
 
 from __future__ import annotations
 

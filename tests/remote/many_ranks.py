@@ -28,7 +28,7 @@ REPO = Path(__file__).parents[2]
 
 
 def run_ranks(root: str, folder: Path, *, nodes: int, ranks: int, at_once: bool) -> list[Any]:
-    """Return what each rank delivered, or its error as a text.
+    """Return the result of each rank, or its error as text.
 
     Args:
         root: The dataset's address.

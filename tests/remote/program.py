@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole program: it opens a stream, consumes epochs, and says what it saw.
+"""A whole program that opens a stream, consumes epochs and reports them.
 
 In a process of its own, because libraries read addresses and credentials when they are imported.
 Importing torch takes longer than most of these programs, so they are forked from a process that has
@@ -30,7 +30,7 @@ REPO = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a program saw.
+    """The report of a program.
 
     Attributes:
         epochs: The digest of each epoch.
@@ -89,7 +89,7 @@ class Stem:
     def run(
         self, request: dict[str, Any], environment: dict[str, str]
     ) -> tuple[dict[str, Any], str]:
-        """Run a program and return what it found, and what it wrote to its standard error."""
+        """Run a program; return its report and its standard error."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def _report(request: dict[str, Any]) -> dict[str, Any]:
         report["words"] = "\n".join(words)
         loader.close()
     except Exception as error:
-        # All kinds: which one it is and how it reads is what tests look at.
+        # Every kind: tests check the type and the text.
         report |= {
             "error": type(error).__name__,
             "message": str(error),
@@ -156,14 +156,14 @@ def _fork(request: dict[str, Any], environment: dict[str, str], folder: str) -> 
         log = os.open(f"{folder}/log", os.O_WRONLY | os.O_CREAT)
         for stream in (1, 2):
             os.dup2(log, stream)
-        # Other libraries as chatty as people have them, ours as chatty as can be.
+        # Other libraries log at their usual level, ours at debug level.
         logging.basicConfig(level=logging.INFO)
         logging.getLogger("robostream").setLevel(logging.DEBUG)
         Path(folder, "found.json").write_text(json.dumps(_report(request)))
         code = 0
     finally:
         sys.stderr.flush()
-        # Not sys.exit: the loop below is the parent's.
+        # Not sys.exit: the loop below belongs to the parent.
         os._exit(code)
 
 

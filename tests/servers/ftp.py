@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An FTP server on loopback: what Python's client and fsspec need to read files of a folder."""
+"""A minimal FTP server on loopback, for Python's client and fsspec."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Clients hang up in the middle of a file once they have what they want."""
+        """Clients may disconnect in the middle of a file."""
 
 
 class _Session(socketserver.StreamRequestHandler):

@@ -33,7 +33,7 @@ _PAGE_ENTRIES = 20  # few, so that small datasets are listed in several pages
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request the Hub was asked: what it wanted is its kind, the name of a route."""
+    """One request to the Hub; its kind is the name of a route."""
 
     kind: str
     method: str
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(slots=True)
 class Hub:
-    """What a running Hub holds and what it was asked. Files come from memory.
+    """The content of a running Hub, in memory, and its requests.
 
     Attributes:
         url: The address for HF_ENDPOINT.
@@ -244,7 +244,7 @@ async def _bucket_file(request: web.Request) -> web.Response:
 
 
 def _tree_page(request: web.Request, files: Files) -> web.Response:
-    """Answer one page of a folder's entries, with a link to the next."""
+    """Answer with one page of a folder's entries, and a link to the next."""
     folder = request.match_info.get("path", "").strip("/")
     recursive = request.query.get("recursive", "false").lower() in ("true", "1")
     entries = tree(files, folder, recursive=recursive)
@@ -260,7 +260,7 @@ def _tree_page(request: web.Request, files: Files) -> web.Response:
 
 
 def _content(request: web.Request, blob: Blob, headers: dict[str, str]) -> web.Response:
-    """Answer a file's bytes, or the range of them that was asked for."""
+    """Answer with a file's bytes, or the requested range."""
     size = len(blob.content)
     headers["Accept-Ranges"] = "bytes"
     if "Range" not in request.headers:
@@ -281,7 +281,7 @@ def _repo(request: web.Request) -> Repo:
 
 
 def _seen(request: web.Request, repos: dict[str, Repo]) -> Repo:
-    """Return what a request is about, if it is there for who asks."""
+    """Return the repo or bucket of a request, if the caller has access."""
     repo = repos.get(_id(request))
     if repo is None or not (repo.gated or _has_token(request, repo)):
         raise _not_found("RepoNotFound", _id(request))
@@ -294,7 +294,7 @@ def _has_token(request: web.Request, repo: Repo) -> bool:
 
 
 def _commit(request: web.Request) -> tuple[str, Files]:
-    """Return the commit a request is about and its files."""
+    """Return the commit of a request, and its files."""
     repo = _repo(request)
     revision = request.match_info.get("revision", "main")
     sha = repo.resolve(revision)

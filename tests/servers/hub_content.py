@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loopback Hub holds: repos with commits, branches and tags, and buckets."""
+"""The content of the loopback Hub: repos with commits, branches and tags, and buckets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Blob:
 
     @property
     def etag(self) -> str:
-        """What a client compares to know whether it has the file."""
+        """The tag by which clients recognise the file."""
         return f'"{self.sha256 if self.lfs else self.oid}"'
 
 
@@ -85,7 +85,7 @@ def read_files(folder: Path) -> Files:
 
 
 def repo_info(repo_id: str, sha: str, files: Files) -> dict[str, Any]:
-    """Return what the Hub says about a repo at a commit."""
+    """Return the Hub's description of a repo at a commit."""
     return {
         "_id": "0" * 24,
         "id": repo_id,
@@ -103,7 +103,7 @@ def repo_info(repo_id: str, sha: str, files: Files) -> dict[str, Any]:
 
 
 def bucket_info(bucket_id: str, files: Files) -> dict[str, Any]:
-    """Return what the Hub says about a bucket."""
+    """Return the Hub's description of a bucket."""
     return {
         "id": bucket_id,
         "private": False,
@@ -140,7 +140,7 @@ def path_entries(files: Files, paths: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def file_entry(path: str, blob: Blob) -> dict[str, Any]:
-    """Return what the Hub says about one file."""
+    """Return the Hub's description of one file."""
     entry = {
         "type": "file",
         "path": path,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nginx on loopback: a folder over HTTP as most of the world serves it."""
+"""nginx on loopback, serving a folder."""
 
 from __future__ import annotations
 

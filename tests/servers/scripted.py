@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An HTTP server that answers as a test says, in plain text and over TLS on one port."""
+"""An HTTP server with scripted responses, with and without TLS on one port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TLS_HANDSHAKE = b"\x16"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request: whether it came over TLS, its method, what it named, its headers."""
+    """One request: whether it used TLS, its method, target and headers."""
 
     is_tls: bool
     method: str
@@ -56,7 +56,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def reply(self, status: int, content: bytes = b"", **headers: str) -> None:
-        """Send an answer; header names are written with underscores."""
+        """Send a response; header names are written with underscores."""
         self.send_response(status)
         for name, value in ({"Content_Length": str(len(content))} | headers).items():
             self.send_header(name.replace("_", "-"), value)
@@ -99,7 +99,7 @@ def serve_scripted(reply: Reply) -> Iterator[Scripted]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """Clients may hang up."""
+            """Clients may disconnect."""
 
     with Server(("127.0.0.1", 0), Answering) as server:
         running = Scripted(server.server_address[1])

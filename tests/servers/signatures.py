@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signed addresses that expire, as object stores give them out."""
+"""Signed URLs that expire, like those of object stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 @dataclass(slots=True)
 class Signer:
-    """Signs paths and checks what it signed.
+    """Signs paths and checks signatures.
 
     Attributes:
         lifetime_s: For how long an address holds.
@@ -30,14 +30,14 @@ class Signer:
     _used: Counter[str] = field(default_factory=Counter)
 
     def sign(self, path: str) -> str:
-        """Return a query that makes the path readable for a while, another one each time."""
+        """Return a new query that makes the path readable for a while."""
         expires, salt = f"{time.time() + self.lifetime_s:.3f}", secrets.token_hex(4)
         signature = self._signature(path, expires, salt)
         self.given.append(signature)
         return urlencode({"X-Expires": expires, "X-Salt": salt, "X-Signature": signature})
 
     def refuse(self, path: str, query: Mapping[str, str]) -> str:
-        """Count a use, and return why the path cannot be read with a query, or an empty text."""
+        """Count a use; return why the query does not grant access, or an empty text."""
         expires, salt, signature = (
             query.get(name, "") for name in ("X-Expires", "X-Salt", "X-Signature")
         )

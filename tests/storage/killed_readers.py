@@ -33,7 +33,7 @@ RANGE = 100_000
 
 
 def sources(folder: Path) -> list[Path]:
-    """Files that play the remote ones."""
+    """Return local files that stand in for remote ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, size in enumerate(SIZES):
         (folder / f"source-{number}").write_bytes(random.Random(number).randbytes(size))
@@ -41,7 +41,7 @@ def sources(folder: Path) -> list[Path]:
 
 
 def read_all(folder: Path, remotes: list[Path], seed: int) -> int:
-    """Read every range once, in a random order, with hints; returns the bytes fetched."""
+    """Read every range once, in a random order, with hints; return the bytes fetched."""
     rng, fetched = random.Random(seed), 0
     cache = Cache(folder / "cache", LIMIT, BLOCK)
     files = [
@@ -77,7 +77,7 @@ def read_forever(folder: Path, remotes: list[Path], seed: int) -> None:
 
 
 def play_round(folder: Path, remotes: list[Path], seed: int) -> int:
-    """Let two read to the end while two are killed; returns the most that was on disk."""
+    """Let two processes read to the end while two are killed; return the peak on disk."""
     rng = random.Random(seed)
     seeds = [rng.randrange(10**9) for _ in range(4)]
     victims = [in_child(lambda s=s: read_forever(folder, remotes, s)) for s in seeds[:2]]
@@ -108,7 +108,7 @@ def has_finished(reader: int) -> bool:
 
 
 def check_cache(folder: Path, remotes: list[Path]) -> int:
-    """Nothing is held, nobody seems alive, and every marked block is right; returns how many."""
+    """Check that no lock is held and every valid block is right; return their number."""
     opened = open_cache_folder(folder / "cache", BLOCK)
     with locked(opened.lock):
         assert live_processes(opened) == []

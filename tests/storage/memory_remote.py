@@ -14,7 +14,7 @@ _LOOKS = 50
 
 
 class Remote:
-    """Random bytes with a fetch that keeps count."""
+    """Random bytes with a fetch that is recorded."""
 
     def __init__(self, size: int, seed: int = 0) -> None:
         self.content = random.Random(seed).randbytes(size)
@@ -31,7 +31,7 @@ class Remote:
 
 
 def no_fetch(start: int, stop: int) -> bytes:
-    """Refuse: everything should be in the cache."""
+    """Fail: everything should be in the cache."""
     raise AssertionError(f"bytes {start} to {stop} should be in the cache")
 
 
@@ -40,7 +40,7 @@ def block_paths(folder: Path) -> list[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """What the block files of a cache take on disk, all at one moment.
+    """Return the disk space of a cache's block files at one moment.
 
     If they change all the time, it is the least that was seen: a sum of several moments is too high
     where something moved from one file to another.
