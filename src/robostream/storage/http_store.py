@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import ClassVar
@@ -77,8 +77,7 @@ class HttpStore:
 
     def open(self, file: str) -> RemoteSource:
         """Return a file. Sends nothing yet."""
-        name = self._location.describe(file)
-        http_file = HttpFile(self.url_of(file), name, authorize=self.authorize, login=self.LOGIN)
+        http_file = HttpFile(self, self.url_of(file), self._location.describe(file))
         return RemoteSource(http_file, self._traffic)
 
     def get(self, url: str, name: str) -> HttpResponse:
@@ -136,20 +135,12 @@ class HttpFile:
     the original URL only.
     """
 
-    def __init__(
-        self,
-        url: str,
-        name: str,
-        *,
-        authorize: Callable[[str, str], Mapping[str, str]],
-        login: str,
-    ) -> None:
+    def __init__(self, store: HttpStore, url: str, name: str) -> None:
         self.name = name
         self.identity = identify(url)
         self.server = server_of(url)
+        self._store = store
         self._url = url
-        self._authorize = authorize
-        self._login = login
         self._target: tuple[str, str] | None = None
 
     def fetch(self, start: int, stop: int) -> FileChunk:
@@ -187,7 +178,7 @@ class HttpFile:
             return FileChunk(b"", size, version_of(response))
         if is_redirect or response.status == 200 or response.status in _NO_HEAD:
             return replace(self.fetch(0, 1), content=b"")
-        raise response_error(response, name=self.name, login=self._login)
+        raise response_error(response, name=self.name, login=self._store.LOGIN)
 
     def _get(self, url: str, start: int, stop: int) -> HttpResponse:
         headers = self._headers("GET", url) | {"Range": f"bytes={start}-{stop - 1}"}
@@ -195,7 +186,8 @@ class HttpFile:
 
     def _headers(self, method: str, url: str) -> dict[str, str]:
         is_ours = url == self._url or origin(url) == origin(self._url)
-        return {"Accept-Encoding": "identity", **(self._authorize(method, url) if is_ours else {})}
+        credentials = self._store.authorize(method, url) if is_ours else {}
+        return {"Accept-Encoding": "identity", **credentials}
 
     def _redirect(self, url: str, response: HttpResponse) -> str:
         target = join_url(url, response.headers["location"])
@@ -207,7 +199,7 @@ class HttpFile:
         return target
 
     def _chunk(self, response: HttpResponse, start: int, stop: int, linked: str) -> FileChunk:
-        chunk = read_chunk(response, start, stop, name=self.name, login=self._login)
+        chunk = read_chunk(response, start, stop, name=self.name, login=self._store.LOGIN)
         return replace(chunk, version=linked, tag=chunk.version) if linked else chunk
 
 
