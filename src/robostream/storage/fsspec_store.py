@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,13 +36,7 @@ class FsspecStore:
     def __init__(self, location: Location, traffic: Traffic) -> None:
         self._location = location
         self._traffic = traffic
-        name = location.url
-
-        def connect() -> tuple[Any, str]:
-            with _translated_errors(name):
-                return _open_filesystem(location)
-
-        self._fs, self._root = retry_policy(_server_of(name), traffic).call(connect, name)
+        self._fs, self._root = self._call(lambda: _open_filesystem(location), location.url)
         self._endpoint = _endpoint(self._fs, location.options)
 
     def open(self, file: str) -> RemoteSource:
@@ -55,19 +49,17 @@ class FsspecStore:
         """Return the size of every file below a folder."""
         prefix = self._root.rstrip("/") + "/"
         name = self._location.describe(folder)
-
-        def find() -> dict[str, dict[str, Any]]:
-            with _translated_errors(name):
-                found: dict[str, dict[str, Any]] = self._fs.find(prefix + folder, detail=True)
-            return found
-
         try:
-            listed = retry_policy(_server_of(name), self._traffic).call(find, name)
+            listed = self._call(lambda: self._fs.find(prefix + folder, detail=True), name)
         except MissingFileError:
             return {}
         except NotImplementedError as error:
             raise NoListingError(f"{name}: this store lists no files.") from error
         return {path.removeprefix(prefix): int(entry["size"]) for path, entry in listed.items()}
+
+    def _call(self, send: Callable[[], Any], name: str) -> Any:
+        policy = retry_policy(_server_of(name), self._traffic)
+        return policy.call(_translated_errors(name)(send), name)
 
 
 class FsspecFile:

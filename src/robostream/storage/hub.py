@@ -173,12 +173,8 @@ def _call_hub(send: Callable[[], T], name: str) -> T:
     if not any(isinstance(known, _RedactingFilter) for known in library.filters):
         library.addFilter(_RedactingFilter())
 
-    def send_translated() -> T:
-        with _transient_errors():
-            return send()
-
     policy = retry_policy(server_of(config.hub_endpoint()), Traffic())
-    return policy.call(send_translated, name)
+    return policy.call(_transient_errors()(send), name)
 
 
 @contextmanager
