@@ -108,4 +108,4 @@ def test_a_cache_without_room_reads_from_the_server(
 
     assert [source.read(0, 100) for _ in range(2)] == [CONTENT[:100]] * 2
     assert len(fetched(proxy)) == 2
-    assert "no room" in caplog.text
+    assert "no space" in caplog.text

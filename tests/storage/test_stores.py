@@ -35,7 +35,7 @@ KINDS = ["local", "memory", "hub", "bucket", "folder of a bucket", "s3", "web"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files on a disk."""
-    root = tmp_path_factory.mktemp("files")
+    root = tmp_path_factory.mktemp("store") / "files"
     for name, content in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(content)
