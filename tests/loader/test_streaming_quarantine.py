@@ -82,7 +82,7 @@ def test_bad_episodes_are_replaced_and_reported(
     assert len(found) == FRAMES
     assert set(found) == healthy
     assert loader.state_dict()["quarantined"] == bad
-    assert f"{len(bad)} episodes were set aside" in caplog.text
+    assert f"{len(bad)} episodes are quarantined" in caplog.text
     # Once when it is found out, and once at the end: not with each of its episodes.
     assert caplog.text.count("file-001.mp4") == 2
 
@@ -97,7 +97,7 @@ def test_a_state_says_which_episodes_stay_aside(
     caplog.clear()
     loader_of(root, 0, 1, 4, 0, None).load_state_dict(first.state_dict())
 
-    assert f"episodes {', '.join(map(str, bad))} stay set aside" in caplog.text
+    assert f"episodes {', '.join(map(str, bad))} stay quarantined" in caplog.text
 
 
 def test_a_map_style_item_that_cannot_be_built_is_named(broken: tuple[Path, list[int]]) -> None:

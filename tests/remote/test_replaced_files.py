@@ -71,7 +71,7 @@ def test_a_run_goes_on_with_a_replaced_file(
 
     assert frames == 0
     assert "replaced by another of the same size" in caplog.text
-    assert "set aside" not in caplog.text
+    assert "quarantined" not in caplog.text
 
 
 def test_map_style_reading_goes_on_with_a_replaced_file(

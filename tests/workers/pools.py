@@ -16,7 +16,6 @@ from robostream.device import create_memory, format_batch, map_memory, pack
 from robostream.loader import StreamingLeRobotDataset
 from robostream.plan import Cut, Schedule
 from robostream.workers import (
-    BatchPool,
     Failed,
     InProcessPool,
     Worker,
@@ -64,7 +63,7 @@ class Consumer:
         ]
         self.memory = map_memory(fds[1])
         self.counters = map_memory(fds[2]).view(np.float64).reshape(-1, len(COUNTERS))
-        self.pool: BatchPool
+        self.pool: WorkerPool | InProcessPool
         try:
             if num_workers:
                 self.pool = WorkerPool(num_workers, fds)

@@ -48,20 +48,26 @@ if TYPE_CHECKING:
         gpu_memory,
         refuse_gpu,
     )
-    from robostream.device.upload import COPIES_IN_FLIGHT, BatchTransfer, choose_transfer
+    from robostream.device.upload import (
+        COPIES_IN_FLIGHT,
+        HostTransfer,
+        UploadThread,
+        choose_transfer,
+    )
 
 __all__ = [
     "COPIES_IN_FLIGHT",
     "LESS_MEMORY",
     "BatchFormat",
     "BatchSlots",
-    "BatchTransfer",
     "ByteArray",
     "DeviceBatches",
     "DeviceConfig",
     "DeviceRenderer",
     "DeviceScaler",
+    "HostTransfer",
     "Tensors",
+    "UploadThread",
     "check_decode_device",
     "choose_device",
     "choose_gpu",
@@ -82,7 +88,8 @@ __all__ = [
 ]
 _HOMES = {
     "COPIES_IN_FLIGHT": "upload",
-    "BatchTransfer": "upload",
+    "HostTransfer": "upload",
+    "UploadThread": "upload",
     "Tensors": "draw",
     "choose_transfer": "upload",
 }

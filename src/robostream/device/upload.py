@@ -18,7 +18,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,29 +39,6 @@ COPIES_IN_FLIGHT = 2
 _LAST_UPLOAD_S = 10
 
 
-class BatchTransfer(Protocol):
-    """Turns slots into the tensors that a consumer gets.
-
-    Attributes:
-        begins_early: Whether a batch begins before the consumer asks for it.
-    """
-
-    begins_early: bool
-
-    def begin(self, slot: int, size: int) -> Callable[[], Tensors]:
-        """Begin a batch of `size` samples in a slot; return a function that returns its tensors."""
-
-
-class Upload(Protocol):
-    """Copies batches to a device."""
-
-    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
-        """Return a batch on the device and its event; called in the upload thread."""
-
-    def hand_over(self, batch: Tensors, done: Any) -> Tensors:
-        """Return the batch; called in the consumer's thread."""
-
-
 def choose_transfer(
     device: torch.device | None,
     cameras: Sequence[CameraLayout],
@@ -69,7 +46,7 @@ def choose_transfer(
     on_device: DeviceBatches | None,
     *,
     pin_memory: bool,
-) -> BatchTransfer:
+) -> HostTransfer | UploadThread:
     """Return what turns slots, and frames on the device, into tensors."""
     if device is None:
         return HostTransfer(slots, pin_memory=pin_memory and torch.cuda.is_available())
@@ -86,7 +63,7 @@ def choose_transfer(
 class HostTransfer:
     """Delivers batches in their slots, or copies of them in page-locked memory."""
 
-    begins_early = False
+    begins_early = False  # a batch begins when the consumer asks for it
 
     def __init__(self, slots: BatchSlots, *, pin_memory: bool) -> None:
         self._slots = slots
@@ -109,7 +86,7 @@ class UploadThread:
 
     begins_early = True
 
-    def __init__(self, upload: Upload, slots: BatchSlots) -> None:
+    def __init__(self, upload: CpuUpload, slots: BatchSlots) -> None:
         self._upload = upload
         self._slots = slots
         self._tasks: _Tasks = queue.SimpleQueue()
@@ -151,14 +128,14 @@ def _register(thread: threading.Thread, tasks: _Tasks) -> None:
     _THREADS[thread] = tasks
 
 
-def _run_tasks(upload: Upload, tasks: _Tasks) -> None:
+def _run_tasks(upload: CpuUpload, tasks: _Tasks) -> None:
     while (task := tasks.get()) is not None:
         _run_task(upload, task)
         # Do not hold this task while waiting for the next one.
         del task
 
 
-def _run_task(upload: Upload, task: _Task) -> None:
+def _run_task(upload: CpuUpload, task: _Task) -> None:
     uploaded, content, slot, size = task
     try:
         uploaded.set_result(upload.run(content, slot, size))
@@ -216,21 +193,25 @@ class _DeviceCopy:
 
 
 class CpuUpload:
-    """An upload without a GPU, for tests: copies and converts the batch in memory."""
+    """Copies and converts batches in memory; for tests without a GPU.
+
+    Args:
+        draw: Copies a batch to the device and converts it.
+    """
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
 
-    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, None]:
-        """Return a batch."""
+    def run(self, content: ByteArray, slot: int, size: int) -> tuple[Tensors, Any]:
+        """Return a batch on the device and its event; called in the upload thread."""
         return self._draw(content, slot, size), None
 
-    def hand_over(self, batch: Tensors, done: None) -> Tensors:
-        """Return a batch."""
+    def hand_over(self, batch: Tensors, done: Any) -> Tensors:
+        """Return the batch; called in the consumer's thread."""
         return batch
 
 
-class CudaUpload:
+class CudaUpload(CpuUpload):
     """Copies batches to a GPU on a stream of its own, and converts them there.
 
     A batch may be used on the stream that was current in the consumer's call, like any tensor made
@@ -243,7 +224,7 @@ class CudaUpload:
     """
 
     def __init__(self, device: torch.device, draw: Draw, slots: BatchSlots) -> None:
-        self._draw = draw
+        super().__init__(draw)
         self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pages = PinnedSlots(slots, self._copies.synchronize)
         # The bytes of slots, held until they have been copied.

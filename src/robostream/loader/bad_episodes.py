@@ -46,13 +46,13 @@ class BadEpisodes:
         for episode, reason in self._reasons.items():
             episodes.setdefault(reason, []).append(episode)
         listed = (f"{', '.join(map(str, sorted(e)))}: {reason}" for reason, e in episodes.items())
-        return f"{len(self._reasons)} episodes were set aside: {'; '.join(listed)}"
+        return f"{len(self._reasons)} episodes are quarantined: {'; '.join(listed)}"
 
     def add(self, reasons: Mapping[int, str]) -> None:
         """Add the episodes that a state lists."""
         if new := sorted(set(reasons) - set(self._reasons)):
             logger.warning(
-                "episodes %s stay set aside, as they were when the state was saved; a run that "
+                "episodes %s stay quarantined, as they were when the state was saved; a run that "
                 "begins without a state reads them again",
                 ", ".join(map(str, new)),
             )
@@ -81,7 +81,7 @@ class BadEpisodes:
                 # A broken file is a warning once, not with each of its episodes.
                 level = logging.INFO if str(error) in self._reasons.values() else logging.WARNING
                 self._reasons[failed.episode] = str(error)
-                logger.log(level, "episode %d is set aside: %s", failed.episode, error)
+                logger.log(level, "episode %d is quarantined: %s", failed.episode, error)
             return
         sample = (
             f"while building the sample of episode {failed.episode}, frame {failed.frame}, at "

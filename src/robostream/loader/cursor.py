@@ -163,7 +163,7 @@ class StreamCursor:
         spec, parsed = self.spec.restore(state)
         if spec is not self.spec:
             self.spec, self._plan = spec, None
-        self.bad_episodes.add(dict.fromkeys(parsed.quarantined, "set aside by an earlier run"))
+        self.bad_episodes.add(dict.fromkeys(parsed.quarantined, "quarantined by an earlier run"))
         return parsed.cursor
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ class StreamCursor:
         """Return the epoch of a new iterator, and its key in the table if a worker begins it.
 
         Args:
-            first: The epoch in which the iterator would begin by itself.
+            first: The epoch in which the iterator would begin alone.
             base_seed: The base seed of a plain DataLoader's iterator; None in the main process.
         """
         version = self.position.version

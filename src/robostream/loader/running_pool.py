@@ -17,7 +17,8 @@ from robostream.decode import COUNTERS, summarise
 from robostream.device import (
     COPIES_IN_FLIGHT,
     BatchSlots,
-    BatchTransfer,
+    HostTransfer,
+    UploadThread,
     choose_transfer,
     create_memory,
     format_batch,
@@ -28,7 +29,6 @@ from robostream.device import (
 from robostream.loader.options import cannot_be_sent
 from robostream.loader.resources import FrameBudget, Resources
 from robostream.workers import (
-    BatchPool,
     InProcessPool,
     Worker,
     WorkerConfig,
@@ -96,9 +96,9 @@ class RunningPool(NamedTuple):
     `frames` is the memory for decoded frames that was chosen when the pool started.
     """
 
-    pool: BatchPool
+    pool: WorkerPool | InProcessPool
     slots: BatchSlots
-    transfer: BatchTransfer
+    transfer: HostTransfer | UploadThread
     frames: FrameBudget
 
 
@@ -155,7 +155,9 @@ def _start(
     if options.num_workers:
         packed = _pack(worker_config)
         try:
-            pool: BatchPool = WorkerPool(options.num_workers, [packed, slots.fd, *fds])
+            pool: WorkerPool | InProcessPool = WorkerPool(
+                options.num_workers, [packed, slots.fd, *fds]
+            )
         finally:
             os.close(packed)
     else:

@@ -27,18 +27,15 @@ class LoaderStats:
         self.total_samples = 0
         self.total_batches = 0
         self.total_wait_s = 0.0
-        self._reset()
+        self.begin()
 
-    def _reset(self) -> None:
+    def begin(self) -> None:
+        """Begin a new epoch: its counts start at 0."""
         self.samples = 0
         self.batches = 0
         self.wait_s = 0.0
         self.first_batch_s = 0.0
         self._began = self._last = time.perf_counter()
-
-    def begin(self) -> None:
-        """Begin a new epoch: its counts start at 0."""
-        self._reset()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

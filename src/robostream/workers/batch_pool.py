@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools that build batches for iterators: their interface, and the one without workers."""
+"""What all pools share, and `InProcessPool`: batches built in the consumer's own process."""
 
 from __future__ import annotations
 
@@ -37,35 +37,6 @@ class BatchPool(ABC):
     @abstractmethod
     def is_open(self) -> bool:
         """Whether nobody has closed the pool."""
-
-    @property
-    @abstractmethod
-    def pids(self) -> list[int]:
-        """The process ids of the workers."""
-
-    @abstractmethod
-    def begin(self, schedule: Schedule, timeout_s: float) -> int:
-        """Begin a new iterator; return its number. Its calls wait up to a timeout (0: no limit)."""
-
-    @abstractmethod
-    def assign(self, iterator: int, step: int, slots: tuple[int, ...]) -> None:
-        """Have the batches from `step` on built, one in each slot."""
-
-    @abstractmethod
-    def wait(self, iterator: int, step: int) -> Texts | Failed:
-        """Return a batch's texts once it is built, or why it or an earlier one failed. Blocks."""
-
-    @abstractmethod
-    def is_built(self, iterator: int, step: int) -> bool:
-        """Return whether a batch is known to be built. Never blocks."""
-
-    @abstractmethod
-    def settle(self, timeout_s: float) -> None:
-        """Wait until the slots of all ended iterators are free. Blocks."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close all iterators and end all workers."""
 
     @abstractmethod
     def _check_open(self) -> None:
@@ -125,7 +96,7 @@ class BatchPool(ABC):
 
 
 class InProcessPool(BatchPool):
-    """Builds batches in the consumer's own process when it asks for them."""
+    """Builds batches in the consumer's own process when it asks for them, like a `WorkerPool`."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
