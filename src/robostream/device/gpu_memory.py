@@ -75,12 +75,7 @@ class DeviceConfig:
 
 
 class DeviceBatches:
-    """The frames of batches in a GPU's memory.
-
-    Args:
-        batches: How they lie in slots.
-        memory: A tensor of bytes for all slots.
-    """
+    """The frames of batches in a GPU's memory, a tensor of bytes for all slots."""
 
     def __init__(self, batches: BatchFormat, memory: Any) -> None:
         self._format = batches

@@ -193,11 +193,7 @@ class _DeviceCopy:
 
 
 class CpuUpload:
-    """Copies and converts batches in memory; for tests without a GPU.
-
-    Args:
-        draw: Copies a batch to the device and converts it.
-    """
+    """Copies and converts batches in memory, by calling `draw`; for tests without a GPU."""
 
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
@@ -216,11 +212,6 @@ class CudaUpload(CpuUpload):
 
     A batch may be used on the stream that was current in the consumer's call, like any tensor made
     there. Its slot is reused once it has been copied and converted.
-
-    Args:
-        device: The GPU.
-        draw: Copies a batch there and converts it.
-        slots: Where batches lie.
     """
 
     def __init__(self, device: torch.device, draw: Draw, slots: BatchSlots) -> None:

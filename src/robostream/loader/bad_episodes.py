@@ -64,12 +64,8 @@ class BadEpisodes:
     def handle(self, failed: Failed, plan: EpochPlan) -> None:
         """Quarantine the episode of a sample that cannot be built, or raise the error.
 
-        A replaced file is only logged: workers begin again, and read it again.
-
-        Args:
-            failed: The sample and the error.
-            plan: The order of the iterator that met it. Since that iterator began, another one may
-                have quarantined the same episode.
+        A replaced file is only logged: workers begin again, and read it again. `plan` is the order
+        of the iterator that met it: another one may have quarantined the episode since it began.
         """
         error = failed.error
         if isinstance(error, ReplacedFileError):

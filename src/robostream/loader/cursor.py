@@ -96,10 +96,7 @@ class Position:
     def deliver(self, cursor: Cursor, began_from: Cursor | None) -> None:
         """Record that an iterator has delivered everything before a cursor.
 
-        Args:
-            cursor: The next position to deliver, and its epoch.
-            began_from: The value of `staged` when the iterator began. A cursor staged since then
-                stays staged.
+        `began_from` is the value of `staged` when it began. A cursor staged since then stays.
         """
         self.cursor = cursor
         if self.staged is began_from:
@@ -180,11 +177,9 @@ class StreamCursor:
         self.position.set_epoch(epoch)
 
     def begin_epoch(self, first: int, base_seed: int | None) -> tuple[int, EpochKey | None]:
-        """Return the epoch of a new iterator, and its key in the table if a worker begins it.
+        """Return the epoch of a new iterator, at least `first`, and its key if a worker begins it.
 
-        Args:
-            first: The epoch in which the iterator would begin alone.
-            base_seed: The base seed of a plain DataLoader's iterator; None in the main process.
+        `base_seed` is that of a plain DataLoader's iterator; None in the main process.
         """
         version = self.position.version
         if base_seed is None:
@@ -204,11 +199,7 @@ class StreamCursor:
         self.position.deliver(cursor, began_from)
 
     def deliver_to_loader(self, version: int) -> None:
-        """Record that a StreamingDataLoader has delivered a batch.
-
-        Args:
-            version: The version of the position when the loader's iterator began.
-        """
+        """Record that a loader's iterator, begun at a version of the position, has delivered."""
         self._is_read_by_loader = True
         if self.position.version == version:
             self.position.mark_used()

@@ -148,8 +148,8 @@ def choose_frame_budget(
         asked: Bytes, a text such as "2GiB", or "auto".
         shared: The layout of the decoded frames of the whole selection; None to share none.
         needed: Bytes with which every frame is decoded once.
-        memory: Bytes this process may use.
-        ranks: How many ranks share them.
+        memory: Bytes that the ranks of this machine may use.
+        ranks: How many they are.
         on_disk: Whether a file keeps the frames instead.
     """
     whole = shared.nbytes if shared is not None and any(shared.slot_bytes) else 0

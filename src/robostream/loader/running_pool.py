@@ -111,13 +111,8 @@ def start_pool(
 ) -> RunningPool:
     """Return a running pool.
 
-    Args:
-        options: What the loader asks for.
-        layout: How samples lie in a batch.
-        resources: The memory and limits of the workers.
-        counters: A row for each worker.
-        open_frames: Returns the descriptor of the decoded frames that all workers share; None if
-            each worker has its own.
+    `open_frames` returns the descriptor of the decoded frames that all workers share; it is None if
+    each worker has its own.
     """
     # An interrupt would leave processes and memory that nobody ends.
     with signals_held():

@@ -121,9 +121,7 @@ def iterate_samples(
 ) -> SampleIterator:
     """Return a new iterator over a stream, in the main process or a plain DataLoader's worker.
 
-    Args:
-        stream: Where the stream stands.
-        open_context: Takes the number of processes that iterate; returns this one's context.
+    `open_context` takes the number of processes that iterate and returns this one's context.
     """
     info, position = get_worker_info(), stream.position
     worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
@@ -147,9 +145,9 @@ class SampleIterator:
 
     Args:
         share: Which samples.
-        skipped: How many of them, from the first on, were delivered before.
-        context: What this process holds open.
-        stream: The position, specification and bad episodes of the stream.
+        skipped: How many of them were delivered before.
+        context: The files and decoders of this process.
+        stream: Where the stream stands.
         began_from: The cursor that was staged when the iterator began.
         key: The iterator in the table of epochs; None in the main process.
     """

@@ -106,16 +106,9 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker could not build its part of a batch.
+    """A worker could not build its part of a batch: the sample at `position` of the epoch.
 
-    Attributes:
-        iterator: The iterator.
-        step: The batch.
-        episode: The episode of the sample that could not be built.
-        frame: Its frame.
-        position: Its position in the epoch.
-        error: The error; a RuntimeError with its text if it cannot be pickled.
-        trace: The traceback in the worker process; empty if the consumer built the batch itself.
+    `trace` is the traceback in the worker process, empty if the consumer built the batch itself.
     """
 
     iterator: int
