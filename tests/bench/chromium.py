@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real browser for report pages: installed where it may be, asked what a page looks like."""
+"""Open report pages in Chromium, and read back what it lays out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _SETUP = Path(__file__).parents[2] / "scripts" / "setup_chromium"
-# What the browser itself says of a page; a dump of the page around it is all one gets to see.
+# Runs in the page and replaces the document around it, which `--dump-dom` prints.
 _ASK = """<script>addEventListener("load", () => {
   const shown = e => e.getClientRects().length > 0;
   const box = e => { const r = e.getBoundingClientRect(); return [r.left, r.right, r.height]; };
@@ -37,7 +37,7 @@ _ASK = """<script>addEventListener("load", () => {
 
 @functools.cache
 def why_not() -> str | None:
-    """Return why there is no browser, after trying to install it; None if there is one."""
+    """Try to install Chromium; return why it is missing, or None if it is there."""
     if shutil.which("chromium"):
         return None
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -47,7 +47,7 @@ def why_not() -> str | None:
 
 
 def look_at(page: Path, *, width: int) -> dict[str, Any]:
-    """Return what a browser says of a page in a window of that width."""
+    """Return the sizes and texts of a page in a window of this width."""
     framed = _in_frame(page, _ASK, width=width, height=900)
     dumped = _chromium(framed, "--dump-dom")
     answer: dict[str, Any] = json.loads(unescape(dumped.split("<pre>")[1].split("</pre>")[0]))
@@ -55,7 +55,7 @@ def look_at(page: Path, *, width: int) -> dict[str, Any]:
 
 
 def _in_frame(page: Path, more: str, *, width: int, height: int) -> Path:
-    """Return a page with this one in a frame: Chromium has no window as narrow as a telephone."""
+    """Return a page with this one in a frame: Chromium's own windows are wider than a phone."""
     inner = escape(page.read_text().replace("</body>", f"{more}</body>"))
     style = f"border:0;width:{width}px;height:{height}px"
     framed = page.with_name(f"framed-{width}.html")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of imagined runs, with every field a report reads."""
+"""Made-up results with every field that a report reads."""
 
 from __future__ import annotations
 

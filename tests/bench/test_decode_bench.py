@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decode benchmark measures what it says, on files small enough for a test."""
+"""Tests of `bench decode` on small files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def small_videos() -> decode.VideoSet:
 
 
 def test_each_way_to_read_is_measured() -> None:
-    """Rates are positive; what is kept is not decoded again, what is read in order hardly."""
+    """Rates are positive; cached frames are not decoded again, frames in order hardly ever."""
     rows = {row["read"]: row for row in decode._measure(small_videos(), rounds=1)}
 
     assert rows.keys() == WAYS
@@ -41,7 +41,7 @@ def test_each_way_to_read_is_measured() -> None:
 
 
 def test_conversion_and_keeping_are_timed() -> None:
-    """Each cost of a picture is a number of microseconds."""
+    """Each cost is a number of microseconds."""
     costs = decode._costs(small_videos().files[0][0])
 
     assert set(costs) == {"convert", "convert to float32", "keep", "convert a kept one"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published figures: documents show what the JSON files of the checkout say, and nothing else."""
+"""Documents show the figures of the checkout's JSON files, and no others."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ ALL = [gpu.PUBLICATION, loader.PUBLICATION, peers.PUBLICATION, suite.PUBLICATION
 
 @pytest.mark.parametrize("publication", ALL, ids=lambda one: "+".join(one.blocks))
 def test_documents_say_what_the_json_says(publication: Publication) -> None:
-    """Every table is made of its JSON, to the last digit."""
+    """Every table equals the one made from its JSON."""
     assert refreshed(REPO, publication) == (REPO / publication.document).read_text()
 
 
 def drawn(svg: str) -> list[str]:
-    """All text of a picture, and the outlines of its bars, marks and curves."""
+    """Return all text of a chart, and the outlines of its bars, marks and curves."""
     shapes = r'<g id="(?:bar|mark|curve)[^"]*">.*?d="([^"]*)"'
     lines = re.findall(shapes, svg, re.DOTALL)
     numbers = [f"{float(number):.0f}" for line in lines for number in re.findall(r"[\d.]+", line)]
     return re.findall(r"<text[^>]*>([^<]*)</text>", svg) + numbers
 
 
-def test_the_picture_says_what_the_json_says() -> None:
+def test_the_chart_says_what_the_json_says() -> None:
     """Its text and its bars are those that any version of matplotlib draws from the JSON."""
     ((path, draw),) = suite.PUBLICATION.charts.items()
     committed = drawn((REPO / path).read_text())
@@ -51,13 +51,13 @@ def test_every_machine_has_its_table() -> None:
 
 
 def test_a_document_without_its_marks_is_refused() -> None:
-    """Nothing is written to a wrong place."""
+    """The error names the missing marks."""
     with pytest.raises(RobostreamError, match="bench: begin"):
         replace_block("# some other README", "bench", "figures")
 
 
 def test_new_figures_replace_those_of_the_same_machine(tmp_path: Path) -> None:
-    """And leave the text around the tables, and the other machine's figures, as they are."""
+    """The text around the tables and the figures of other machines stay."""
     (tmp_path / "docs").mkdir()
     (tmp_path / RESULTS).mkdir(parents=True)
     (tmp_path / DOCS).write_text("before\n<!-- loader: begin -->\n<!-- loader: end -->\nafter\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`bench gpu` measures what it says, with the CPU in the place of a GPU; its tables in the docs."""
+"""Tests of `bench gpu`, with the CPU instead of a GPU, and of its tables in the docs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DOCS, JSON = PUBLICATION.document, RESULTS / RESULTS_NAME
 def test_images_are_counted_from_the_first_batch_on(
     way: str, window_s: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batches after it, of 4 samples and the last of each epoch of 2, one in each 0.1 s."""
+    """A batch arrives every 0.1 s; it has 4 samples, and 2 at the end of an epoch."""
     monkeypatch.setattr(gpu, "_GPU", "cpu")
     now_s = itertools.count(step=0.1)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -81,7 +81,7 @@ def test_each_row_of_the_docs_is_a_case_of_the_benchmark() -> None:
 
 
 def test_new_figures_replace_those_of_the_same_case(tmp_path: Path) -> None:
-    """And leave the rest of the figures, and of the text, as it is."""
+    """All other figures and the text stay."""
     for path in (DOCS, JSON):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text((REPO / path).read_text())
@@ -100,7 +100,7 @@ def test_new_figures_replace_those_of_the_same_case(tmp_path: Path) -> None:
 
 
 def test_the_command_names_the_parts_that_there_are() -> None:
-    """It does so without importing torch."""
+    """The parser lists the parts without importing torch."""
     command = ["bench", "gpu"]
 
     assert build_parser(command).parse_args(command).parts == PARTS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader benchmark measures what it says, on a dataset small enough for a test."""
+"""Tests of `bench loader`, its floors and loaders, on a small dataset."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAMERAS = ["observation.images.top", "observation.images.wrist"]
 
 
 def figures_of(function: Callable[..., Any], **request: Any) -> Any:
-    """The figures of one loader in a process of its own."""
+    """Return the figures of one loader, measured in a new process."""
     request = {"root": str(ROOT), "batch_size": 8, "workers": 1, **request}
     return run_process(function, request=request, seconds=0)
 
@@ -32,7 +32,7 @@ def figures_of(function: Callable[..., Any], **request: Any) -> Any:
 @pytest.mark.parametrize("window_s", long_except([[0.0], [-0.2, 0.0]], [0.0]))
 @pytest.mark.parametrize("function", [measure_plain, measure_robostream])
 def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: list[float]) -> None:
-    """Each returns its figures as JSON; ours decodes each image at most once in two epochs."""
+    """Figures are JSON values; robostream decodes each image at most once in two epochs."""
     figures = figures_of(function, window_s=window_s)
 
     assert figures["images_per_s"] > 0
@@ -44,7 +44,7 @@ def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: lis
 
 @pytest.mark.long
 def test_memory_is_known_and_touched_before_a_run() -> None:
-    """As much as pictures may take; to touch it leaves nothing behind."""
+    """The budget of decoded frames is known, and touched memory is freed."""
     before = resident_bytes()
     found = figures_of(frame_memory, options={"frame_cache_bytes": "1MiB"})
 
@@ -55,7 +55,7 @@ def test_memory_is_known_and_touched_before_a_run() -> None:
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_floors_decode_every_image(processes: int) -> None:
-    """Both floors run in processes of their own and give a rate."""
+    """Both floors return a rate."""
     files = sorted(str(path) for path in ROOT.glob("videos/**/*.mp4"))
 
     assert decode_floor(files, processes) > 0
@@ -63,7 +63,7 @@ def test_the_floors_decode_every_image(processes: int) -> None:
 
 
 def test_workers_of_a_full_node_are_kept_busy() -> None:
-    """Where the dataset is large, 8 ranks of 16 workers use most of their time."""
+    """On a large dataset, the workers of 8 ranks of 16 are busy most of the time."""
     figures = simulate(50_000, 3, 8, 16, steps=100)
 
     assert figures["lanes"] % 8 == 0
@@ -71,8 +71,8 @@ def test_workers_of_a_full_node_are_kept_busy() -> None:
     assert figures["share of time used"] > 0.9
 
 
-def test_the_peer_reads_the_right_pictures() -> None:
-    """The benchmark's opponent is slow, not wrong: within two levels of our pixels."""
+def test_the_plain_loader_reads_the_right_images() -> None:
+    """Its pixels are within two levels of ours."""
     peer = PlainDataset(str(ROOT), (0.0,), read_pyav)
     ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     for item in (0, 16, 17, 40, 61):
@@ -83,8 +83,8 @@ def test_the_peer_reads_the_right_pictures() -> None:
 
 
 @pytest.mark.long
-def test_resume_is_measured_at_several_places(capsys: pytest.CaptureFixture[str]) -> None:
-    """The table has a row for each place, and the figures are seconds."""
+def test_resume_is_measured_at_several_positions(capsys: pytest.CaptureFixture[str]) -> None:
+    """The table has a row for each position, and the figures are seconds."""
     figures = measure_resume(frames=30_000, rounds=1)
 
     assert list(figures) == ["0%", "50%", "90%"]

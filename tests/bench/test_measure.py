@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates by interval and after the warm-up count every sample once."""
+"""Tests of the measuring loop: arrivals, waits and rates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GAPS = st.lists(st.floats(1e-3, 3.0), min_size=1, max_size=200)
 
 @given(gaps=GAPS)
 def test_intervals_hold_every_sample_up_to_their_end(gaps: list[float]) -> None:
-    """The rates times their length are the samples that came in whole intervals."""
+    """Rate times interval, summed, is the number of samples in whole intervals."""
     arrivals = list(itertools.accumulate(gaps))
     rates = rates_by_interval(arrivals, [4] * len(gaps))
     if arrivals[-1] < INTERVAL_S:
@@ -45,7 +45,7 @@ def test_intervals_hold_every_sample_up_to_their_end(gaps: list[float]) -> None:
 def test_throughput_begins_with_the_last_batch_of_the_warm_up(
     gaps: list[float], warmup: int
 ) -> None:
-    """What came later, over the time it took; a wait in the warm-up counts for nothing."""
+    """Only batches after the warm-up count, and only the time since its last batch."""
     arrivals = list(itertools.accumulate(gaps))
     times = BatchTimes(warmup, arrivals, gaps, [8] * len(gaps))
     figures = latency_figures(times, 8)
@@ -59,7 +59,7 @@ def test_throughput_begins_with_the_last_batch_of_the_warm_up(
 
 
 class Clock:
-    """A clock that stands still unless batches or the consumer take time."""
+    """A clock that advances only when batches or the consumer take time."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -125,7 +125,7 @@ def test_images_are_counted_after_the_first_batch(clock: Clock) -> None:
 
 
 def test_runs_take_turns_in_each_round() -> None:
-    """Every run once, then every run again; results are kept apart."""
+    """Every run once, then every run again; each run has its own results."""
     order: list[str] = []
     runs = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
 

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_imagined_dataset_is_one_a_reader_accepts(folder: Path) -> None:
-    """Counts, frames and places in files fit together as in a recorded dataset."""
+    """Counts, lengths, files and timestamps are consistent, as in a recorded dataset."""
     meta = LeRobotDatasetMetadata("imagined", root=folder)
     start, stop = (meta.episodes[f"videos/{CAMERAS[0]}/{end}_timestamp"] for end in ("from", "to"))
     file = meta.episodes[f"videos/{CAMERAS[0]}/file_index"]
@@ -38,7 +38,7 @@ def test_the_imagined_dataset_is_one_a_reader_accepts(folder: Path) -> None:
 
 
 def test_the_table_is_as_wide_as_a_recorded_one(folder: Path) -> None:
-    """The statistics a reader has to skip are there, in the row groups asked for."""
+    """It has the columns of statistics, in row groups of the given size."""
     (table,) = (folder / "meta/episodes").rglob("*.parquet")
     with pq.ParquetFile(table) as file:
         stats = [name for name in file.schema_arrow.names if name.startswith("stats/")]
@@ -48,7 +48,7 @@ def test_the_table_is_as_wide_as_a_recorded_one(folder: Path) -> None:
 
 
 def test_loading_is_measured(folder: Path) -> None:
-    """Seconds and bytes of a load come back, the kept columns far below the process's peak."""
+    """Loading returns seconds and bytes; the columns in memory are below the peak."""
     found = measure_load(str(folder))
 
     assert all(value >= 0 for value in found.values())

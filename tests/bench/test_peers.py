@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison counts what each loader delivers, and names those that fail."""
+"""Tests of `bench peers`: it checks what loaders deliver, and names those that fail."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ REQUEST = LoadRequest(str(ROOT), batch_size=8, workers=1)
 
 @pytest.mark.parametrize("name", ["av1_multifile", "h264_bframes", "images"])
 def test_the_expected_images_are_those_of_map_style_reading(name: str) -> None:
-    """Decoded file by file and found by index, it agrees with the reader up to rounding."""
+    """Images decoded file by file equal those of the reader up to rounding."""
     expected = expected_images(FIXTURES / name)
     dataset = LeRobotDataset("some/name", root=FIXTURES / name, return_uint8=True)
 
-    for key, pictures in expected.items():
-        assert len(pictures) == len(dataset)
+    for key, images in expected.items():
+        assert len(images) == len(dataset)
         for at in (0, len(dataset) // 2, len(dataset) - 1):
-            assert np.abs(in_levels(dataset[at][key]) - pictures[at]).max() <= 2
+            assert np.abs(in_levels(dataset[at][key]) - images[at]).max() <= 2
 
 
 @pytest.mark.parametrize("name", ["robostream", "robostream, map-style", "plain PyAV"])
 def test_loaders_that_are_right_are_found_right(name: str) -> None:
-    """Every frame once, every picture right; only robostream keeps its order with more workers."""
+    """Each delivers every frame once, the right images, and one order for any workers."""
     found = check_delivery(LOADERS[name], REQUEST)
 
     assert (found["missing"], found["repeated"], found["wrong_pictures"]) == (0, 0, 0)
@@ -59,7 +59,7 @@ def test_loaders_that_are_right_are_found_right(name: str) -> None:
 
 
 def test_a_loader_that_is_wrong_is_found_out() -> None:
-    """One that repeats a batch, leaves one out and shows the picture of the next frame."""
+    """This one repeats a batch, omits frames and delivers the images of the next frame."""
     dataset = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     cameras = dataset.meta.camera_keys
 
@@ -81,16 +81,16 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
 
 
 def test_rounding_is_no_fault_and_a_neighbour_is() -> None:
-    """A picture a level off is right; the one before it is wrong."""
-    pictures = next(iter(expected_images(ROOT).values()))
-    off = np.clip(pictures[5].astype(int) + 1, 0, 255).transpose(2, 0, 1)
+    """An image that is off by one level is right; the previous frame's is wrong."""
+    images = next(iter(expected_images(ROOT).values()))
+    off = np.clip(images[5].astype(int) + 1, 0, 255).transpose(2, 0, 1)
 
-    assert is_right(off, pictures, 5)
-    assert not is_right(pictures[4].transpose(2, 0, 1), pictures, 5)
+    assert is_right(off, images, 5)
+    assert not is_right(images[4].transpose(2, 0, 1), images, 5)
 
 
 def test_unknown_loaders_and_cases_are_refused() -> None:
-    """With the names there are."""
+    """The error lists the known names."""
     with pytest.raises(RobostreamError, match="plain PyAV"):
         compare(["nobody"], [], 1, rounds=1, seconds=1)
     with pytest.raises(RobostreamError, match="av1-single"):

@@ -6,7 +6,7 @@ from robostream.bench.processes import run_process
 
 
 def test_a_size_is_measured_in_a_process_of_its_own() -> None:
-    """The child process prints every figure of the table as JSON, and carries no torch."""
+    """The process prints every figure as JSON, and does not import torch."""
     figures = run_process(measure_plan, num_frames=60_000, rounds=21)
 
     assert figures["episodes"] == 200

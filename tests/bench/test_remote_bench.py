@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of remote reading counts what it says, on a dataset small enough for a test."""
+"""Tests of `bench remote` on a small dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = FIXTURES / "av1_multifile"
 
 
 def test_the_need_is_what_the_files_hold() -> None:
-    """Every packet FFmpeg finds, and every byte of the row groups; no headers, no tables."""
+    """The bytes of all packets and row groups, without headers and sample tables."""
     need = measure_need(ROOT)
     packets = 0
     for path in ROOT.glob("videos/**/*.mp4"):
@@ -31,18 +31,18 @@ def test_the_need_is_what_the_files_hold() -> None:
 
 
 @pytest.mark.parametrize(("lanes", "cuts"), [(1, 0), (2, 1), (3, 1), (5, 4), (30, 26)])
-def test_cuts_are_places_inside_episodes(lanes: int, cuts: int) -> None:
+def test_cuts_are_positions_inside_episodes(lanes: int, cuts: int) -> None:
     """Episodes begin at 0, 10, 17 and 26; a lane that begins elsewhere cuts one."""
     options = {"seed": 1, "epoch": 0, "lanes": lanes, "pool_size": 2}
     in_order, shuffled = (EpochPlan([10, 7, 9, 4], **options, shuffle=s) for s in (False, True))
 
     assert count_cuts(in_order) == cuts
-    # The lanes of a shuffled order are entered elsewhere than at their begin, too.
+    # A shuffled order also enters lanes in their middle.
     assert count_cuts(shuffled) <= 2 * lanes
 
 
-def test_traffic_is_told_apart_by_folder() -> None:
-    """Video, rows and the rest; refused requests count as requests."""
+def test_traffic_is_counted_by_folder() -> None:
+    """Videos, rows and the rest; throttled requests count."""
     journal = [
         Exchange(0.0, "GET", "/videos/top/file.mp4", 0, 10, 206, 10, ""),
         Exchange(0.1, "GET", "/videos/top/file.mp4", 10, 20, 429, 5, "limit"),
@@ -63,7 +63,7 @@ def test_traffic_is_told_apart_by_folder() -> None:
 
 @pytest.mark.long
 def test_three_streams_of_two_epochs_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    """All deliver all frames, and the figures follow from what passed through the proxy."""
+    """All streams deliver all frames; the figures follow from the proxy's journal."""
     figures = measure(ROOT, Script(latency_s=0.001, bytes_per_s=25e6))
     epochs = figures["fast"] + figures["paced"] + figures["paced_whole_episodes"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report sums up every run below a folder, says what failed, and can be read in a browser."""
+"""Tests of `bench report`: the table, the CSV, failures, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def results(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 def test_the_summary_has_a_row_for_each_setting(results: Path) -> None:
-    """The script prints LeRobot's columns and keeps them as summary.csv; exit code 0."""
+    """The script prints LeRobot's columns, writes summary.csv and exits with 0."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(results)], capture_output=True, text=True, check=False
     )
@@ -56,10 +56,10 @@ def test_the_summary_has_a_row_for_each_setting(results: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_failed_is_said_and_the_rest_summed_up(
+def test_failures_are_listed_and_other_runs_summarized(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1 for a job's note, a truncated result, and nothing else."""
+    """A file of a failed job and a truncated result give exit code 1; other JSON does not."""
     (results / "hub_single_cuda.failed").write_text("no GPU <here>\nmore\n")
     (results / "torn.json").write_text('{"frames_per_s_node": 3')
     (results / "other.json").write_text('{"what": "not a result"}')
@@ -75,14 +75,14 @@ def test_what_failed_is_said_and_the_rest_summed_up(
 
 
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
-    """There is nothing to sum up, and that is said."""
+    """Without results there is no summary."""
     assert main(["bench", "report", str(tmp_path)]) == 1
     assert main(["bench", "report", str(tmp_path / "none")]) == 1
     assert not (tmp_path / "summary.csv").exists()
 
 
 def test_a_row_has_the_median_of_its_runs() -> None:
-    """And says how far they were apart."""
+    """It also has the range of its runs."""
     (row,) = group_rows([imagined_run(rate=rate) for rate in (90.0, 100.0, 400.0)])
 
     assert row["samples_per_s"] == 100.0
@@ -92,7 +92,7 @@ def test_a_row_has_the_median_of_its_runs() -> None:
 
 
 def test_the_page_holds_all_it_needs() -> None:
-    """No address anywhere, no script, and labels that look like markup are text."""
+    """It has no links and no scripts, and labels are escaped."""
     page = page_html(group_rows([imagined_run("<b>")]), {}, title="A & B")
 
     assert re.findall(r"(?:https?:)?//\w|<script|<link|<img|@import|url\((?!#)", page) == []
@@ -103,7 +103,7 @@ def test_the_page_holds_all_it_needs() -> None:
 def test_without_matplotlib_the_extra_is_named_and_the_rest_written(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table and the CSV need no pictures."""
+    """The table and the CSV need no charts."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
     assert main(["bench", "report", str(results)]) == 0
@@ -114,8 +114,8 @@ def test_without_matplotlib_the_extra_is_named_and_the_rest_written(
     assert not (results / "report.html").exists()
 
 
-def test_pictures_in_one_page_share_no_identifier() -> None:
-    """A clip path of a hidden picture would hide parts of a visible one."""
+def test_charts_of_one_page_share_no_identifier() -> None:
+    """A clip path of a hidden chart would hide parts of a visible one."""
     page = page_html(group_rows([imagined_run(mode=m) for m in ("single", "sarm")]), {}, title="")
     defined = re.findall(r'<clipPath id="([^"]*)"', page)
 
@@ -135,9 +135,9 @@ def browser() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("width", [1200, 390])
 def test_a_browser_draws_the_page(results: Path, width: int) -> None:
-    """On a desk and on a telephone: every plot has its marks, text is readable, nothing overflows.
+    """On a desktop and on a phone, charts are complete, text is readable, nothing overflows.
 
-    And nothing is fetched.
+    The page fetches nothing.
     """
     assert main(["bench", "report", str(results)]) == 0
     seen = look_at(results / "report.html", width=width)

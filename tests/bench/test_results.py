@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results are kept whole and apart, and averaged over rounds."""
+"""Tests of result files, medians, memory figures and floors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fixture_datasets import FIXTURES
 
 
 def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None:
-    """None is overwritten, and each CSV row says what its JSON says."""
+    """No run overwrites another, and each CSV row equals its JSON."""
     paths = [save_run(tmp_path, "hub_single", {"run": n, "more": {"a": [n]}}) for n in range(5)]
 
     assert [read_figures(path)["run"] for path in paths] == list(range(5))
@@ -31,50 +31,50 @@ def test_runs_of_the_same_second_have_names_of_their_own(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("content", ["", "[1]", "{"])
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, content: str) -> None:
-    """The error says which file, and what was wanted."""
+    """The error names the file and what was wanted."""
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(RobostreamError, match=r"bad\.json: want"):
         read_figures(tmp_path / "bad.json")
 
 
 def test_medians_are_those_of_numbers_all_rounds_have() -> None:
-    """Texts and what is missing somewhere are left out; a ratio is taken within each round."""
+    """Texts and fields that a round lacks are left out; ratios are taken within a round."""
     rounds = [{"a": 1, "b": "x", "c": True}, {"a": 9, "d": 4}, {"a": 2, "d": 5}]
 
     assert medians(rounds) == {"a": 2}
     assert median_ratio([2, 9, 8], [1, 3, 8]) == 2
 
 
-def test_the_watch_sees_memory_of_children() -> None:
-    """A child that fills 200 MB is seen in both sums, and goes with it."""
+def test_the_sampler_counts_memory_of_children() -> None:
+    """A child with 200 MB appears in RSS and PSS, and disappears with its end."""
     code = "import time; held = b'x' * 200_000_000; print('ready', flush=True); time.sleep(60)"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
-    with MemorySampler() as watch:
+    with MemorySampler() as with_child:
         pass
     child.kill()
     child.communicate()
     with MemorySampler() as without:
         pass
 
-    # Other children, and memory of this process that is given back in between, are far smaller.
-    assert watch.rss[-1][1] - without.rss[-1][1] > 150e6
-    assert watch.pss[-1][1] - without.pss[-1][1] > 150e6
-    assert np.all(np.diff([at for at, _ in watch.rss]) > 0)
+    # Other children, and memory that this process frees in between, are far smaller.
+    assert with_child.rss[-1][1] - without.rss[-1][1] > 150e6
+    assert with_child.pss[-1][1] - without.pss[-1][1] > 150e6
+    assert np.all(np.diff([at for at, _ in with_child.rss]) > 0)
 
 
 def test_floors_stop_in_time_also_with_fewer_files_than_processes() -> None:
-    """Videos and pictures in Parquet are decoded over and over until the time is up."""
+    """Videos and images in Parquet are decoded repeatedly until the time is up."""
     video = str(next((FIXTURES / "av1_multifile").glob("videos/*/*/*.mp4")))
-    pictures = str(next((FIXTURES / "images").glob("data/*/*.parquet")))
+    images = str(next((FIXTURES / "images").glob("data/*/*.parquet")))
 
     assert decode_floor([video], 2, at_most_s=0.2) > 0
-    assert image_floor([pictures], 2, at_most_s=0.2) > 0
+    assert image_floor([images], 2, at_most_s=0.2) > 0
 
 
 def test_the_machine_is_described() -> None:
-    """Versions, processor and, in a checkout, the commit."""
+    """It has versions, the processor and, in a checkout, the commit."""
     here = machine()
 
     assert here["cpu"]

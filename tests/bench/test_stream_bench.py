@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The streaming benchmark keeps everything it saw, and fails loudly where it saw nothing."""
+"""Tests of `bench stream`: its files, flags and failures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def figures_in(folder: Path) -> list[dict[str, Any]]:
     ("mode", "images"), [("single", 2), pytest.param("sarm", 16, marks=pytest.mark.long)]
 )
 def test_a_run_keeps_every_figure_of_the_reference(tmp_path: Path, mode: str, images: int) -> None:
-    """JSON and CSV have LeRobot's fields, and what they say of rates and shares fits together."""
+    """JSON and CSV have LeRobot's fields, with consistent rates and shares."""
     done = benchmark(*small_run(tmp_path, "--mode", mode))
     assert done.returncode == 0, done.stderr
     (figures,) = figures_in(tmp_path)
@@ -86,7 +86,7 @@ def test_a_run_keeps_every_figure_of_the_reference(tmp_path: Path, mode: str, im
 
 @pytest.mark.long
 def test_a_second_run_leaves_the_first_alone(tmp_path: Path) -> None:
-    """Each run has files of its own, and workers may be left to the loader."""
+    """Each run writes its own files."""
     for _ in range(2):
         done = benchmark(*small_run(tmp_path, "--num_workers", "0", "--prefetch-factor", "auto"))
         assert done.returncode == 0, done.stderr
@@ -96,7 +96,7 @@ def test_a_second_run_leaves_the_first_alone(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_nothing_measured_is_a_failure(tmp_path: Path) -> None:
-    """No frame after the warm-up is no result: exit code 1, the reason, and no file."""
+    """Without a frame after the warm-up: exit code 1, the reason, and no file."""
     done = benchmark(*small_run(tmp_path, "--num_batches", "0"))
 
     assert done.returncode == 1
@@ -106,7 +106,7 @@ def test_nothing_measured_is_a_failure(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_decoding_on_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    """The error says what was wanted and what to do."""
+    """The error names the missing GPU."""
     done = benchmark(*small_run(tmp_path, "--video_decode_device", "cuda"), CUDA_VISIBLE_DEVICES="")
 
     assert done.returncode == 1
@@ -116,7 +116,7 @@ def test_decoding_on_a_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_reference_command_line_reads_from_the_hub(hub: Hub, tmp_path: Path) -> None:
-    """As LeRobot's documentation calls it: a name on the Hub, no folder."""
+    """The command of LeRobot's documentation works: a name on the Hub, no folder."""
     hub.add_repo("lab/cups").commit(ROOT, tags=["v3.0"])
     flags = "--repo_id lab/cups --mode single --source hub --batch_size 8 --num_workers 2"
     flags += f" --num_batches 6 --max_num_shards 4 --episode_pool_size 32 --out_dir {tmp_path}/out"
@@ -136,7 +136,7 @@ def test_the_reference_command_line_reads_from_the_hub(hub: Hub, tmp_path: Path)
 
 
 def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
-    """Nobody who gives a folder reads that it was the Hub."""
+    """A run on a folder has the source "local"."""
     flags = f"--repo_id local --root {ROOT} --batch_size 8 --num_workers 0 --num_batches 2"
     done = benchmark(*flags.split(), "--floor_s", "0", "--out_dir", str(tmp_path))
 
@@ -145,7 +145,7 @@ def test_a_folder_is_named_as_such(tmp_path: Path) -> None:
 
 
 def test_results_keep_no_secret_of_an_address() -> None:
-    """A password in the root is in no file and on no screen."""
+    """A password in the root is removed."""
     root = "https://me:secret@host/cups"
     figures = StreamSettings("cups", root=root, data_files_root=root).figures()
 
@@ -155,7 +155,7 @@ def test_results_keep_no_secret_of_an_address() -> None:
 
 @pytest.mark.long
 def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:
-    """It reads its share, says which rank it was, and its file's name does, too."""
+    """It reads its share; its rank is in the figures and in the file name."""
     ranks = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "1"}
     done = benchmark(*small_run(tmp_path, "--num_batches", "3"), **ranks)
     assert done.returncode == 0, done.stderr
@@ -170,6 +170,6 @@ def test_each_rank_of_a_launcher_keeps_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", ["", "a/b", "../up"])
 def test_a_source_label_is_safe_in_a_file_name(source: str) -> None:
-    """It becomes a part of one."""
+    """Labels with other characters raise."""
     with pytest.raises(SelectionError, match="source label"):
         StreamSettings("some/name", source=source)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's figures are those of the JSON, and the suite measures what its rows say."""
+"""Tests of `bench suite` and of the README's figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIGURE = re.compile(r"\d[\d.,]*\s?(?:s|ms|µs|[KMG]i?B|%|images/s|samples/s|time
 
 @dataclass(frozen=True)
 class Folder:
-    """A dataset that exists already, in the place of a synthetic one."""
+    """An existing dataset instead of a synthetic one."""
 
     root: Path
     title: str = "some data"
@@ -48,7 +48,7 @@ def case_of(name: str, root: Path, batch_size: int = 32) -> BenchCase:
 
 
 def test_the_readme_has_no_other_figures() -> None:
-    """What is measured is said between the marks only."""
+    """Measured figures stand between the marks only."""
     readme = (REPO / "README.md").read_text()
     before, rest = readme.split("<!-- bench: begin -->")
     after = rest.split("<!-- bench: end -->")[1]
@@ -57,8 +57,8 @@ def test_the_readme_has_no_other_figures() -> None:
     assert FIGURE.findall(after) == []
 
 
-def test_published_figures_say_nothing_of_a_machine_but_what_it_is() -> None:
-    """No folder and no host name in what is committed."""
+def test_published_figures_name_no_host_and_no_folder() -> None:
+    """The committed JSON has neither."""
     text = (REPO / RESULTS / SUITE_NAME).read_text()
 
     assert "hostname" not in text
@@ -66,15 +66,15 @@ def test_published_figures_say_nothing_of_a_machine_but_what_it_is() -> None:
 
 
 def test_every_case_has_its_dataset_and_a_name_of_its_own() -> None:
-    """One sets nothing; each dataset is measured."""
+    """The first case sets nothing, and each dataset is measured."""
     assert len({(case.name, case.mode) for case in CASES}) == len(CASES)
     assert all(any(case.data is data for case in CASES) for data in DATASETS.values())
     assert CASES[0].setting == "nothing"
 
 
 @pytest.mark.long
-def test_cases_take_turns_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case runs in a process of its own in every round; what is published has its medians."""
+def test_cases_take_turns_and_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round writes a file; the published figures are medians."""
     monkeypatch.setattr("robostream.bench.suite._FLOOR_S", 0.2)
     case = case_of("tiny", FIXTURES / "av1_multifile", batch_size=4)
     (found,) = run_cases([case], rounds=2, out=tmp_path / "runs")
@@ -88,7 +88,7 @@ def test_cases_take_turns_and_are_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.long
 def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
-    """With the reason, instead of a table with a hole."""
+    """The error gives the reason."""
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta/info.json").write_text('{"total_frames": 900}')
     with pytest.raises(RobostreamError, match="nothing-set single failed"):
@@ -98,7 +98,7 @@ def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
 def test_a_dataset_is_made_once_and_a_variant_shares_its_videos(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second call finds the first one's; one row group holds the same rows."""
+    """The second call returns the same folder; one row group holds the same rows."""
     monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path))
     root = bench_dataset("tiny", TINY)
     made = (root / "meta/info.json").stat().st_mtime_ns
