@@ -107,9 +107,7 @@ def test_a_recording_in_progress_is_reported(
     before = as_json(capsys, tmp_path / "new", "--episodes", 3)
     assert main(["info", str(tmp_path / "new")]) == 0
     text = capsys.readouterr().out
-    with pytest.raises(
-        MetadataError, match=r"no episodes\. Those that were saved wait for finaliz"
-    ):
+    with pytest.raises(MetadataError, match=r"no episodes\. Its saved episodes wait for finaliz"):
         LeRobotDataset("x", root=tmp_path / "new")
     writer.finalize()
     after = as_json(capsys, tmp_path / "new")

@@ -10,7 +10,7 @@ from robostream.errors import (
     CompatibilityError,
     ForwardCompatibilityError,
 )
-from robostream.meta.versions import check_version, choose_revision, parse_version
+from robostream.meta.locate import check_version, choose_revision, parse_version
 
 
 def test_the_current_version_is_read() -> None:

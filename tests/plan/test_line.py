@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.errors import SelectionError
+from robostream.plan.epoch import digest, digest_line
 from robostream.plan.line import lay_line, lay_segments
-from robostream.plan.receipts import digest, digest_line
 
 
 @given(

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset.
 
-versions.py  which codebase versions can be read, and which Hub revision to take
-pinning.py   which commit of a Hub dataset is read
-decoded_size.py  the memory that Parquet takes when it is decoded, from its page headers
-parquet.py   opening Parquet, with errors that name file and cure
-features.py  the feature entries of info.json
-info.py      info.json as a record
-missing.py   what lies where a dataset was looked for
-episodes.py  the episode table, held as columns
-tasks.py     the task texts
-stats.py     statistics over the whole dataset
-depth.py     depth as 12-bit codes, and back
-metadata.py  LeRobotDatasetMetadata: all of the above under LeRobot's names
+locate.py        where a dataset is: folder, URL or Hub commit; which versions can be read
+depth.py         depth as 12-bit codes
+features.py      the feature entries of info.json
+info.py          info.json and stats.json
+decoded_size.py  the memory of decoded Parquet, from its page headers
+parquet.py       Parquet files, read within a memory budget
+episodes.py      the episode table, in columns
+tasks.py         the task texts
+metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
 
 from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
@@ -28,12 +25,10 @@ from robostream.meta.features import (
     keys_of_dtype,
     validate_features,
 )
-from robostream.meta.info import DatasetInfo, parse_info
+from robostream.meta.info import DatasetInfo, Stats, parse_info, parse_stats, rescale_depth
+from robostream.meta.locate import is_being_recorded, pin_and_download
 from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
-from robostream.meta.missing import is_being_recorded
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
-from robostream.meta.pinning import pin_and_download
-from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
 
 __all__ = [

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds the memory that Parquet takes when it is decoded, from its page headers.
+"""Bounds the memory of decoded Parquet by its page headers.
 
-A footer says only how large columns are as they are encoded, and it may lie. A few bytes of a page
-can stand for gigabytes: repeated values, long texts in a dictionary, zeros in zstd. Arrow decodes
-what the page headers say, so these are read here, and memory is counted before Arrow takes it.
+A footer gives only the encoded size of columns, and it may be wrong. A few bytes of a page can
+decode to gigabytes: repeated values, long texts in a dictionary, zeros in zstd. Arrow allocates
+what the page headers say, so they are read here, and memory is counted before Arrow allocates it.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ ReadRange = Callable[[int, int], bytes]
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 4  # of a text, or of a list, in Arrow
-_LEVEL_BYTES = 4  # of a value, while it is decoded: how deep it lies, and whether it is there
-_ENTRY_BYTES = 16  # of a text of a dictionary, while it is decoded
-# The most bytes that one compressed byte can become; other codecs have no such limit.
+_LEVEL_BYTES = 4  # definition and repetition levels of a value while it is decoded
+_ENTRY_BYTES = 16  # of a dictionary's text while it is decoded
+# The largest compression ratio of each codec; other codecs have no limit.
 _MOST_RATIO = {"UNCOMPRESSED": 1, "SNAPPY": 24, "LZ4": 256, "GZIP": 1040, "ZSTD": 1 << 15}
-# Pages of numbers that cannot become larger than this are not looked at one by one.
+# Columns of numbers that cannot exceed this have no page headers read.
 _SMALL_BYTES = 1024**2
-_SMALL_CHUNK_BYTES = 32 * 1024  # pages that are read at once for their headers
+_SMALL_CHUNK_BYTES = 32 * 1024  # a smaller column chunk is read in one go
 _HEADER_BYTES = (256, 16 * 1024, 16 * 1024**2)  # read for a page header, until it is complete
 _DICTIONARY_PAGE = 2
-# By kind of page (data, dictionary, data of version 2): its struct, and there the encoding.
+# By kind of page (data, dictionary, data v2): the field of its struct, and there the encoding.
 _BY_KIND = {0: (5, 2), 2: (7, 2), 3: (8, 4)}
 _DICTIONARY_ENCODINGS, _DELTA_BYTE_ARRAY = (2, 8), 7
-# Kinds of fields in Thrift: true, false, a byte, a double; numbers of 16, 32 and 64 bits; others.
+# Types of Thrift fields: true, false, byte and double; then i16, i32, i64, binary and struct.
 _FIXED_BYTES = {1: 0, 2: 0, 3: 1, 7: 8}
 _I32, _BINARY, _STRUCT = 5, 8, 12
 _KINDS = frozenset((*_FIXED_BYTES, 4, _I32, 6, _BINARY, _STRUCT))
 
 
 class DecodeBudget:
-    """The memory that some reads of Parquet may take together.
+    """The memory that several reads of Parquet may take together.
 
     Args:
-        limit_bytes: How much; by default what `ROBOSTREAM_DECODE_LIMIT` says.
+        limit_bytes: The limit; by default that of `ROBOSTREAM_DECODE_LIMIT`.
 
     Attributes:
-        used: The bytes that reads keep.
+        used: The bytes that finished reads still hold.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self._limit = config.decode_limit_bytes() if limit_bytes is None else limit_bytes
         self.used = 0
 
-    def take(self, kept: int, where: str, *, passing: int = 0) -> None:
-        """Count bytes that a read keeps; raise if they, or those it needs meanwhile, are too many.
+    def take(self, nbytes: int, where: str, *, temporary: int = 0) -> None:
+        """Count the bytes that a read returns; raise DataFileError above the limit.
 
         Args:
-            kept: The bytes it keeps.
+            nbytes: The bytes it returns.
             where: The file, for the error.
-            passing: Further bytes that it needs only while it decodes.
+            temporary: Further bytes that it needs only while it decodes.
         """
-        wanted = self.used + kept + passing
+        wanted = self.used + nbytes + temporary
         if wanted > self._limit:
             raise DataFileError(
                 f"{where}: decoded, it would take {format_bytes(wanted)} of memory; want at most "
@@ -71,19 +71,23 @@ class DecodeBudget:
                 f"what it should be, set {config.DECODE_LIMIT_NAME} to more, such as "
                 f"{wanted // 1024**3 + 1}GiB."
             )
-        self.used += kept
+        self.used += nbytes
+
+    def correct(self, used: int) -> None:
+        """Set the bytes in use, once they are known better."""
+        self.used = used
 
 
 class Leaf(NamedTuple):
-    """A column as Parquet stores it: a list is a column of its numbers.
+    """A leaf column of the Parquet schema: the values of a list are one.
 
     Attributes:
         at: Its number in the file.
-        path: Its name, with the names of the lists and records it is in.
-        width: The bytes of one value, with those of the lists it is in; without those of a text.
+        path: Its path in the schema.
+        width: The bytes of one value and of the list offsets above it; without those of a text.
         is_text: Whether values are bytes of any length.
         is_repeated: Whether a row may have several values.
-        is_plain_text: Whether Arrow can leave its values in their dictionary.
+        is_plain_text: Whether Arrow can leave its values dictionary-encoded.
     """
 
     at: int
@@ -95,30 +99,30 @@ class Leaf(NamedTuple):
 
 
 class Pages(NamedTuple):
-    """What the page headers of one column of a row group say.
+    """Totals of the page headers of a column chunk.
 
     Attributes:
-        values: Values, with nulls, of all data pages.
-        coded: Those of them that are numbers of dictionary entries.
-        passing: Bytes of the dictionary and of the largest page, decompressed.
-        dictionary: Bytes of the dictionary, decompressed.
-        texts: The most bytes that texts can have that are not in the dictionary.
+        values: The values, with nulls, of all data pages.
+        coded: Those of them that are dictionary indices.
+        temporary: The bytes of the dictionary and of the largest page, decompressed.
+        dictionary: The bytes of the dictionary, decompressed.
+        texts: The most bytes that texts outside the dictionary can have.
     """
 
     values: int
     coded: int
-    passing: int
+    temporary: int
     dictionary: int
     texts: int
 
 
 class DecodedSize:
-    """Counts the memory that columns of one file take.
+    """Counts the decoded memory of columns of one file.
 
     Args:
-        file: The file, as Arrow reads it.
-        read: What returns a range of its bytes.
-        reopen: What opens it again, with one text column left in its dictionary.
+        file: The file.
+        read: Returns a range of its bytes.
+        reopen: Opens it again with one text column left dictionary-encoded.
         where: Its name, for errors.
     """
 
@@ -139,8 +143,8 @@ class DecodedSize:
     def take(self, groups: Sequence[int], columns: Sequence[str], budget: DecodeBudget) -> None:
         """Count columns of row groups, or raise DataFileError.
 
-        Texts of a dictionary are first counted as if all were as long as the dictionary, and one by
-        one only if that is too much.
+        Dictionary texts first count as if each were as long as the whole dictionary; only if that
+        exceeds the budget, they are counted one by one.
         """
         names, used = tuple(columns), budget.used
         if names not in self._leaves:
@@ -150,7 +154,7 @@ class DecodedSize:
         except DataFileError:
             if not any(leaf.is_plain_text for leaf in self._leaves[names]):
                 raise
-            budget.used = used
+            budget.correct(used)
             self._take(groups, self._leaves[names], budget, one_by_one=True)
 
     def _take(
@@ -163,36 +167,36 @@ class DecodedSize:
             group = self._metadata.row_group(number)
             if group.num_rows < 0:
                 raise DataFileError(f"{self._where}: row group {number} has a negative length.")
-            passing = 0
+            temporary = 0
             for leaf in flat:
                 chunk = group.column(leaf.at)
                 ratio = _MOST_RATIO.get(chunk.compression, _SMALL_BYTES)
                 most = chunk.total_compressed_size * ratio
                 is_small = most <= _SMALL_BYTES
-                passing += most if is_small else self._pages(chunk, number, leaf).passing
-            budget.take(group.num_rows * flat_width, self._where, passing=passing)
+                temporary += most if is_small else self._pages(chunk, number, leaf).temporary
+            budget.take(group.num_rows * flat_width, self._where, temporary=temporary)
             for leaf in others:
-                passing += self._take_chunk(group, number, leaf, budget, one_by_one)
-                budget.take(0, self._where, passing=passing)
+                temporary += self._take_chunk(group, number, leaf, budget, one_by_one)
+                budget.take(0, self._where, temporary=temporary)
 
     def _take_chunk(
         self, group: Any, number: int, leaf: Leaf, budget: DecodeBudget, one_by_one: bool
     ) -> int:
-        """Count what a column of a row group keeps; return what it needs while it is decoded."""
+        """Count a column chunk; return the bytes it needs while it is decoded."""
         pages = self._pages(group.column(leaf.at), number, leaf)
         values: int = max(group.num_rows, pages.values)
-        passing = pages.passing + values * _LEVEL_BYTES
+        temporary = pages.temporary + values * _LEVEL_BYTES
         budget.take(values * leaf.width, self._where)
         if leaf.is_text:
             texts = pages.texts + pages.coded * pages.dictionary
             if one_by_one and pages.coded and leaf.is_plain_text:
-                budget.take(0, self._where, passing=pages.texts + passing)
+                budget.take(0, self._where, temporary=pages.texts + temporary)
                 texts = self._count_texts(number, leaf.path)
             budget.take(texts, self._where)
-        return passing
+        return temporary
 
     def _count_texts(self, group: int, path: str) -> int:
-        """Return the bytes of all texts of a column; they are decoded as numbers of entries."""
+        """Return the bytes of all texts of a column, from its dictionary and indices."""
         if path not in self._reopened:
             self._reopened[path] = self._reopen(path)
         table = self._reopened[path].read_row_group(group, [path], use_threads=False)
@@ -215,7 +219,7 @@ class DecodedSize:
                 if page.encoding in _DICTIONARY_ENCODINGS:
                     coded += page.values
                 elif page.encoding == _DELTA_BYTE_ARRAY:
-                    # A text may repeat as much as it likes of the one before.
+                    # A text may repeat any part of the one before.
                     texts += page.size * max(page.values, 1)
                 else:
                     texts += page.size
@@ -224,12 +228,12 @@ class DecodedSize:
                 f"{self._where}: a page header of row group {group}, column {leaf.path}, cannot be "
                 f"read ({error}). The file is damaged: copy or download it again."
             ) from error
-        passing = largest + dictionary + entries * _ENTRY_BYTES
-        return Pages(values, coded, passing, dictionary, texts)
+        temporary = largest + dictionary + entries * _ENTRY_BYTES
+        return Pages(values, coded, temporary, dictionary, texts)
 
 
 def _leaves(schema: Any, columns: Sequence[str]) -> list[Leaf]:
-    """Return the stored columns of named ones, as Arrow chooses them."""
+    """Return the leaf columns of named columns, as Arrow selects them."""
     names = tuple(f"{name}." for name in columns)
     found = [(at, schema.column(at)) for at in range(len(schema))]
     return [_leaf(at, column) for at, column in found if f"{column.path}.".startswith(names)]
@@ -244,7 +248,7 @@ def _leaf(at: int, column: Any) -> Leaf:
 
 
 def chunk_range(chunk: Any) -> tuple[int, int]:
-    """Return the bytes [start, stop) of a column of a row group, as Arrow reads them."""
+    """Return the bytes [start, stop) of a column chunk, as Arrow reads them."""
     start, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
     if dictionary is not None and 0 < dictionary < start:
         start = dictionary
@@ -261,10 +265,10 @@ class _Page(NamedTuple):
 
 
 def _pages_in(read: ReadRange, start: int, stop: int, values: int) -> Iterator[_Page]:
-    """Yield the page headers in a range of bytes, until data pages have so many values.
+    """Yield the page headers in a range of bytes, until the data pages have `values` values.
 
-    A header is a Thrift struct. Its fields are: 1 the kind of page, 2 its size decompressed, 3 as
-    it is stored, and by kind a struct, of which 1 is the number of values.
+    A header is a Thrift struct of these fields: 1 the kind of page, 2 its size decompressed, 3 its
+    stored size, and a struct that depends on the kind, of which 1 is the number of values.
     """
     if stop - start <= _SMALL_CHUNK_BYTES:
         content, first = read(start, stop), start
@@ -294,7 +298,7 @@ def _header(read: ReadRange, start: int, stop: int) -> tuple[dict[int, Any], int
 
 
 def _struct(content: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Return the 32-bit numbers and structs of a Thrift struct by field, and where it ends."""
+    """Return the i32 fields and structs of a Thrift struct, and where it ends."""
     fields: dict[int, Any] = {}
     number = 0
     while (head := content[at]) != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Depth as 12-bit codes: how a depth video stores distances, and how they come back."""
+"""Depth as 12-bit codes: how a depth video stores distances."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Depth = npt.NDArray[np.uint16] | npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class DepthCoding:
-    """How distances become codes 0 to 4095: on a linear scale, or a logarithmic one, finer nearby.
+    """The scale of codes 0 to 4095: linear, or logarithmic, which is finer nearby.
 
     Attributes:
-        depth_min_m: The distance of code 0; nearer ones are stored as it.
-        depth_max_m: The distance of code 4095; farther ones are stored as it.
+        depth_min_m: The distance of code 0; nearer ones are clipped to it.
+        depth_max_m: The distance of code 4095; farther ones are clipped to it.
         shift_m: Added before the logarithm.
         use_log: Whether the scale is logarithmic.
     """
@@ -58,7 +58,7 @@ class DepthCoding:
 
     @classmethod
     def from_info(cls, info: Mapping[str, Any]) -> DepthCoding:
-        """Return the coding a camera's `info` block records; what is missing has its default."""
+        """Return the coding that a camera's `info` block records; missing fields have defaults."""
         default = cls()
         return cls(
             depth_min_m=info.get("video.depth_min", default.depth_min_m),
@@ -68,7 +68,7 @@ class DepthCoding:
         )
 
     def to_info(self) -> dict[str, Any]:
-        """Return the fields of the `info` block that record this coding."""
+        """Return the fields that record this coding in the `info` block."""
         return {
             "video.depth_min": self.depth_min_m,
             "video.depth_max": self.depth_max_m,
@@ -94,8 +94,8 @@ def decode_depth(codes: Codes, coding: DepthCoding, unit: str) -> npt.NDArray[np
     return _distances(coding, unit)[codes]
 
 
-# All codes of a coding, and all distances of a sensor in millimetres, fit small tables: looking
-# up is ten times faster than a logarithm per pixel.
+# A table of all codes, or of all distances in millimetres, is small, and a lookup is ten times
+# faster than a logarithm per pixel.
 @functools.lru_cache(maxsize=16)
 def _codes_of_mm(coding: DepthCoding) -> Codes:
     every_mm = np.arange(_UINT16_MAX + 1, dtype=np.float32)
@@ -121,7 +121,7 @@ def _encode(depth: npt.NDArray[np.float32], coding: DepthCoding, *, scale: float
     shift = np.float32(coding.shift_m * scale)
     if coding.use_log:
         log_low, log_high = math.log(float(low + shift)), math.log(float(high + shift))
-        # A distance below -shift has no logarithm; it is stored as the nearest, like any other.
+        # A distance below -shift has no logarithm; it is clipped like any other.
         share = (np.log(np.maximum(depth, low) + shift) - log_low) / (log_high - log_low)
     else:
         share = ((depth - low) / (high - low)).astype(np.float32, copy=False)
@@ -140,8 +140,8 @@ def _decode(codes: npt.NDArray[np.float32], coding: DepthCoding) -> npt.NDArray[
 
 
 def _exp(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    # torch's float32 exponential, because LeRobot decodes with it: numpy's differs in the last bit,
-    # which moves two of the 4096 codes by a millimetre. Imported here, as only depth needs it.
+    # LeRobot decodes with torch's float32 exponential. numpy's differs in the last bit, which moves
+    # two of the 4096 codes by a millimetre. Only depth needs torch here.
     import torch
 
     result: npt.NDArray[np.float32] = torch.from_numpy(values).exp().numpy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The episode table: one row per episode, held as columns."""
+"""The episode table: one row per episode, in columns."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
 from robostream.meta.decoded_size import DecodeBudget
-from robostream.meta.parquet import check_unique, keep_table, open_parquet, readable_parquet
+from robostream.meta.parquet import cache_table, check_unique, open_parquet, readable_parquet
 from robostream.storage import FileOpener, Location
 
 _FOLDER = "meta/episodes"
-_SKIPPED = "stats/"  # by far the widest columns; nothing at run time reads them per episode
+_SKIPPED = "stats/"  # by far the widest columns, never read per episode
 _REQUIRED = (
     "episode_index",
     "length",
@@ -46,8 +46,8 @@ Column = npt.NDArray[Any]
 class EpisodeTable(Sequence[dict[str, Any]]):
     """All episodes of a dataset, in order: `table["length"]` is a column, `table[3]` a row.
 
-    Numbers are numpy arrays; the task texts stay in Arrow, where a million lists cost megabytes
-    instead of gigabytes of Python objects.
+    Numbers are numpy arrays. Task texts stay in Arrow, where a million lists take megabytes; as
+    Python objects they would take gigabytes.
     """
 
     def __init__(self, numbers: Mapping[str, Column], texts: Mapping[str, pa.Array]) -> None:
@@ -91,7 +91,7 @@ class EpisodeTable(Sequence[dict[str, Any]]):
         return f"EpisodeTable({len(self)} episodes, columns {self.columns})"
 
     def digest(self) -> str:
-        """Return a digest of every number and text: which frames lie where."""
+        """Return a digest of every number and text."""
         total = hashlib.blake2b(digest_size=16)
         for name in sorted(self._numbers):
             column = self._numbers[name]
@@ -118,73 +118,79 @@ def empty_episodes() -> EpisodeTable:
     return EpisodeTable({name: np.empty(0, np.int64) for name in _REQUIRED}, {})
 
 
-def load_episodes(door: FileOpener, video_keys: Sequence[str], count: int) -> EpisodeTable:
-    """Read and check all files of meta/episodes; statistics columns are left out.
+def load_episodes(opener: FileOpener, video_keys: Sequence[str], count: int) -> EpisodeTable:
+    """Return the checked table of all files of meta/episodes, without statistics.
 
     Args:
-        door: What opens the files.
+        opener: Opens the files.
         video_keys: The cameras whose columns must be there.
-        count: How many episodes there should be. Remote files are asked for by their usual names
-            until they have so many, and are listed only if those run out before.
+        count: The expected number of episodes. Remote files are read by their usual names until
+            they have so many; the folder is listed only if those files are too few.
     """
     budget = DecodeBudget()
-    pieces = list(_walk(door, video_keys, count, budget)) if door.location.is_remote else []
-    if sum(piece.num_rows for _, piece in pieces) < count:
-        known = dict(pieces)
+    parts = (
+        list(_read_usual_files(opener, video_keys, count, budget))
+        if opener.location.is_remote
+        else []
+    )
+    if sum(part.num_rows for _, part in parts) < count:
+        known = dict(parts)
         with suppress(NoListingError):
-            files = sorted(door.list_files(_FOLDER, ".parquet"), key=_file_order)
-            names = [door.location.describe(file) for file in files]
-            pieces = [
-                (name, known[name]) if name in known else _read_file(door, file, video_keys, budget)
+            files = sorted(opener.list_files(_FOLDER, ".parquet"), key=_file_order)
+            names = [opener.location.describe(file) for file in files]
+            parts = [
+                (name, known[name])
+                if name in known
+                else _read_file(opener, file, video_keys, budget)
                 for name, file in zip(names, files, strict=True)
             ]
-    if not pieces:
+    if not parts:
         raise MetadataError(
-            f"{door.location.describe(_FOLDER)}: no episode table found, though info.json counts "
+            f"{opener.location.describe(_FOLDER)}: no episode table found, though info.json counts "
             "episodes. Copy the whole meta/ folder, or run finalize() on the recording."
         )
-    with readable_parquet(door.location.describe(_FOLDER)):
-        return _checked(_to_columns(_joined(pieces)), door.location)
+    with readable_parquet(opener.location.describe(_FOLDER)):
+        return _check(_to_columns(_join(parts)), opener.location)
 
 
-def _walk(
-    door: FileOpener, video_keys: Sequence[str], count: int, budget: DecodeBudget
+def _read_usual_files(
+    opener: FileOpener, video_keys: Sequence[str], count: int, budget: DecodeBudget
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Yield files of the table by their usual names, chunk by chunk.
+    """Yield the files of the table by their usual names, chunk by chunk.
 
-    Ends with the file that completes `count` rows, or where one is missing.
+    Stops after the file that completes `count` rows, or at the first missing one.
     """
     for chunk in itertools.count():
         for number in itertools.count():
             file = config.EPISODES_PATH.format(chunk_index=chunk, file_index=number)
             try:
-                where, piece = _read_file(door, file, video_keys, budget)
+                where, part = _read_file(opener, file, video_keys, budget)
             except DataFileError as error:
                 if not isinstance(error.__cause__, MissingFileError):
                     raise
                 if number == 0:
                     return
                 break
-            yield where, piece
-            count -= piece.num_rows
+            yield where, part
+            count -= part.num_rows
             if count <= 0:
                 return
 
 
 def _file_order(path: str) -> tuple[int, int, str]:
-    # By number: chunk-1000 comes after chunk-999 though its name sorts before.
+    # By number: chunk-1000 follows chunk-999, though its name sorts before.
     match = _FILE.search(path)
     return (int(match[1]), int(match[2]), "") if match else (-1, -1, path)
 
 
-def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
-    """Return the named files as one table of the first one's columns, in types that hold all."""
-    where, first = pieces[0]
+def _join(parts: Sequence[tuple[str, pa.Table]]) -> pa.Table:
+    """Return all files as one table of the first one's columns, in types that hold all values."""
+    where, first = parts[0]
     names = first.column_names
     schema, tables = first.schema, [first]
     try:
-        for where, piece in pieces[1:]:  # noqa: B007  # the error below names the file
-            tables.append(piece.select([name for name in names if name in piece.column_names]))
+        for where, part in parts[1:]:  # noqa: B007  # the error below names the file
+            tables.append(part.select([name for name in names if name in part.column_names]))
             schema = pa.unify_schemas([schema, tables[-1].schema], promote_options="permissive")
         return pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
@@ -195,16 +201,16 @@ def _joined(pieces: Sequence[tuple[str, pa.Table]]) -> pa.Table:
 
 
 def _read_file(
-    door: FileOpener, relative: str, video_keys: Sequence[str], budget: DecodeBudget
+    opener: FileOpener, relative: str, video_keys: Sequence[str], budget: DecodeBudget
 ) -> tuple[str, pa.Table]:
-    source = door.open(relative)
+    source = opener.open(relative)
     where = source.name
     with readable_parquet(where):
-        is_large = door.location.is_remote and source.size() > _LARGE_BYTES
-    if is_large and door.cache is not None and source.version():
-        table = keep_table(door.cache, source, lambda: _read_columns(door, relative, budget))
+        is_large = opener.location.is_remote and source.size() > _LARGE_BYTES
+    if is_large and opener.cache is not None and source.version():
+        table = cache_table(opener.cache, source, lambda: _read_columns(opener, relative, budget))
     else:
-        table = _read_columns(door, relative, budget)
+        table = _read_columns(opener, relative, budget)
     wanted = [*_REQUIRED, *(f"videos/{k}/{c}" for k in video_keys for c in _VIDEO_COLUMNS)]
     missing = [name for name in wanted if name not in table.column_names]
     if missing:
@@ -218,16 +224,16 @@ def _read_file(
     return where, table
 
 
-def _read_columns(door: FileOpener, relative: str, budget: DecodeBudget) -> pa.Table:
+def _read_columns(opener: FileOpener, relative: str, budget: DecodeBudget) -> pa.Table:
     """Return a file of the table without statistics.
 
-    LeRobot's recorder writes ten episodes at a time, with statistics between the other columns: of
-    a large remote file only those others are fetched.
+    LeRobot's recorder writes ten episodes at a time, with statistics between the other columns. Of
+    a large remote file, only the other columns are fetched.
     """
-    source, is_remote = door.open(relative), door.location.is_remote
+    source, is_remote = opener.open(relative), opener.location.is_remote
     is_lean = is_remote and source.size() > _LARGE_BYTES
     if is_lean:
-        source = door.open_remote(relative)
+        source = opener.open_remote(relative)
     with open_parquet(source, at_once=is_remote and not is_lean, is_lean=is_lean) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         check_unique(names, source.name)
@@ -236,7 +242,7 @@ def _read_columns(door: FileOpener, relative: str, budget: DecodeBudget) -> pa.T
 
 
 def _as_numbers(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
-    """Return a column that must hold seconds, or else whole numbers."""
+    """Return a checked column of seconds (if so named), or else of whole numbers."""
     is_time = name.endswith("_timestamp")
     if not _is_numeric(column.type):
         fault = f"the type {column.type}"
@@ -248,12 +254,12 @@ def _as_numbers(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArr
         fault = "a value that is NaN or infinite"
     else:
         small = name.endswith(_SMALL)
-        try:  # unsigned first, which refuses what is below 0
+        try:  # unsigned first, which refuses negative numbers
             whole = column.cast(pa.uint32() if small else pa.uint64())
             whole = whole.cast(pa.int32() if small else pa.int64())
         except pa.ArrowInvalid as error:
             fault = str(error)
-        else:  # floats stay, lest the fingerprint change
+        else:  # floats stay floats, which keeps the fingerprint
             return column if pa.types.is_floating(column.type) and not small else whole
     raise MetadataError(
         f"{where}: want {'seconds' if is_time else 'whole numbers from 0'} in the column {name}, "
@@ -272,7 +278,7 @@ def _to_columns(table: pa.Table) -> EpisodeTable:
         column = table.column(name)
         if _is_numeric(column.type):
             if name.endswith(_SMALL) and not column.null_count:
-                with suppress(pa.ArrowInvalid):  # a column that nobody reads
+                with suppress(pa.ArrowInvalid):  # an optional column
                     column = column.cast(pa.int32())
             numbers[name] = column.to_numpy()
         else:
@@ -280,7 +286,7 @@ def _to_columns(table: pa.Table) -> EpisodeTable:
     return EpisodeTable(numbers, texts)
 
 
-def _checked(table: EpisodeTable, location: Location) -> EpisodeTable:
+def _check(table: EpisodeTable, location: Location) -> EpisodeTable:
     where = location.describe(_FOLDER)
     order = table["episode_index"]
     if not np.array_equal(order, np.arange(len(table))):
@@ -303,7 +309,7 @@ def _checked(table: EpisodeTable, location: Location) -> EpisodeTable:
 
 
 def _digest_into(total: hashlib.blake2b, column: pa.Array) -> None:
-    # The buffers of an Arrow array depend on how it was cut, so lengths and codes are digested.
+    # The buffers of an Arrow array depend on its slicing, so digest lengths and codes instead.
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if pa.types.is_map(column.type):

@@ -70,7 +70,7 @@ def keys_of_dtype(features: Mapping[str, Mapping[str, Any]], dtypes: Iterable[st
 
 
 def is_depth(entry: Mapping[str, Any]) -> bool:
-    """Return whether a camera feature is marked as depth, in any of the places it was ever put."""
+    """Return whether a camera feature is marked as depth, in any place LeRobot has used."""
     info = entry.get("info") or {}
     legacy = entry.get("video_info") or {}
     return any(info.get(mark) for mark in _DEPTH_MARKS) or bool(legacy.get(_DEPTH_MARKS[1]))
@@ -88,9 +88,9 @@ def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, int, int] | None = None) -> int:
-    """Return the bytes of one picture of a camera feature, as decoders leave it. Pure.
+    """Return the bytes of one decoded frame of a camera feature. Pure.
 
-    `shape` is (channels, height, width) of its pictures, where it is not the declared one.
+    `shape` is its (channels, height, width), if it is not the declared one.
     """
     channels, height, width = shape or image_shape(entry)
     if entry["dtype"] == "image":
@@ -98,12 +98,12 @@ def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, int, int] | None =
     if is_depth(entry):
         return 2 * height * width
     if height % 2:
-        return 3 * height * width  # kept as RGB
+        return 3 * height * width  # RGB
     return height * width + (width + 1) // 2 * height  # planar YUV 4:2:0
 
 
 def resized(entry: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    """Return a camera feature whose pictures are of another (height, width). Pure."""
+    """Return a camera feature with images of another (height, width). Pure."""
     channels, _, _ = image_shape(entry)
     if image_shape(entry) == entry["shape"]:
         shape, names = (channels, *size), ["channels", "height", "width"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meta/info.json as a record."""
+"""The JSON files of meta/: info.json as a record, stats.json as arrays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from robostream import config
 from robostream.errors import MetadataError, RobostreamError, StorageError
 from robostream.meta.features import (
@@ -22,14 +25,19 @@ from robostream.meta.features import (
     keys_of_dtype,
     validate_features,
 )
-from robostream.meta.versions import CONVERTER, check_version
+from robostream.meta.locate import CONVERTER, check_version
 from robostream.storage import check_relative_path
 
 logger = logging.getLogger(__name__)
 
-# The largest number that counts frames, megabytes or the like: more does not fit into 64 bits.
+Stats = dict[str, dict[str, npt.NDArray[Any]]]
+
+# The largest count of frames, megabytes or the like: more does not fit into 64 bits.
 _MOST = 1e18
-# The function a language model may call where info.json names none.
+# numpy stores an array of texts with the length of the longest for each.
+_MOST_LETTERS = 1 << 24
+_SCALED_STATS = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
+# The function that a language model may call if info.json names none.
 SAY_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
@@ -46,7 +54,7 @@ SAY_TOOL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """The content of meta/info.json; see docs/format.md for each field."""
+    """The content of meta/info.json; docs/format.md describes each field."""
 
     fps: int
     features: Features
@@ -105,10 +113,10 @@ class DatasetInfo:
         if self.video_path is not None:
             names = [{"video_key": key} for key in ("top", *self.video_keys)]
             _check_template("video_path", self.video_path, config.VIDEO_PATH, where, names)
-            self._check_cameras_apart(where)
+            self._check_paths_differ(where)
         check_default_features(self.features, where)
 
-    def _check_cameras_apart(self, where: str) -> None:
+    def _check_paths_differ(self, where: str) -> None:
         assert self.video_path is not None
         numbers = {"chunk_index": 0, "file_index": 0}
         paths = {self.video_path.format(video_key=key, **numbers) for key in self.video_keys}
@@ -120,17 +128,17 @@ class DatasetInfo:
             )
 
     def data_file(self, chunk: int, file: int) -> str:
-        """Return where a data file lies, relative to the root; raise if that is outside of it."""
+        """Return the path of a data file below the root; raise if it leads outside."""
         return check_relative_path(self.data_path.format(chunk_index=chunk, file_index=file))
 
     def video_file(self, camera: str, chunk: int, file: int) -> str:
-        """Return where a video lies, relative to the root; raise if that is outside of it."""
+        """Return the path of a video below the root; raise if it leads outside."""
         assert self.video_path is not None  # `check`: videos have a path
         path = self.video_path.format(video_key=camera, chunk_index=chunk, file_index=file)
         return check_relative_path(path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what info.json holds: shapes as lists, and no `tools` where there are none."""
+        """Return the content of info.json: shapes as lists, and no `tools` if there are none."""
         data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         data["features"] = {
             name: {**entry, "shape": list(entry["shape"])} for name, entry in self.features.items()
@@ -150,7 +158,7 @@ class DatasetInfo:
 
     @property
     def image_keys(self) -> list[str]:
-        """Cameras stored as pictures inside Parquet."""
+        """Cameras stored as images inside Parquet."""
         return keys_of_dtype(self.features, ["image"])
 
     @property
@@ -167,7 +175,7 @@ class DatasetInfo:
 def _check_template(
     name: str, template: Any, usual: str, where: str, names: Sequence[Mapping[str, str]]
 ) -> None:
-    """Raise MetadataError unless a path template gives a path below the root for all `names`."""
+    """Raise MetadataError unless a path template leads below the root for all `names`."""
     numbers = {"chunk_index": 0, "file_index": 0}
     try:
         _check_fields(template)
@@ -189,7 +197,7 @@ def _check_template(
 
 
 def _check_fields(template: str) -> None:
-    """Raise ValueError for fields that do more than write a number with some digits."""
+    """Raise ValueError for fields that are more than a number with some digits."""
     for _, field_name, form, conversion in string.Formatter().parse(template):
         is_plain = field_name is None or field_name.isidentifier()
         if not is_plain or conversion or not re.fullmatch(r"(0?\d{1,2}d?)?", form or ""):
@@ -204,6 +212,68 @@ def parse_info(text: str | bytes, where: str) -> DatasetInfo:
             raise MetadataError(f"{where}: want a JSON object, got {type(data).__name__}")
         return DatasetInfo.from_dict(data, where)
     except RobostreamError:
-        raise  # it is a ValueError, too
+        raise  # a RobostreamError may be a ValueError
     except (ValueError, RecursionError) as error:
         raise MetadataError(f"{where}: not valid JSON ({error}). Restore the file.") from error
+
+
+def parse_stats(text: str | bytes, where: str) -> Stats:
+    """Return the statistics of stats.json as arrays of at least one axis."""
+    try:
+        data = json.loads(text)
+        return {
+            feature: {name: np.atleast_1d(_as_array(value)) for name, value in entry.items()}
+            for feature, entry in data.items()
+        }
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise MetadataError(
+            f"{where}: not a JSON object of statistics ({error}). Restore the file, or delete it: "
+            "statistics are optional."
+        ) from error
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    count, longest = _measure_texts(value)
+    if count * longest > _MOST_LETTERS:
+        raise ValueError(f"{count:,} values, one of them a text of {longest:,} letters")
+    return np.asarray(value)
+
+
+def _measure_texts(value: Any) -> tuple[int, int]:
+    """Return the number of values, and the length of the longest text among them."""
+    if not isinstance(value, list):
+        return 1, len(value) if isinstance(value, str) else 0
+    found = [_measure_texts(part) for part in value]
+    return sum(count for count, _ in found), max((longest for _, longest in found), default=0)
+
+
+def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
+    """Return statistics whose depth cameras are in `unit` ("m" or "mm"). Pure but for a warning."""
+    factors = {("m", "mm"): 1000.0, ("mm", "m"): 0.001}
+    scaled = dict(stats)
+    for key in keys_of_dtype(features, CAMERA_DTYPES):
+        entry = features[key]
+        if key not in stats or not is_depth(entry):
+            continue
+        recorded = (entry.get("info") or {}).get("depth_unit")
+        if recorded is None:
+            logger.warning(
+                "%s: info.json names no depth_unit; its statistics are not converted", key
+            )
+        elif recorded != unit:
+            scaled[key] = _scale(key, stats[key], factors[recorded, unit])
+    return scaled
+
+
+def _scale(
+    key: str, entry: Mapping[str, npt.NDArray[Any]], factor: float
+) -> dict[str, npt.NDArray[Any]]:
+    for name, value in entry.items():
+        if name in _SCALED_STATS and value.dtype.kind not in "iuf":
+            raise MetadataError(
+                f"{config.STATS_PATH}: want numbers as {name!r} of the depth camera {key!r}, found "
+                f"{value.tolist()!r:.200}. Restore the file, or delete it: statistics are optional."
+            )
+    return {
+        name: value * factor if name in _SCALED_STATS else value for name, value in entry.items()
+    }

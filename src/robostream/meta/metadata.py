@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LeRobotDatasetMetadata`: everything under meta/, named as LeRobot users know it."""
+"""`LeRobotDatasetMetadata`: everything under meta/, under LeRobot's names."""
 
 from __future__ import annotations
 
@@ -21,37 +21,45 @@ from robostream.errors import (
 )
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
-from robostream.meta.info import SAY_TOOL, DatasetInfo, parse_info
-from robostream.meta.missing import explain_empty, explain_missing, explain_no_folder
+from robostream.meta.info import (
+    SAY_TOOL,
+    DatasetInfo,
+    Stats,
+    parse_info,
+    parse_stats,
+    rescale_depth,
+)
+from robostream.meta.locate import (
+    explain_empty,
+    explain_missing,
+    locate_dataset,
+    storage_errors_as_metadata_errors,
+)
 from robostream.meta.parquet import open_parquet
-from robostream.meta.pinning import as_metadata_error, pin_and_download
-from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, read_tasks
 from robostream.storage import (
     CacheSettings,
     FileOpener,
     Location,
-    as_location,
     explicit_root,
-    parse_repo_url,
     redact,
     write_bytes_atomic,
 )
 
 
 class LeRobotDatasetMetadata:
-    """What a LeRobot v3.0 dataset holds, read from meta/ alone.
+    """The metadata of a LeRobot v3.0 dataset, read from meta/ alone.
 
     Args:
-        repo_id: The dataset's name. With `root` given it is only a name; without, it is looked for
-            as a folder here (unless there is a `revision`) and in `HF_LEROBOT_HOME`, then on the
-            Hub. A path or an fsspec URL works too.
+        repo_id: The dataset's name. With `root` given it is only a name. Without `root`, the
+            dataset is searched as a folder here (unless there is a `revision`), in
+            `HF_LEROBOT_HOME`, then on the Hub. A path or an fsspec URL works too.
         root: The dataset's folder, or an fsspec URL of it (`s3://…`, `hf://buckets/…`, …).
         revision: Branch, tag or commit on the Hub; the attribute holds the pinned commit.
-        force_cache_sync: Download again what the Hub cache already holds.
-        token: Hub token; by default the one `hf auth login` stored.
-        storage_options: What the store of a URL is opened with: keys, tokens, its address.
-        cache: Where bytes of a URL's files are kept; None for nowhere.
+        force_cache_sync: Whether to download files again that the Hub cache already holds.
+        token: Hub token; by default the one that `hf auth login` stored.
+        storage_options: Options of the store of a URL: keys, tokens, its endpoint.
+        cache: The disk cache of remote files; None for no cache.
     """
 
     _resized: Features | None = None
@@ -68,22 +76,24 @@ class LeRobotDatasetMetadata:
         cache: CacheSettings | None = None,
     ) -> None:
         self.repo_id = redact(arguments.dataset_name(repo_id))
-        self.revision = revision
-        meta_location, self._location = self._locate(
-            # Who asks for a revision, or for a download, means the Hub.
-            root or explicit_root(repo_id, looks_here=revision is None and not force_cache_sync),
+        # A revision, or a forced download, means the Hub.
+        looks_here = revision is None and not force_cache_sync
+        meta_location, self._location, self.revision = locate_dataset(
+            self.repo_id,
+            root or explicit_root(repo_id, looks_here=looks_here),
+            revision,
             force=force_cache_sync,
             token=token,
             options=storage_options,
             cache=cache,
         )
         self.root: Path | str = meta_location.local_root or meta_location.url
-        with as_metadata_error():
-            door = FileOpener(meta_location)
-            self.info = self._load_info(door)
-            self.tasks = self._load_tasks(door)
-            self.episodes = self._load_episodes(door)
-            self.stats = self._load_stats(door)
+        with storage_errors_as_metadata_errors():
+            opener = FileOpener(meta_location)
+            self.info = self._load_info(opener)
+            self.tasks = self._load_tasks(opener)
+            self.episodes = self._load_episodes(opener)
+            self.stats = self._load_stats(opener)
 
     def __bool__(self) -> bool:
         return True  # policies ask `if ds_meta:`; an empty dataset still has metadata
@@ -96,7 +106,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def url_root(self) -> str:
-        """The address under which data/ and videos/ lie."""
+        """The URL of the folder of data/ and videos/."""
         return self._location.url
 
     @property
@@ -106,7 +116,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def features(self) -> Features:
-        """All features, as info.json declares them; the shapes of cameras as they are resized."""
+        """All features as info.json declares them, with the shapes of resized cameras."""
         return self._resized or self.info.features
 
     @property
@@ -131,7 +141,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def image_keys(self) -> list[str]:
-        """Cameras stored as pictures inside Parquet."""
+        """Cameras stored as images inside Parquet."""
         return self.info.image_keys
 
     @property
@@ -153,7 +163,7 @@ class LeRobotDatasetMetadata:
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The function schemas a language model may call; by default one that says a text."""
+        """The schemas of functions that a language model may call; by default "say" alone."""
         return self.info.tools if self.info.tools is not None else [SAY_TOOL]
 
     @property
@@ -183,25 +193,25 @@ class LeRobotDatasetMetadata:
 
     @property
     def chunks_size(self) -> int:
-        """Most files in one chunk folder."""
+        """The most files in one chunk folder."""
         return self.info.chunks_size
 
     @property
     def data_files_size_in_mb(self) -> float:
-        """Size at which a recorder begins a new Parquet file."""
+        """The size at which a recorder begins a new Parquet file."""
         return self.info.data_files_size_in_mb
 
     @property
     def video_files_size_in_mb(self) -> float:
-        """Size at which a recorder begins a new MP4 file."""
+        """The size at which a recorder begins a new MP4 file."""
         return self.info.video_files_size_in_mb
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A digest of what the dataset holds and where, the same for every copy of it.
+        """A digest of fps, features, tasks and the episode table, equal for every copy.
 
-        States and caches carry it, so that they are not used with a dataset that differs in it. It
-        knows nothing of rows and pictures: what keeps those must know their files, too.
+        States and caches carry it, so that they are not used with another dataset. It does not
+        cover rows and frames: a cache of those must also identify their files.
         """
         content = {
             "fps": self.fps,
@@ -255,7 +265,7 @@ class LeRobotDatasetMetadata:
             )
 
     def rescale_depth_stats(self, unit: str) -> None:
-        """Bring the statistics of depth cameras to "m" or "mm"."""
+        """Convert the statistics of depth cameras to "m" or "mm"."""
         if self.stats is not None:
             self.stats = rescale_depth(self.stats, self.features, unit)
 
@@ -264,7 +274,7 @@ class LeRobotDatasetMetadata:
         self._resized = declared | {key: resized(declared[key], sizes[key]) for key in sizes}
 
     def get_chunk_settings(self) -> dict[str, float]:
-        """Return the size rules a recorder follows."""
+        """Return the size limits that a recorder follows."""
         return {
             "chunks_size": self.chunks_size,
             "data_files_size_in_mb": self.data_files_size_in_mb,
@@ -277,7 +287,7 @@ class LeRobotDatasetMetadata:
         data_files_size_in_mb: float | None = None,
         video_files_size_in_mb: float | None = None,
     ) -> None:
-        """Change the size rules, in info.json too (local datasets only)."""
+        """Change the size limits, in info.json too (local datasets only)."""
         if not isinstance(self.root, Path):
             raise MetadataError(f"{self.root}: only a local info.json can be changed")
         given = {
@@ -291,56 +301,26 @@ class LeRobotDatasetMetadata:
         write_bytes_atomic(self.root / config.INFO_PATH, info.to_json().encode())
         self.info = info
 
-    def _locate(
-        self,
-        root: str | Path | None,
-        *,
-        force: bool,
-        token: str | None,
-        options: dict[str, Any] | None,
-        cache: CacheSettings | None,
-    ) -> tuple[Location, Location]:
-        repo = None if root is None else parse_repo_url(str(root))
-        if root is None:
-            local = config.lerobot_home() / self.repo_id
-            if (local / config.INFO_PATH).is_file() and not _is_old_mirror(local):
-                root = local
-        if root is not None and repo is None:
-            location = as_location(root, options, cache)
-            return location, location
-        repo_id, revision = repo or (self.repo_id, None)
-        try:
-            folder, self.revision = pin_and_download(
-                repo_id, revision or self.revision, patterns=["meta/**"], token=token, force=force
-            )
-        except MetadataError as error:
-            if repo is not None or self.revision is not None:
-                raise
-            raise MetadataError(f"{error} {explain_no_folder(repo_id)}") from error.__cause__
-        access = {} if token is None else {"token": token}
-        url = f"hf://datasets/{repo_id}@{self.revision}"
-        return as_location(folder), Location(url, access | (options or {}), cache)
-
-    def _read(self, door: FileOpener, relative: str) -> bytes | None:
+    def _read(self, opener: FileOpener, relative: str) -> bytes | None:
         try:
             limit = config.json_limit_bytes()
-            return door.read_file(relative, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
+            return opener.read_file(relative, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
         except MissingFileError:
             return None
 
-    def _load_info(self, door: FileOpener) -> DatasetInfo:
+    def _load_info(self, opener: FileOpener) -> DatasetInfo:
         where = f"{self.root}/{config.INFO_PATH}"
-        text = self._read(door, config.INFO_PATH)
+        text = self._read(opener, config.INFO_PATH)
         if text is None:
             raise MetadataError(
                 f"{where}: not found, so this is no LeRobot dataset. {explain_missing(self.root)}"
             )
         return parse_info(text, where)
 
-    def _load_tasks(self, door: FileOpener) -> TaskTable:
+    def _load_tasks(self, opener: FileOpener) -> TaskTable:
         if self.total_tasks == 0:
             return TaskTable()
-        source = door.open(config.TASKS_PATH)
+        source = opener.open(config.TASKS_PATH)
         try:
             with open_parquet(source, at_once=True) as file:
                 return read_tasks(file, source.name)
@@ -352,10 +332,10 @@ class LeRobotDatasetMetadata:
                 "the whole meta/ folder."
             ) from error
 
-    def _load_episodes(self, door: FileOpener) -> EpisodeTable:
+    def _load_episodes(self, opener: FileOpener) -> EpisodeTable:
         if self.total_episodes == 0:
             return empty_episodes()
-        table = load_episodes(door, self.video_keys, self.total_episodes)
+        table = load_episodes(opener, self.video_keys, self.total_episodes)
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
             raise MetadataError(
@@ -366,14 +346,14 @@ class LeRobotDatasetMetadata:
             )
         return table
 
-    def _load_stats(self, door: FileOpener) -> Stats | None:
-        text = self._read(door, config.STATS_PATH)
+    def _load_stats(self, opener: FileOpener) -> Stats | None:
+        text = self._read(opener, config.STATS_PATH)
         if text is None:
             return None
         return parse_stats(text, f"{self.root}/{config.STATS_PATH}")
 
     def _file_numbers(self, prefix: str, episode: int) -> tuple[int, int]:
-        """Return the chunk and the number of the file an episode's rows, or pictures, lie in."""
+        """Return the chunk and file numbers of an episode's rows, or of its video."""
         if not 0 <= episode < len(self.episodes):
             raise SelectionError(
                 f"episode {episode} does not exist; {self.repo_id} has {len(self.episodes)}, "
@@ -386,15 +366,10 @@ class LeRobotDatasetMetadata:
 
 
 def location_of(meta: LeRobotDatasetMetadata) -> Location:
-    """Return where data/ and videos/ of a dataset lie, unless the user says otherwise."""
+    """Return the location of data/ and videos/, unless the user gives another."""
     return meta._location
 
 
 def resize_cameras(meta: LeRobotDatasetMetadata, sizes: Mapping[str, tuple[int, int]]) -> None:
     """Declare cameras as resized to (height, width) in `features`, but not in `info`."""
     meta._resize_cameras(sizes)
-
-
-def _is_old_mirror(folder: Path) -> bool:
-    # An early LeRobot mixed revisions in such folders; they are ignored unless asked for by root.
-    return (folder / ".cache" / "huggingface" / "download").is_dir()

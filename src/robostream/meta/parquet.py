@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening Parquet so that a broken file is told as such, with its name and the cure."""
+"""Parquet files: read in the calling thread, within a memory budget, with errors that say a cure."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from robostream.storage import ByteRange, ByteSource, Cache, SourceFile, choose_
 
 logger = logging.getLogger(__name__)
 
-# Memory that a file may take when it is decoded, for each of its own bytes, whatever the limit.
+# A file may always decode to this many times its own size.
 _GROWTH = 4
 _CURE = "Copy or download the file again, or restore it from a backup."
-# A lean read fetches at most this share more than it must, and has so many requests under way.
+# A lean read fetches at most this share more than the columns, with so many parallel requests.
 _MOST_WASTE = 0.1
 _LEAN_REQUESTS = 16
-_KEPT = "columns 1"
+_CACHED_FORMAT = "columns 1"
 _CRC_BYTES = 4
 _IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
@@ -37,7 +37,7 @@ _OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
 
 @contextmanager
 def readable_parquet(where: str) -> Iterator[None]:
-    """Turn what pyarrow raises on a broken file into a DataFileError that names it."""
+    """Re-raise pyarrow's errors of a broken file as DataFileError that names the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -45,7 +45,7 @@ def readable_parquet(where: str) -> Iterator[None]:
     except DamagedFileError as error:
         raise DataFileError(str(error)) from error
     except StorageError:
-        raise  # the bytes did not come; the file itself may be whole
+        raise  # the bytes were not read; the file itself may be whole
     except pa.ArrowMemoryError as error:
         raise StorageError(
             f"{where}: there is not enough memory to decode it ({error}). Use fewer workers, or "
@@ -71,15 +71,15 @@ def check_unique(names: Sequence[str], where: str) -> None:
 
 
 class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
-    """A file that is read and decoded by the thread that asks; its checksums are compared.
+    """A Parquet file that the calling thread reads and decodes, with its checksums verified.
 
-    Arrow's own threads let go of what they read a moment after it was asked for. If that is memory
-    of Python's, and Python has ended by then, the program is aborted.
+    Arrow's own threads release buffers a moment after a read returns. A buffer owned by Python
+    would abort the program if the interpreter has ended by then.
 
     Args:
         source: Its bytes.
-        at_once: Whether all of them are read now.
-        columns_together: Whether those of the columns of row groups are asked for together.
+        at_once: Whether to read all of them now.
+        columns_together: Whether one request fetches all columns of row groups.
         is_lean: Whether `read` fetches little more than the columns, with many requests.
     """
 
@@ -95,14 +95,14 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         self._decoded_size = DecodedSize(self, self._read_range, self._reopen, source.name)
 
     def read(self, columns: Sequence[str], budget: DecodeBudget) -> pa.Table:
-        """Return columns of all rows; the memory they take is counted first."""
+        """Return columns of all rows, counted against the budget first."""
         wanted = self._ranges(range(self.num_row_groups), columns) if self._is_lean else []
         _check_fetched(sum(part.stop - part.start for part in wanted), self._bytes.name)
         gap, used = choose_gap(wanted, _MOST_WASTE), budget.used
         with self._bytes.preloaded(wanted, max_gap_bytes=gap, requests=_LEAN_REQUESTS):
             self._decoded_size.take(range(self.num_row_groups), columns, budget)
             table = super().read(columns, use_threads=False)
-        budget.used = used + table.nbytes
+        budget.correct(used + table.nbytes)
         return table
 
     def read_row_groups(self, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -115,14 +115,14 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
             return super().read_row_groups(groups, columns, use_threads=False)
 
     def byte_span(self, groups: Sequence[int]) -> tuple[int, int]:
-        """Return the bytes [start, stop) that hold row groups, with all of their columns."""
+        """Return the bytes [start, stop) of row groups with all of their columns."""
         ranges = self._ranges(groups, None)
         return min(r.start for r in ranges), max(r.stop for r in ranges)
 
     def _ranges(self, groups: Sequence[int], columns: Sequence[str] | None) -> list[ByteRange]:
-        """Return where columns of row groups, or all, lie."""
-        # A list is stored as a column below its name. Another column whose name goes on after a
-        # point may come along.
+        """Return the byte ranges of columns, or of all columns, of row groups."""
+        # The leaf of a list has a path below its name. This may also match a column whose name
+        # continues after a point.
         names = ("",) if columns is None else tuple(f"{name}." for name in columns)
         if not self.num_row_groups:
             return []
@@ -163,8 +163,8 @@ def _check_fetched(size: int, name: str) -> None:
         )
 
 
-def keep_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -> pa.Table:
-    """Return what `read` returns of a file; a later process finds it in the cache."""
+def cache_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -> pa.Table:
+    """Return the table that `read` returns for a file, cached for later processes."""
     made: list[pa.Table] = []
 
     def make() -> tuple[int, Callable[[BinaryIO], None]]:
@@ -176,15 +176,15 @@ def keep_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) -
         head = zlib.crc32(content).to_bytes(_CRC_BYTES, "little")
         return len(head) + len(content), lambda file: file.writelines((head, content))
 
-    version = repr((_KEPT, source.size(), source.version()))
-    kept = cache.mapped_file(source.identity, version, make)
-    if made or kept is None:
+    version = repr((_CACHED_FORMAT, source.size(), source.version()))
+    cached = cache.mapped_file(source.identity, version, make)
+    if made or cached is None:
         return made[0] if made else read()
-    content = memoryview(kept.path.read_bytes())
+    content = memoryview(cached.path.read_bytes())
     if zlib.crc32(content[_CRC_BYTES:]) == int.from_bytes(content[:_CRC_BYTES], "little"):
         return pa.ipc.open_stream(content[_CRC_BYTES:], options=_IN_THIS_THREAD).read_all()
-    logger.warning("%s: damaged, so %s is read again", kept.path, source.name)
-    cache.discard(kept)
+    logger.warning("%s is damaged; reading %s again", cached.path, source.name)
+    cache.discard(cached)
     return read()
 
 
@@ -195,7 +195,7 @@ def open_parquet(
     columns_together: bool = False,
     is_lean: bool = False,
 ) -> OpenParquet:
-    """Return the opened file, or raise DataFileError; `OpenParquet` says what the arguments are."""
+    """Return the opened file, or raise DataFileError. `OpenParquet` describes the arguments."""
     with readable_parquet(source.name):
         return OpenParquet(
             source, at_once=at_once, columns_together=columns_together, is_lean=is_lean

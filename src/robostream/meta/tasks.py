@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from robostream.errors import MetadataError
 from robostream.meta.decoded_size import DecodeBudget
 from robostream.meta.parquet import OpenParquet, check_unique, readable_parquet
 
-# Memory of a task as Python objects: for itself, and for each byte of its text besides Arrow's.
+# The memory of a task as Python objects: per task, and per byte of its text.
 _TASK_BYTES, _BYTES_PER_LETTER = 160, 4
 
 
@@ -48,7 +49,7 @@ class TaskTable:
 
 
 def read_tasks(file: OpenParquet, where: str) -> TaskTable:
-    """Return the tasks of an opened tasks.parquet; no other columns are read."""
+    """Return the tasks of an opened tasks.parquet, without reading other columns."""
     check_unique(file.schema_arrow.names, where)
     text_column = _text_column(file.schema_arrow, where)
     budget = DecodeBudget()
@@ -80,7 +81,7 @@ def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:
 
 
 def _text_column(schema: pa.Schema, where: str) -> str:
-    """Return the column of the texts: the one so named, pandas' index, or the only one there is."""
+    """Return the text column: "task", pandas' index, or the only text column."""
     texts = [field.name for field in schema if _is_text(field.type)]
     named = [name for name in ("task", "__index_level_0__") if name in schema.names]
     found = named[:1] or texts
@@ -108,26 +109,9 @@ def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:
             "task": pa.array(texts, pa.string()),
         }
     )
-    columns = [
-        {
-            "name": name,
-            "field_name": name,
-            "pandas_type": pandas_type,
-            "numpy_type": numpy_type,
-            "metadata": None,
-        }
-        for name, pandas_type, numpy_type in (
-            ("task_index", "int64", "int64"),
-            ("task", "unicode", "object"),
-        )
-    ]
-    column_index = {
-        "name": None,
-        "field_name": None,
-        "pandas_type": "unicode",
-        "numpy_type": "object",
-        "metadata": {"encoding": "UTF-8"},
-    }
+    kinds = (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    columns = [_pandas_column(name, *kind, metadata=None) for name, *kind in kinds]
+    column_index = _pandas_column(None, "unicode", "object", metadata={"encoding": "UTF-8"})
     pandas = {
         "index_columns": ["task"],
         "column_indexes": [column_index],
@@ -136,3 +120,15 @@ def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:
         "pandas_version": "2.3.3",
     }
     return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
+
+
+def _pandas_column(
+    name: str | None, pandas_type: str, numpy_type: str, *, metadata: dict[str, str] | None
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "field_name": name,
+        "pandas_type": pandas_type,
+        "numpy_type": numpy_type,
+        "metadata": metadata,
+    }

@@ -2,19 +2,19 @@
 """In which order: the pure arithmetic of an epoch. No I/O, no torch, no clock, no global RNG.
 
 hashing.py     pseudo-random words and permutations, each computed from a key and an index
-line.py        the segments of an epoch laid end to end, and stand-ins for quarantined ones
+line.py        the segments of an epoch laid end to end, and replacements of quarantined ones
 lanes.py       the line cut into lanes: circular shuffles with hashed delays
-receipts.py    digests of sets of frames that add up
-epoch.py       EpochPlan: the order of an epoch, made of the above
+epoch.py       EpochPlan: the order of an epoch, and its receipts
 sharding.py    the shares of ranks and workers, the tail, the order step by step
 schedule.py    which frame of which lane goes to which place of each batch
 lookahead.py   how far ahead frames are decoded, what memory that takes, and when bytes are used
-state.py       where a run stands, as plain values
+state.py       the state of a run, as plain values
 """
 
 from __future__ import annotations
 
-from robostream.plan.epoch import EpochPlan
+from robostream.plan.epoch import EpochPlan, digest, format_receipt
+from robostream.plan.epoch import pair_digests as pair_digests
 from robostream.plan.hashing import Ints as Ints
 from robostream.plan.hashing import permute as permute
 from robostream.plan.hashing import stream as stream
@@ -34,8 +34,6 @@ from robostream.plan.lookahead import UpcomingPart as UpcomingPart
 from robostream.plan.lookahead import frame_memory as frame_memory
 from robostream.plan.lookahead import is_chunk_due as is_chunk_due
 from robostream.plan.lookahead import margin_frames as margin_frames
-from robostream.plan.receipts import digest, format_receipt
-from robostream.plan.receipts import pair_digests as pair_digests
 from robostream.plan.schedule import Schedule as Schedule
 from robostream.plan.schedule import ScheduledStep as ScheduledStep
 from robostream.plan.schedule import extra_frame as extra_frame

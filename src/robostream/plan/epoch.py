@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of one epoch: any stretch of it, the position of any frame, any receipt.
+"""The order of one epoch: any slice of it, the positions of any episode, any receipt.
 
 The episodes are shuffled by (seed, epoch) and laid end to end; the line is cut into equal lanes;
 each lane is a circle, mixed within a window. Position g is place g // lanes of lane g % lanes.
+
+A receipt is the digest of the frames before a position. The digest of a pair (episode, frame) is
+the product of a word of the episode and a word of the frame, modulo 2^64; the digest of a set is
+the sum. So the digests of all ranks add up to the digest of the global batch, and those of the
+batches to the receipt. The digest of a whole segment needs no look at each frame, so a receipt
+costs the same at every position. Different sets of frames have different receipts, but for a chance
+of about 2^-64. A receipt does not show the order inside a set, and it detects accidents, not
+forgery.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 from typing import Final
@@ -17,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.errors import SelectionError
-from robostream.plan.hashing import Ints, stream
+from robostream.plan.hashing import Ints, Words, stream, words
 from robostream.plan.lanes import (
     MAX_WINDOW,
     Lane,
@@ -26,33 +35,90 @@ from robostream.plan.lanes import (
     places_in_lane,
     slice_lane,
 )
-from robostream.plan.line import Quarantine, lay_line, lay_quarantine
-from robostream.plan.receipts import LineDigests, digest, digest_line
+from robostream.plan.line import Line, Quarantine, lay_line, lay_quarantine
 
 _EPISODE_STREAM: Final = 1
 _QUARANTINE_STREAM: Final = 4  # 2 and 3 are those of the lanes
-# Up to so many frames of each lane, it costs less to add up frames than to begin at position 0.
+_EPISODE_WORDS: Final = stream(0x45504953)
+_FRAME_WORDS: Final = stream(0x4652414D)
+# Up to so many frames per lane, adding frames to the last receipt costs less than a new one.
 _SOON: Final = 64
 
 
-class EpochPlan:
-    """The order of one epoch, as arithmetic: a pure function of its arguments, never stored.
+def pair_digests(episodes: Ints, frames: Ints) -> Words:
+    """Return the digest of each (episode, frame) pair. Pure."""
+    return words(_EPISODE_WORDS, episodes) * words(_FRAME_WORDS, frames)
 
-    A plan never changes once it is made, is thread-safe and takes O(episodes) memory. All positions
-    are global: ranks, workers and batches only cut the order up (`robostream.plan.Cut`).
+
+def digest(episodes: Ints, frames: Ints) -> int:
+    """Return the digest of a set of (episode, frame) pairs. Pure."""
+    return int(pair_digests(episodes, frames).sum(dtype=np.uint64))
+
+
+def format_receipt(value: int) -> str:
+    """Return a digest as 16 hexadecimal digits, as in states and logs. Pure."""
+    return f"{value % (1 << 64):016x}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineDigests:
+    """Prefix sums that give the digest of any run of places on a line.
+
+    Attributes:
+        line: The line.
+        segments: The digest of the first n segments of the line, for each n.
+        frames: The sum of the words of the first n frames of any episode, for each n.
+    """
+
+    line: Line
+    segments: Words
+    frames: Words
+
+    def between(self, start: int, stop: int) -> int:
+        """Return the digest of the frames at the places [start, stop), modulo 2^64. Pure."""
+        return self._before(stop) - self._before(start)
+
+    def _before(self, place: int) -> int:
+        line = self.line
+        segment = int(np.searchsorted(line.starts, place, side="right")) - 1
+        before = int(self.segments[segment])
+        if place == line.num_frames:
+            return before
+        first = int(line.firsts[segment])
+        stop = first + place - int(line.starts[segment])
+        frames = int(self.frames[stop]) - int(self.frames[first])
+        return before + int(words(_EPISODE_WORDS, line.episodes[segment : segment + 1])[0]) * frames
+
+
+def digest_line(line: Line) -> LineDigests:
+    """Return the digests of a line, in O(segments + longest episode). Pure."""
+    stops = line.firsts + np.diff(line.starts)
+    frames = np.zeros(int(stops.max()) + 1, dtype=np.uint64)
+    np.cumsum(words(_FRAME_WORDS, np.arange(frames.size - 1)), out=frames[1:])
+    segments = np.zeros(stops.size + 1, dtype=np.uint64)
+    own = frames[stops] - frames[line.firsts]
+    np.cumsum(words(_EPISODE_WORDS, line.episodes) * own, out=segments[1:])
+    return LineDigests(line=line, segments=segments, frames=frames)
+
+
+class EpochPlan:
+    """The order of one epoch, computed on demand as a pure function of its arguments.
+
+    A plan is immutable, thread-safe and takes O(episodes) memory. All positions are global: ranks,
+    workers and batches only divide the order (`robostream.plan.Cut`).
 
     Args:
         lengths: The number of frames of each episode.
         episodes: Their ids, ascending; 0, 1, 2 ... if None.
         seed: Any integer.
         epoch: The number of the epoch, from 0.
-        lanes: Into how many equal lanes the line is cut.
+        lanes: The number of equal lanes.
         pool_size: About how many episodes are mixed at a time, over all lanes.
-        shuffle: False keeps the episodes and their frames in dataset order in each lane.
-        quarantined: Episodes whose places are filled with frames of others.
+        shuffle: False keeps episodes and frames in dataset order in each lane.
+        quarantined: Episodes that frames of other episodes replace.
     """
 
-    # A position and its receipt: who saves states asks for one after the other.
+    # The last position and its receipt: states are often saved one after the other.
     _last_receipt = 0, 0
 
     def __init__(
@@ -84,7 +150,7 @@ class EpochPlan:
         if self.quarantined and np.isin(self.line.ids, self.quarantined).all():
             raise SelectionError(
                 f"all {self.num_episodes} episodes of this selection are quarantined, so no frame "
-                "is left to stand in for theirs. The log says why each was."
+                "is left to replace theirs. The log gives the reason for each."
             )
         self._lanes = cut_lanes(
             self.num_frames, lanes, window=self.window, seed=seed, epoch=epoch, shuffle=shuffle
@@ -126,25 +192,22 @@ class EpochPlan:
 
     @property
     def window(self) -> int:
-        """Over how many frames a lane is mixed: its share of the pool, or all of it if shorter."""
+        """The number of frames a lane is mixed over: its share of the pool, at most its length."""
         return self.window_of(self.pool_size) if self.shuffle else 1
 
     def window_of(self, pool_size: int) -> int:
-        """Return over how many frames a lane would be mixed with another pool size. Pure."""
+        """Return the window that another pool size would give. Pure."""
         frames = -(-pool_size * self.num_frames // (self.lanes * self.num_episodes))
         return min(frames, -(-self.num_frames // self.lanes), MAX_WINDOW)
 
     def lane_spans(self) -> tuple[Ints, Ints, Ints]:
-        """Return the numbers, starts and stops on the line of all lanes with frames. Pure.
-
-        They are in the order in which they lie on the line.
-        """
+        """Return the numbers, starts and stops of all lanes with frames, in line order. Pure."""
         numbers = self._lanes.by_place[self._lanes.lengths[self._lanes.by_place] > 0]
         starts = self._lanes.starts[numbers]
         return numbers, starts, starts + self._lanes.lengths[numbers]
 
     def lane(self, number: int) -> tuple[Lane, int]:
-        """Return a lane that has frames, and where on the line it starts. Pure."""
+        """Return a lane that has frames, and the place on the line where it starts. Pure."""
         return self._lanes.lane(number), int(self._lanes.starts[number])
 
     @cached_property
@@ -194,8 +257,8 @@ class EpochPlan:
     def receipt(self, position: int) -> int:
         """Return the digest of the frames at the positions [0, position). Pure.
 
-        Costs O(window) for each lane, and O(episodes) the first time, wherever the position is;
-        soon after the position that was asked for last, only for lanes in between.
+        Costs O(window) for each lane, and O(episodes) the first time, at any position. Soon after
+        the last position asked for, it costs only the lanes in between.
         """
         if not 0 <= position <= self.num_frames:
             raise ValueError(f"want a position in [0, {self.num_frames}], got {position}")
@@ -218,8 +281,8 @@ class EpochPlan:
     def _quarantine(self) -> Quarantine | None:
         if not self.quarantined:
             return None
-        # Frames this near to each other on the line leave at about the same time, so the episodes
-        # that stand in are being read anyway.
+        # Frames this close on the line leave at about the same time, so the episodes of the
+        # replacements are being read anyway.
         mean_length = -(-self.num_frames // self.num_episodes)
         return lay_quarantine(
             self.line,

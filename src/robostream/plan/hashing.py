@@ -2,7 +2,7 @@
 """Pseudo-random 64-bit words and permutations, the same on every platform, computed by index.
 
 The words are those of SplitMix64. A stream is an endless sequence of them, named by its key. Word
-number i is computed from the key and i alone: there is no state, and word 10^9 costs as much as
+number i is a function of the key and i alone: there is no state, and word 10^9 costs as much as
 word 0. All arithmetic is modulo 2^64, in Python integers for single words and in uint64 arrays for
 many.
 """
@@ -25,7 +25,7 @@ _SECOND: Final = 0x94D049BB133111EB
 _FEISTEL_ROUNDS: Final = 8
 
 
-@lru_cache(maxsize=256)  # the streams of all samples of an epoch have labels in common
+@lru_cache(maxsize=256)  # the streams of all samples of an epoch share labels
 def word(key: int, index: int) -> int:
     """Return word number `index` of the stream `key`. Pure."""
     state = (key + (index + 1) * _STEP) & _MASK
@@ -78,9 +78,9 @@ def hash_order(ids: Ints, key: int) -> Ints:
 def permute(indices: Ints, length: int, key: int) -> Ints:
     """Return where the bijection of [0, length) named by `key` sends `indices`. Pure.
 
-    A Feistel network over the smallest power of two that holds `length`; a result outside
-    [0, length) is put in again until one falls inside. It needs no memory beyond the answer, so one
-    index costs the same in a permutation of any size.
+    A Feistel network over the smallest power of two that holds `length`, with cycle walking: a
+    result outside [0, length) is permuted again until it falls inside. It stores no permutation, so
+    one index costs the same at any length.
     """
     if length < 1 or (indices.size and not 0 <= indices.min() <= indices.max() < length):
         raise ValueError(f"want indices in [0, {length}) of a length of at least 1")

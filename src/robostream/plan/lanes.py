@@ -8,9 +8,9 @@ the frames have consecutive numbers, their turns, counted so that
     turn of the first frame with key >= t   =   t - (frames x < t with key >= t).
 
 The count on the right, the backlog at t, is between 0 and w - 1. So turn i is among the keys
-[i, i + w), whose frames are among (i - w, i + w): every function below looks at such a stretch and
-no further, whatever i is. Place p of the lane is turn entry + p. As the entry is drawn apart from
-the delays, a window of the whole lane makes a uniform shuffle.
+[i, i + w), whose frames are among (i - w, i + w): every function below examines only such a run of
+frames, for any i. Place p of the lane is turn entry + p. As the entry is independent of the delays,
+a window of the whole lane makes a uniform shuffle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from robostream.plan.hashing import Ints, Words, below, stream, words
 
 # A ticket is one uint64, [key: 23 bits | hash: 19 bits | delay: 22 bits]. Sorting tickets sorts
 # frames by key, hash and delay; no two tickets are equal; and a frame is its ticket's key minus its
-# delay. The numbers of bits limit the window and how many frames are sorted at a time, and so the
+# delay. The bit widths limit the window and the number of frames sorted at a time, and so the
 # memory.
 MAX_WINDOW: Final = 1 << 22
 _MIN_STRETCH: Final = 1 << 16
@@ -38,12 +38,12 @@ _HASH_MASK: Final = np.uint64((1 << 19) - 1)
 # The streams of an epoch's lanes (1 is that of its episodes, 4 that of its quarantine).
 _KEY_STREAM: Final = 2
 _ENTRY_STREAM: Final = 3
-# Numbers with many divisors: usual world sizes divide them, and so have the same order.
+# Numbers with many divisors: common world sizes divide them, and so share one order.
 _LANE_COUNTS: Final = (240, 48, 24, 16, 12, 8, 6, 4, 3, 2, 1)
-# A sample's window may reach from one lane into the next; its pictures are then decoded for both.
-# So lanes are to be some episodes long.
+# A sample's window may reach into the next lane, whose frames are then decoded twice. So a lane
+# should be some episodes long.
 _EPISODES_PER_LANE: Final = 3
-# A small selection is decoded once and kept, so short lanes cost nothing there. With 12 lanes, runs
+# A small selection stays decoded in memory, so short lanes cost nothing there. With 12 lanes, runs
 # on 1, 2, 3, 4, 6 or 12 ranks have the same order.
 _FEWEST_LANES: Final = 12
 
@@ -78,10 +78,10 @@ def slice_lane(lane: Lane, start: int, stop: int) -> Ints:
 
 
 def unroll_lane(lane: Lane, start: int, stop: int) -> Ints:
-    """Return what `slice_lane` does, as frames of the endless line. Pure.
+    """Return the frames of `slice_lane`, numbered on the endless line. Pure.
 
-    There, frame x of the lane's round r is x + r * length, and leaves less than a window before or
-    after its own number.
+    Frame x of the lane's round r has the number x + r * length there. It leaves less than a window
+    before or after that number.
     """
     pieces = [np.empty(0, dtype=np.int64)]
     for first, last in _stretches(lane, start + lane.entry, stop + lane.entry):
@@ -124,8 +124,8 @@ def exchanged_at(lane: Lane, turn: int) -> tuple[Ints, Ints]:
 
 
 def _stretches(lane: Lane, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    # Each stretch costs a look at a whole window, so it is at least a window long; it is not longer
-    # than the bits of a ticket and the memory allow.
+    # Each stretch sorts a whole window besides itself, so it is at least a window long. The bits of
+    # a ticket and the memory limit its length.
     length = max(lane.window, _MIN_STRETCH)
     for first in range(start, stop, length):
         yield first, min(first + length, stop)
@@ -151,7 +151,7 @@ class Lanes:
     """A line cut into lanes; arrays have one entry per lane.
 
     Attributes:
-        window: Over how many frames a lane is mixed, or all of it if shorter.
+        window: The number of frames a lane is mixed over, at most its length.
         lengths: The number of frames of each lane.
         starts: The place of its first frame on the line.
         keys: Its hash stream.
@@ -177,7 +177,7 @@ class Lanes:
         )
 
     def numbers_at(self, places: Ints) -> Ints:
-        """Return the lane each place of the line is in. Pure."""
+        """Return the number of the lane that holds each place of the line. Pure."""
         return self.by_place[np.searchsorted(self.starts[self.by_place], places, "right") - 1]
 
 
@@ -187,10 +187,9 @@ def cut_lanes(
     """Return the lanes of a line of `num_frames` places. Pure.
 
     Lane l has ceil((num_frames - l) / lanes) frames: as many as positions are l modulo `lanes`.
-    With a shuffle, lanes with near numbers lie far apart on the line, so that also a batch smaller
-    than the number of lanes takes frames from all over it; and each lane is entered at a random
-    frame. Without a shuffle, lanes lie in the order of their numbers and are entered at their first
-    frame.
+    With a shuffle, lanes with close numbers lie far apart on the line, so a batch smaller than the
+    number of lanes still takes frames from all over it, and each lane is entered at a random frame.
+    Without a shuffle, lanes lie in the order of their numbers and are entered at their first frame.
     """
     numbers = np.arange(lanes)
     lengths = (num_frames - numbers + lanes - 1) // lanes
@@ -218,10 +217,10 @@ def _stride(lanes: int) -> int:
 def default_lanes(num_episodes: int, world_size: int, *, shuffle: bool) -> int:
     """Return the number of lanes for a selection of `num_episodes` and `world_size` ranks. Pure.
 
-    Without a shuffle there is one lane per rank, so that each rank reads one stretch of frames.
-    With a shuffle it is a multiple of the world size, so that each rank has lanes of its own. 240
-    lanes are enough to keep the 16 workers of each of 8 ranks evenly busy. Small selections have
-    fewer, so that a lane is still a few episodes long.
+    Without a shuffle there is one lane per rank, so each rank reads one run of frames. With a
+    shuffle it is a multiple of the world size, so each rank has lanes of its own. 240 lanes keep
+    the 16 workers of each of 8 ranks evenly busy. Small selections have fewer, so that a lane is
+    still a few episodes long.
     """
     if not shuffle:
         return world_size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line: an epoch's segments laid end to end, and what replaces quarantined episodes on it.
+"""The line: an epoch's segments laid end to end, and the replacements of quarantined episodes.
 
 A segment is a run of frames of one episode: (episode, first frame, stop). In a plain epoch each
 segment is one whole episode.
@@ -97,17 +97,17 @@ def _checked(ids: Ints, lengths: Ints) -> tuple[Ints, Ints]:
 class Quarantine:
     """The places of quarantined episodes on a line, and the rule that fills them.
 
-    Healthy frames from near by on the line stand in for those of quarantined episodes. The line
-    keeps its length and every healthy frame keeps its position, so ranks stay in step. The frame
-    that stands in at a position follows from the plan, the quarantined episodes and the position.
+    Healthy frames from nearby on the line replace those of quarantined episodes. The line keeps its
+    length and every healthy frame keeps its position, so ranks stay in step. The replacement at a
+    position is a function of the plan, the quarantined episodes and the position.
 
     Attributes:
         starts: The first place of each quarantined segment, ascending.
         stops: The place after its last frame.
         healthy_before: The number of healthy places before each quarantined segment.
         num_healthy: The number of healthy places of the line.
-        reach: The stand-ins of a segment come from this many healthy places around it.
-        key: The stream that draws the stand-ins, by position.
+        reach: The replacements of a segment come from this many healthy places around it.
+        key: The stream that draws the replacements, by position.
     """
 
     starts: Ints
@@ -118,7 +118,7 @@ class Quarantine:
     key: int
 
     def fill(self, positions: Ints, places: Ints) -> Ints:
-        """Return `places` with the quarantined ones replaced by their stand-ins. Pure."""
+        """Return `places` with the quarantined ones replaced. Pure."""
         segments = np.searchsorted(self.starts, places, side="right") - 1
         bad = (segments >= 0) & (places < self.stops[segments])
         healthy = self.healthy_before[segments[bad]] - self.reach // 2
@@ -135,7 +135,7 @@ class Quarantine:
 
 
 def lay_quarantine(line: Line, episodes: Sequence[int], *, reach: int, key: int) -> Quarantine:
-    """Return the rule that fills the places of `episodes`, not all there are, on `line`. Pure."""
+    """Return the rule that fills the places of some, but not all, episodes of a line. Pure."""
     spans = sorted(span for episode in set(episodes) for span in line.spans(episode))
     starts, stops = np.array(spans, dtype=np.int64).T
     lengths = stops - starts

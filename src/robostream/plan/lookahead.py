@@ -2,7 +2,7 @@
 """How far ahead frames are decoded, what memory that takes, and when bytes are used. Pure.
 
 Times of use are positions counted through all epochs. So all processes of a run agree on them,
-whatever their ranks and batches, and the cache can keep what the run needs soonest.
+whatever their ranks and batches, and the cache can keep the bytes that the run needs soonest.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import NamedTuple
 from robostream.plan.epoch import EpochPlan
 from robostream.plan.schedule import Schedule
 
-# Decoding goes on by this many frames at a time: enough to feed a decoder in one go, few enough
-# that workers that wait for each other wait little.
+# Frames decoded at a time: enough for one decoder call, few enough that workers wait little for
+# each other.
 CHUNK_FRAMES = 8
-# GOPs that are longer on average are decoded in several calls, by a decoder that stays open.
+# Longer GOPs (on average) are decoded in several calls, by a decoder that stays open.
 LONG_GOP_FRAMES = 16
-# While decoding catches up, it gains one frame for each so many that leave.
+# While decoding catches up, it gains one frame for every so many that leave.
 _CATCH_UP = 2
 # Frames leave at random, so memory is planned for this much more than their mean number.
 _SLACK = 1.1
-# The lead-in needs more: its GOPs begin before it, and a frame without room costs its whole GOP.
+# The lead-in needs more: its GOPs begin before it, and a frame without memory costs its whole GOP.
 _LEAD_IN_SLACK = 1.3
 
 
 def margin_frames(window: int) -> int:
-    """Return how many frames decoding keeps before the head of a lane. Pure.
+    """Return how many frames decoding stays ahead of a lane's head. Pure.
 
-    The head is at most a few square roots of the window away from an even pace.
+    The head deviates from an even pace by at most a few square roots of the window.
     """
     return min(2 * isqrt(window) + 2 * CHUNK_FRAMES, window)
 
 
 @dataclass(frozen=True, slots=True)
 class CameraFrames:
-    """What a camera's decoded frames take, as input to `frame_memory`.
+    """The decoded frames of a camera, as input to `frame_memory`.
 
     Attributes:
         frame_bytes: Bytes of one decoded frame.
@@ -55,11 +55,11 @@ class CameraFrames:
 
 
 class FrameMemory(NamedTuple):
-    """Bytes with which a rank decodes every frame about once.
+    """The bytes of decoded frames that let a rank decode every frame about once.
 
     Attributes:
-        lanes: For frames decoded ahead in each lane.
-        lead_in: For frames that are decoded at the start of an epoch and delivered at its end.
+        lanes: Frames decoded ahead in each lane.
+        lead_in: Frames that are decoded at the start of an epoch and delivered at its end.
     """
 
     lanes: int
@@ -69,15 +69,15 @@ class FrameMemory(NamedTuple):
 def frame_memory(
     plan: EpochPlan, lanes: int, cameras: Iterable[CameraFrames], *, decodes_whole_gops: bool
 ) -> FrameMemory:
-    """Return the memory that a rank with so many lanes needs for decoded frames. Pure.
+    """Return the memory for decoded frames of a rank with so many lanes. Pure.
 
     On average, half of the frames of a shuffle window are decoded and not yet delivered. A camera
     with delta timestamps keeps its frames longer, by the width of its window. No lane keeps more
     frames than it has. A GPU decodes GOPs of any length whole, so each lane holds one more GOP.
 
     In a lead-in, half a window of each lane lies between the frames that are delivered first. In
-    long GOPs these frames are decoded on the way; decoding them again at the end of the epoch would
-    take as long as the whole pool, so they are kept. In short GOPs they are decoded again.
+    long GOPs these frames are decoded on the way and stay in memory, because decoding them again at
+    the end of the epoch would take as long as the whole pool. In short GOPs they are decoded again.
     """
     ahead = lead_in = 0.0
     most = plan.num_frames / plan.lanes
@@ -93,19 +93,18 @@ def frame_memory(
 
 @dataclass(frozen=True, slots=True)
 class DecodePacing:
-    """Up to which frame of one lane decoding should have come.
+    """The frame of one lane that decoding should have reached.
 
-    Decoding moves along the line by one frame for each frame that leaves, so every worker has
-    about the same to do for every batch. The head does not move so evenly: it jumps, because
-    frames leave at random. So decoding keeps a margin before the head, and goes up to the head
-    where the margin was too small.
+    Decoding advances by one frame for each frame that leaves, so every worker has about the same
+    work for every batch. The head advances in jumps, because frames leave at random. So decoding
+    stays a margin ahead of the head, and goes up to the head if the margin is too small.
 
     Attributes:
         first_head: The head of the lane when the iterator began.
-        margin: How many frames decoding keeps before an evenly moving head.
-        behind: How many frames short of that decoding begins; it catches up while frames leave.
-            Where it begins before the first head (`behind > margin`), the head may be past it until
-            it has caught up: the pictures in between are decoded when they fall due.
+        margin: How many frames decoding stays ahead of an evenly moving head.
+        behind: How many frames short of that decoding begins; it catches up while frames leave. If
+            it begins before the first head (`behind > margin`), the head may be past it until it
+            has caught up; the frames in between are decoded when they are due.
     """
 
     first_head: int
@@ -113,13 +112,13 @@ class DecodePacing:
     behind: int
 
     def goal(self, head: int, passed: int) -> int:
-        """Return up to which frame, exclusive, decoding should have come. Pure.
+        """Return the frame that decoding should have reached, exclusive. Pure.
 
         Args:
             head: One past the furthest frame of the lane that was delivered.
-            passed: How many frames have left the lane since the iterator began.
+            passed: The number of frames that have left the lane since the iterator began.
         """
-        # Frames of quarantined episodes leave without being counted, but the head moves on.
+        # Frames of quarantined episodes leave without being counted, but the head advances.
         passed = max(passed, head - self.first_head - self.margin)
         lag = max(0, self.behind - passed // _CATCH_UP)
         goal = self.first_head + passed + self.margin - lag
@@ -128,26 +127,26 @@ class DecodePacing:
 
 
 def is_chunk_due(ahead: int, head: int, goal: int) -> bool:
-    """Return whether decoding, which has come to `ahead`, goes on to its goal now. Pure.
+    """Return whether decoding, which has reached `ahead`, should go on to its goal now. Pure.
 
-    It does so once a whole portion is missing, or a frame before the head.
+    It should once a whole chunk is missing, or a frame before the head.
     """
     return goal >= ahead + CHUNK_FRAMES or ahead < head <= goal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UpcomingPart:
-    """A part of an episode that is ours to read.
+    """A part of an episode that this process will read.
 
     Attributes:
         step: The step at which its first frame is due.
-        last_step: The step at which the last frame of its piece is: parts of one piece share rows,
-            and the GOP at which they meet.
+        last_step: The step at which the last frame of the episode's part in this lane is due. Parts
+            next to each other share rows, and the GOP at which they meet.
         at: How many frames of the lane it begins after the iterator's entry.
         episode: The episode.
         first: The first frame of the part.
-        stop: One past the last.
-        rows: Whether rows are needed, or pictures that are stored with them.
+        stop: One past the last frame.
+        rows: Whether rows, or images stored in them, are needed.
         videos: The cameras whose videos are needed.
     """
 
@@ -162,24 +161,24 @@ class UpcomingPart:
 
 
 class NextUse:
-    """Times of use for the parts that one tour comes to."""
+    """Times of use of the parts that one schedule reads."""
 
-    def __init__(self, tour: Schedule) -> None:
-        self._tour = tour
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
 
-    def now(self, coming: UpcomingPart) -> float:
-        """Return when a part is first read in this tour."""
-        tour = self._tour
-        return self._time(tour.plan, tour.start + coming.step * tour.cut.step_size)
+    def now(self, part: UpcomingPart) -> float:
+        """Return when this schedule first reads a part."""
+        schedule = self._schedule
+        return self._time(schedule.plan, schedule.start + part.step * schedule.cut.step_size)
 
-    def later(self, coming: UpcomingPart) -> float:
-        """Return when a part is first read in the next epoch."""
-        positions = self._following.positions(coming.episode)[coming.first : coming.stop]
-        return self._time(self._following, int(positions.min()))
+    def later(self, part: UpcomingPart) -> float:
+        """Return when the next epoch first reads a part."""
+        positions = self._next_epoch.positions(part.episode)[part.first : part.stop]
+        return self._time(self._next_epoch, int(positions.min()))
 
     @cached_property
-    def _following(self) -> EpochPlan:
-        return self._tour.plan.replace(epoch=self._tour.plan.epoch + 1)
+    def _next_epoch(self) -> EpochPlan:
+        return self._schedule.plan.replace(epoch=self._schedule.plan.epoch + 1)
 
     @staticmethod
     def _time(plan: EpochPlan, position: int) -> float:

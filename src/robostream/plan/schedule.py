@@ -22,10 +22,10 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One pass over an epoch, from `start` on: what an iterator delivers.
+    """One pass of an iterator over an epoch, from `start` on.
 
     Attributes:
-        plan: The order of the epoch, with the places of quarantined episodes filled.
+        plan: The order of the epoch.
         cut: The rank's share of it, the batch size and the tail rule.
         start: The position at which it begins.
     """
@@ -51,13 +51,13 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduledStep:
-    """What one process does for one batch; the lists have an entry for each sample of its lanes.
+    """The work of one process for one batch; lists have an entry for each sample of its lanes.
 
     Attributes:
         step: The number of the batch, from 0.
         size: Samples in the whole batch.
         places: Where in the batch each sample goes.
-        lanes: The number of its lane among those of the agenda.
+        lanes: The index of its lane among those of the process.
         frames: Its frame on the endless line of the lane.
         heads: The head of the lane once the sample is delivered.
         extras: (place, position) of the samples that belong to no lane of the rank.
@@ -72,46 +72,45 @@ class ScheduledStep:
     extras: list[tuple[int, int]]
 
 
-def schedule_steps(tour: Schedule, lanes: list[int]) -> Iterator[ScheduledStep]:
-    """Yield the share of every step of a tour for a process that works on `lanes`.
-
-    Args:
-        tour: What is delivered.
-        lanes: Lane numbers of the plan, ascending.
-    """
-    heads = _first_heads(tour, lanes)
-    extras = _quarantined_places(tour)
-    per_chunk = max(1, chunk_positions(tour.plan) // tour.cut.step_size)
-    for begin in range(0, tour.num_steps, per_chunk):
-        steps = range(begin, min(begin + per_chunk, tour.num_steps))
-        yield from _chunk(tour, lanes, steps, heads, extras)
+def schedule_steps(schedule: Schedule, lanes: list[int]) -> Iterator[ScheduledStep]:
+    """Yield every step of a schedule for a process that works on `lanes`, ascending."""
+    heads = _first_heads(schedule, lanes)
+    extras = _quarantined_places(schedule)
+    per_chunk = max(1, chunk_positions(schedule.plan) // schedule.cut.step_size)
+    for begin in range(0, schedule.num_steps, per_chunk):
+        steps = range(begin, min(begin + per_chunk, schedule.num_steps))
+        yield from _chunk(schedule, lanes, steps, heads, extras)
 
 
-def extra_frame(tour: Schedule, position: int) -> tuple[int, int]:
+def extra_frame(schedule: Schedule, position: int) -> tuple[int, int]:
     """Return the (episode, frame) of a sample that belongs to no lane. Pure."""
-    episodes, frames = frames_at(tour.plan, range(position, position + 1))
+    episodes, frames = frames_at(schedule.plan, range(position, position + 1))
     return int(episodes[0]), int(frames[0])
 
 
 def _chunk(
-    tour: Schedule,
+    schedule: Schedule,
     lanes: list[int],
     steps: range,
     heads: list[int],
     extras: dict[int, list[tuple[int, int]]],
 ) -> Iterator[ScheduledStep]:
-    size, world = tour.cut.step_size, tour.cut.world_size
-    first = tour.start + steps.start * size
-    last = min(tour.start + steps.stop * size, tour.plan.num_frames)
-    found = [_lane_part(tour, number, first, last, heads, at) for at, number in enumerate(lanes)]
+    size, world = schedule.cut.step_size, schedule.cut.world_size
+    first = schedule.start + steps.start * size
+    last = min(schedule.start + steps.stop * size, schedule.plan.num_frames)
+    found = [
+        _lane_part(schedule, number, first, last, heads, at) for at, number in enumerate(lanes)
+    ]
     found = found or [(_NONE, _NONE, _NONE)]
     positions, frames, reached = (np.concatenate(part) for part in zip(*found, strict=True))
     owners = np.repeat(np.arange(len(found)), [len(part[0]) for part in found])
     order = np.argsort(positions)
     positions = positions[order]
-    edges = np.searchsorted(positions, tour.start + np.arange(steps.start, steps.stop + 1) * size)
-    starts = tour.start + (positions - tour.start) // size * size
-    places = (positions - starts - (tour.cut.rank - starts) % world) // world
+    edges = np.searchsorted(
+        positions, schedule.start + np.arange(steps.start, steps.stop + 1) * size
+    )
+    starts = schedule.start + (positions - schedule.start) // size * size
+    places = (positions - starts - (schedule.cut.rank - starts) % world) // world
     bad = set() if not extras else {p for s in steps for _, p in extras.get(s, ())}
     for at, step in enumerate(steps):
         own = order[edges[at] : edges[at + 1]]
@@ -120,18 +119,18 @@ def _chunk(
         if bad:
             healthy = ~np.isin(positions[here], list(bad))
             columns = [column[healthy] for column in columns]
-        spots = tour.positions(step)
-        beyond = [(n, p) for n, p in enumerate(spots) if p >= tour.plan.num_frames]
+        spots = schedule.positions(step)
+        beyond = [(n, p) for n, p in enumerate(spots) if p >= schedule.plan.num_frames]
         lists: list[list[int]] = [column.tolist() for column in columns]
         more = [*extras.get(step, ()), *beyond]
         yield ScheduledStep(step, len(spots), lists[0], lists[1], lists[2], lists[3], more)
 
 
 def _lane_part(
-    tour: Schedule, number: int, first: int, last: int, heads: list[int], at: int
+    schedule: Schedule, number: int, first: int, last: int, heads: list[int], at: int
 ) -> tuple[Ints, Ints, Ints]:
     """Return position, frame and head of a lane's samples at the rank's positions [first, last)."""
-    plan, cut = tour.plan, tour.cut
+    plan, cut = schedule.plan, schedule.cut
     places = np.arange(-(-(first - number) // plan.lanes), -(-(last - number) // plan.lanes))
     if not len(places):
         return places, places, places
@@ -147,23 +146,25 @@ def _lane_part(
     return positions, frames, reached
 
 
-def first_place(tour: Schedule, number: int) -> int:
-    """Return the first place of a lane at or after the tour's start. Pure."""
-    return max(0, -(-(tour.start - number) // tour.plan.lanes))
+def first_place(schedule: Schedule, number: int) -> int:
+    """Return the first place of a lane at or after the start of a schedule. Pure."""
+    return max(0, -(-(schedule.start - number) // schedule.plan.lanes))
 
 
-def _first_heads(tour: Schedule, lanes: list[int]) -> list[int]:
-    return [head_of_lane(tour.plan.lane(n)[0], first_place(tour, n)) for n in lanes]
+def _first_heads(schedule: Schedule, lanes: list[int]) -> list[int]:
+    return [head_of_lane(schedule.plan.lane(n)[0], first_place(schedule, n)) for n in lanes]
 
 
-def _quarantined_places(tour: Schedule) -> dict[int, list[tuple[int, int]]]:
+def _quarantined_places(schedule: Schedule) -> dict[int, list[tuple[int, int]]]:
     """Return, by step, (place in the batch, position) of the rank's quarantined places."""
     found: dict[int, list[tuple[int, int]]] = {}
-    for episode in tour.plan.quarantined:
-        positions = tour.plan.positions(episode)
-        mine = (positions % tour.cut.world_size == tour.cut.rank) & (positions >= tour.start)
-        for position in positions[mine & (positions < tour.stop)].tolist():
-            step = (position - tour.start) // tour.cut.step_size
-            place = tour.positions(step).index(position)
+    for episode in schedule.plan.quarantined:
+        positions = schedule.plan.positions(episode)
+        mine = (positions % schedule.cut.world_size == schedule.cut.rank) & (
+            positions >= schedule.start
+        )
+        for position in positions[mine & (positions < schedule.stop)].tolist():
+            step = (position - schedule.start) // schedule.cut.step_size
+            place = schedule.positions(step).index(position)
             found.setdefault(step, []).append((place, position))
     return found

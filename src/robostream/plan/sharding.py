@@ -5,16 +5,15 @@ A step is one global batch: the next world_size * batch_size positions. Rank r t
 that are r modulo world_size, so a resume at any position gives every rank its full share.
 
 The tail is the rest of an epoch that does not fill a step. With drop_last it is not delivered.
-Without drop_last it is one more, shorter step. Its size is brought to a multiple of the world size
-with the frames of positions 0, 1, 2 ... of the same epoch. So every rank delivers one more batch,
-all of the same size, and at most world_size - 1 frames are delivered twice.
+Without drop_last it is one more, shorter step, padded to a multiple of the world size with the
+frames of positions 0, 1, 2 ... of the same epoch. So every rank delivers one more batch, all of the
+same size, and at most world_size - 1 frames are delivered twice.
 
 The workers of a rank share its lanes and cameras. A worker owns (lane, camera) pairs: the frames of
 that camera in all samples of that lane. The rows of a lane belong to one worker too. So every part
-of every batch is built by one worker, and no frame is decoded by two. As every lane delivers
-equally many frames, workers have about equally much to do. Samples that belong to no lane of the
-rank (the tail's completion, stand-ins for quarantined frames) go to workers by their place in the
-batch.
+of every batch is built by one worker, and no frame is decoded by two. As all lanes deliver equally
+many frames, workers have about the same work. Samples that belong to no lane of the rank (padding
+of the tail, replacements of quarantined frames) go to workers by their place in the batch.
 """
 
 from __future__ import annotations
@@ -26,9 +25,8 @@ from math import gcd
 import numpy as np
 
 from robostream.errors import SelectionError
-from robostream.plan.epoch import EpochPlan
+from robostream.plan.epoch import EpochPlan, pair_digests
 from robostream.plan.hashing import Ints
-from robostream.plan.receipts import pair_digests
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +60,13 @@ class Cursor:
 
 
 def steps_left(cut: Cut, num_frames: int, position: int) -> int:
-    """Return how many steps every rank still delivers in the epoch from `position` on. Pure."""
+    """Return the number of steps of every rank in the epoch from `position` on. Pure."""
     full, tail = divmod(num_frames - position, cut.step_size)
     return full if cut.drop_last or tail == 0 else full + 1
 
 
 def dropped_frames(cut: Cut, num_frames: int, position: int) -> int:
-    """Return how many frames at the epoch's end are not delivered, from `position` on. Pure."""
+    """Return the number of frames of the tail that drop_last drops. Pure."""
     return (num_frames - position) % cut.step_size if cut.drop_last else 0
 
 
@@ -93,7 +91,7 @@ def rank_lanes(cut: Cut, lanes: int) -> range:
 
 
 def frames_at(plan: EpochPlan, positions: range) -> tuple[Ints, Ints]:
-    """Return the episode ids and frames at a rank's positions, the tail's completion too. Pure."""
+    """Return the episode ids and frames at a rank's positions, with padding of the tail. Pure."""
     inside = len(range(positions.start, min(positions.stop, plan.num_frames), positions.step))
     parts = [plan.slice(p, p + 1) for p in (q % plan.num_frames for q in positions[inside:])]
     if inside:
@@ -104,7 +102,7 @@ def frames_at(plan: EpochPlan, positions: range) -> tuple[Ints, Ints]:
 
 
 def advance(cut: Cut, num_frames: int, cursor: Cursor, steps: int) -> Cursor:
-    """Return the cursor after `steps` more steps, in a later epoch where this one ends. Pure."""
+    """Return the cursor after `steps` more steps, which may lie in a later epoch. Pure."""
     per_epoch = steps_left(cut, num_frames, 0)
     if per_epoch == 0:
         raise SelectionError(
@@ -121,11 +119,11 @@ def advance(cut: Cut, num_frames: int, cursor: Cursor, steps: int) -> Cursor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:
-    """What one rank delivers in one step.
+    """The samples that one rank delivers in one step.
 
     Attributes:
         step: The number of the step, counted from where the walk began.
-        positions: The global positions; those from num_frames on complete the tail.
+        positions: The global positions; those from num_frames on pad the tail.
         episodes: The episode id at each position.
         frames: The frame in that episode.
     """
@@ -139,9 +137,8 @@ class Batch:
 def chunk_positions(plan: EpochPlan) -> int:
     """Return how many positions to compute at a time, so that one of them costs little. Pure.
 
-    To compute a chunk, the window of each lane is looked at, however small the chunk is. So a chunk
-    takes at least a window from each lane, and enough positions to make up for the cost of calls;
-    but no more than 64 MiB of pairs.
+    A chunk of any size sorts the window of each lane. So a chunk takes at least a window from each
+    lane, enough positions to make calls cheap, and at most 64 MiB of pairs.
     """
     return min(max(16_384, 64 * plan.lanes, plan.window * plan.lanes), 1 << 22)
 
@@ -152,7 +149,7 @@ def walk(plan: EpochPlan, cut: Cut, position: int, steps: range) -> Iterator[Bat
     Args:
         plan: The order of the epoch.
         cut: The rank, the batch size and the tail rule.
-        position: Where step 0 begins.
+        position: The position where step 0 begins.
         steps: All steps (`range(steps_left(...))`), or every n-th.
     """
     per_chunk = max(1, chunk_positions(plan) // (cut.step_size * steps.step))
@@ -174,7 +171,7 @@ class StepReceipt:
         epoch: The epoch.
         step: The number of the step in the epoch, counted from where the ledger begins.
         stop: The position after the step.
-        digest: The digest of the step's (episode, frame) pairs, without those completing a tail.
+        digest: The digest of the step's (episode, frame) pairs, without those padding a tail.
         receipt: The digest of all pairs of the epoch before `stop`.
     """
 
@@ -207,7 +204,7 @@ def step_receipts(plan: EpochPlan, cut: Cut, position: int) -> Iterator[StepRece
 
 @dataclass(frozen=True, slots=True)
 class WorkerShard:
-    """What worker number `worker` of `num_workers` owns, in samples with `num_cameras` cameras."""
+    """The share of worker number `worker` of `num_workers`, for samples with `num_cameras`."""
 
     worker: int
     num_workers: int
@@ -222,16 +219,16 @@ class WorkerShard:
             )
 
     def owns_rows(self, lane: int) -> bool:
-        """Return whether the rows of the rank's lane number `lane` are this worker's."""
+        """Return whether this worker writes the rows of the rank's lane number `lane`."""
         return lane % self.num_workers == self.worker
 
     def cameras(self, lane: int) -> list[int]:
-        """Return the cameras of the rank's lane number `lane` whose pictures are this worker's.
+        """Return the cameras of the rank's lane number `lane` whose frames this worker decodes.
 
         Workers get the (lane, camera) pairs in turn, lane by lane. If the numbers of cameras and
-        workers have a common divisor, a camera would always go to the same workers, and one camera
-        may cost more than another. So the cameras move on by one whenever it would be the first
-        worker's turn with the first camera again.
+        workers have a common divisor, a camera would always go to the same workers, and cameras
+        differ in cost. So the cameras shift by one whenever the first worker would get the first
+        camera again.
         """
         if not self.num_cameras:
             return []
@@ -245,11 +242,11 @@ class WorkerShard:
         ]
 
     def owns_extra_rows(self, place: int) -> bool:
-        """Return whether this worker writes the rows of an extra at a place of the batch."""
+        """Return whether this worker writes the rows of an extra sample at a place of the batch."""
         return place % self.num_workers == self.worker
 
     def extra_cameras(self, place: int) -> list[int]:
-        """Return the cameras this worker draws of an extra at a place of the batch."""
+        """Return the cameras this worker decodes for an extra sample at a place of the batch."""
         first = place * self.num_cameras
         cameras = range(self.num_cameras)
         return [c for c in cameras if (first + c) % self.num_workers == self.worker]

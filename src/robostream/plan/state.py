@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a run: its order and how far it has come, as plain values, equal on every rank."""
+"""The state of a run: its order and position as plain values, equal on every rank."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from robostream.errors import StateError
-from robostream.plan.epoch import EpochPlan
-from robostream.plan.receipts import format_receipt
+from robostream.plan.epoch import EpochPlan, format_receipt
 from robostream.plan.sharding import Cursor, Cut, advance
 
 STATE_VERSION: Final = 1
-_WHAT = {
+_DESCRIBED = {
     "fingerprint": "dataset",
     "selection": "selection of episodes",
     "num_frames": "number of frames",
@@ -28,18 +27,18 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class PlanState:
-    """Which order a run has, and how far it has come. Plain JSON values.
+    """The order and the position of a run, as plain JSON values.
 
     Attributes:
         version: The version of this format.
-        fingerprint: A digest that names the dataset.
+        fingerprint: The digest of the dataset.
         selection: A digest of the selected episodes' ids and lengths.
-        num_frames: How many frames the selected episodes have.
+        num_frames: The number of frames of the selected episodes.
         seed: The seed of the order.
         lanes: The number of lanes of the order.
         pool_size: The pool size of the order.
         shuffle: Whether the order is shuffled.
-        quarantined: The episodes whose places are filled with frames of others.
+        quarantined: The episodes that frames of others replace.
         epoch: The current epoch.
         position: The next global position to deliver.
         receipt: The digest of all (episode, frame) pairs of the epoch before that position.
@@ -118,14 +117,14 @@ def parse_state(values: Mapping[str, Any]) -> PlanState:
 
 
 def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
-    """Raise StateError unless `state` is one of a run with this plan, in whatever epoch. Pure.
+    """Raise StateError unless `state` belongs to a run with this plan, in any epoch. Pure.
 
-    Equal settings do not prove an equal order, so the receipt is computed here and compared too.
+    Equal settings do not guarantee an equal order, so the receipt is recomputed and compared too.
     """
     here = capture_state(plan, 0, fingerprint=fingerprint)
     differences = [
         f"{what} ({name}): {getattr(state, name)} in the state, {getattr(here, name)} here"
-        for name, what in _WHAT.items()
+        for name, what in _DESCRIBED.items()
         if getattr(state, name) != getattr(here, name)
     ]
     if differences:
@@ -160,7 +159,7 @@ def cursor_from_batches(values: Mapping[str, Any], cut: Cut, num_frames: int) ->
 
 
 def counts_batches(values: Mapping[str, Any]) -> bool:
-    """Return whether a state is {"batches_consumed", "batch_size"}; refuse what is none. Pure."""
+    """Return whether a state is {"batches_consumed", "batch_size"}; raise unless a dict. Pure."""
     if isinstance(values, Mapping):
         return "batches_consumed" in values
     raise StateError(f"want a state, the dict that state_dict() returns; got {values!r:.200}")
