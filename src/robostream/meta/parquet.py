@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files: read in the calling thread, within a memory budget, with errors that say a cure."""
+"""Parquet files: read in the calling thread, within a memory budget, with errors naming a cure."""
 
 from __future__ import annotations
 
