@@ -167,8 +167,8 @@ def test_a_column_of_another_type(cells: Any, dtype: str, shape: tuple[int, ...]
         (["hello"], "language"),
     ],
 )
-def test_numbers_are_no_texts_and_paths_no_pictures(cells: Any, dtype: str) -> None:
-    """What should be a text, a picture or a list of records is one."""
+def test_numbers_are_no_texts_and_paths_no_images(cells: Any, dtype: str) -> None:
+    """What should be a text, an image or a list of records is one."""
     case = DeclaredColumn("note", dtype, (1,), WHERE)
 
     with pytest.raises(DataFileError, match=f"'note' holds values of type .*declares {dtype}"):

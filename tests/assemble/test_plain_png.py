@@ -21,7 +21,7 @@ SHAPES = st.tuples(st.integers(1, 70), st.integers(1, 70))
 
 
 def colours(height: int, width: int, seed: int) -> npt.NDArray[np.uint8]:
-    """Return a picture that is smooth in parts, so that encoders use all their filters."""
+    """Return an image that is smooth in parts, so that encoders use all their filters."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width]
     smooth = np.stack([3 * x, 2 * y, x + y], 2) + rng.integers(0, 4, (height, width, 3))
@@ -86,7 +86,7 @@ PLAIN = encode(Image.fromarray(colours(24, 40, 0)))
 
 @given(at=st.integers(0, len(PLAIN) - 1), change=st.integers(1, 255))
 def test_a_changed_byte_is_noticed(at: int, change: int) -> None:
-    """Wherever it is: no damaged picture is taken for a whole one."""
+    """Wherever it is: no damaged image is taken for a whole one."""
     damaged = PLAIN[:at] + bytes([PLAIN[at] ^ change]) + PLAIN[at + 1 :]
 
     assert decode_plain_png(damaged) is None
@@ -99,7 +99,7 @@ def test_a_file_cut_short_is_noticed(stop: int, tail: bytes) -> None:
 
 
 def test_missing_rows_are_noticed() -> None:
-    """A file that is in order, but for having fewer rows than it says, gives no half picture."""
+    """A file that is in order, but for having fewer rows than it says, gives no half image."""
     lines = [bytes([0]) + bytes(range(60)) for _ in range(10)]
 
     assert decode_plain_png(png(lines, 10, 20)) is not None

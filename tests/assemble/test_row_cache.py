@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows at hand: one budget for all columns, and pictures mapped where it is too small for them."""
+"""Rows at hand: one budget for all columns, and images mapped where it is too small for them."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def opened(root: Path) -> OpenedDataset:
     )
 
 
-def shelf_of(dataset: OpenedDataset, keys: list[str], budget_bytes: int) -> RowCache:
-    door = dataset.file_opener()
-    return RowCache(dataset, door, keys, new_row_lru(budget_bytes), checks_times=False)
+def row_cache_of(dataset: OpenedDataset, keys: list[str], budget_bytes: int) -> RowCache:
+    opener = dataset.file_opener()
+    return RowCache(dataset, opener, keys, new_row_lru(budget_bytes), checks_times=False)
 
 
 def same_rows(found: EpisodeRows, wanted: EpisodeRows) -> bool:
-    pictures = found.objects[CAMERA].equals(wanted.objects[CAMERA])
-    return pictures and all(
+    images = found.objects[CAMERA].equals(wanted.objects[CAMERA])
+    return images and all(
         np.array_equal(found.numbers[key], column) for key, column in wanted.numbers.items()
     )
 
@@ -74,18 +74,18 @@ def in_one_group(root: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_one_group", [False, True])
-def test_pictures_that_do_not_fit_are_mapped(
+def test_images_that_do_not_fit_are_mapped(
     is_one_group: bool, tmp_path: Path, cache: Path, reads: Counter[tuple[int, ...]]
 ) -> None:
     """No row group is read again and again; what is mapped is what was read."""
     root = copy_of("images", tmp_path)
     dataset = opened(in_one_group(root) if is_one_group else root)
-    roomy = shelf_of(dataset, [CAMERA], ROOMY)
+    roomy = row_cache_of(dataset, [CAMERA], ROOMY)
     wanted = [roomy.get(episode) for episode in EPISODES]
     budget = sum(roomy.get(episode).nbytes for episode in range(3)) - 1
     reads.clear()
-    shelf = shelf_of(dataset, [CAMERA], budget)
-    found = [shelf.get(episode) for episode in EPISODES]
+    row_cache = row_cache_of(dataset, [CAMERA], budget)
+    found = [row_cache.get(episode) for episode in EPISODES]
 
     assert all(map(same_rows, found, wanted))
     assert [rows.mapped is None for rows in found[:3]] == [True, True, True]
@@ -95,11 +95,11 @@ def test_pictures_that_do_not_fit_are_mapped(
     assert len(list(cache.glob("files/*"))) == 1
 
 
-def test_pictures_that_fit_stay_in_memory(cache: Path, reads: Counter[tuple[int, ...]]) -> None:
+def test_images_that_fit_stay_in_memory(cache: Path, reads: Counter[tuple[int, ...]]) -> None:
     """Each row group is read once, and nothing is written to disk."""
-    shelf = shelf_of(opened(FIXTURES / "images"), [CAMERA], ROOMY)
+    row_cache = row_cache_of(opened(FIXTURES / "images"), [CAMERA], ROOMY)
     for episode in EPISODES:
-        shelf.get(episode)
+        row_cache.get(episode)
 
     assert reads.total() == 3
     assert list(cache.glob("files/*")) == []
@@ -111,12 +111,12 @@ def test_without_a_cache_rows_are_read_again(
     """Slower, and right."""
     monkeypatch.setenv("ROBOSTREAM_CACHE_LIMIT", "0")
     dataset = opened(FIXTURES / "images")
-    roomy = shelf_of(dataset, [CAMERA], ROOMY)
+    roomy = row_cache_of(dataset, [CAMERA], ROOMY)
     budget = sum(roomy.get(episode).nbytes for episode in range(3)) - 1
     reads.clear()
-    shelf = shelf_of(dataset, [CAMERA], budget)
+    row_cache = row_cache_of(dataset, [CAMERA], budget)
 
-    assert all(same_rows(shelf.get(episode), roomy.get(episode)) for episode in EPISODES)
+    assert all(same_rows(row_cache.get(episode), roomy.get(episode)) for episode in EPISODES)
     assert reads.total() > 3
 
 
@@ -138,9 +138,9 @@ def test_rows_that_count_from_elsewhere_are_said_once(
     place = table.column_names.index("index")
     pq.write_table(table.set_column(place, "index", pa.array(index)), root / DATA)
     dataset = opened(root)
-    shelf = RowCache(dataset, dataset.file_opener(), [], new_row_lru(ROOMY), checks_times=True)
+    row_cache = RowCache(dataset, dataset.file_opener(), [], new_row_lru(ROOMY), checks_times=True)
     for episode in EPISODES:
-        shelf.get(episode)
+        row_cache.get(episode)
 
     assert len(caplog.records) == (said is not None)
     assert said is None or said in caplog.text
@@ -172,9 +172,9 @@ def test_tasks_of_another_dataset_are_said_once(
     episodes = pq.read_table(root / EPISODES_FILE)
     pq.write_table(episodes.rename_columns({"tasks": listed}), root / EPISODES_FILE)
     dataset = opened(root)
-    shelf = RowCache(dataset, dataset.file_opener(), [], new_row_lru(ROOMY), checks_times=True)
+    row_cache = RowCache(dataset, dataset.file_opener(), [], new_row_lru(ROOMY), checks_times=True)
     for episode in EPISODES:
-        shelf.get(episode)
+        row_cache.get(episode)
 
     assert [record.getMessage().partition(" in meta/episodes")[0] for record in caplog.records] == [
         f"{root}: the task of episode {episode} is {text!r} in meta/tasks.parquet, but {other!r}"
@@ -182,15 +182,15 @@ def test_tasks_of_another_dataset_are_said_once(
     ]
 
 
-def test_shelves_share_a_budget() -> None:
+def test_row_caches_share_a_budget() -> None:
     """What one needs little of is there for the other, and all together keep within it."""
     dataset = opened(FIXTURES / "images")
-    held = new_row_lru(ROOMY)
-    door = dataset.file_opener()
-    shelves = [
-        RowCache(dataset, door, keys, held, checks_times=False) for keys in ([CAMERA], ["action"])
+    lru = new_row_lru(ROOMY)
+    opener = dataset.file_opener()
+    row_caches = [
+        RowCache(dataset, opener, keys, lru, checks_times=False) for keys in ([CAMERA], ["action"])
     ]
-    rows = [shelf.get(episode) for shelf in shelves for episode in range(3)]
+    rows = [row_cache.get(episode) for row_cache in row_caches for episode in range(3)]
 
-    assert held.weight == sum(one.nbytes for one in rows)
-    assert [shelf.get(episode) for shelf in shelves for episode in range(3)] == rows
+    assert lru.weight == sum(one.nbytes for one in rows)
+    assert [row_cache.get(episode) for row_cache in row_caches for episode in range(3)] == rows

@@ -121,7 +121,7 @@ def test_a_file_of_another_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong_s", [np.nan, np.inf, -np.inf])
 def test_times_are_numbers(tmp_path: Path, wrong_s: float) -> None:
-    """Without videos they may be a clock's, but no picture's time is compared with them."""
+    """Without videos they may be a clock's, but no frame's time is compared with them."""
     root = copy_of("images", tmp_path)
     times = pq.read_table(root / DATA)["timestamp"].to_numpy().copy() + 0.3
     replace_column(root, "timestamp", times)

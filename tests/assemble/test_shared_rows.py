@@ -90,8 +90,8 @@ def test_a_changed_file_is_decoded_anew(root: Path, cache: Path) -> None:
     assert len(kept(cache)) == 2
 
 
-def test_pictures_are_not_shared_unasked(root: Path, cache: Path) -> None:
-    """Unless asked to, a reader of encoded pictures reads row groups, however they are cut."""
+def test_images_are_not_shared_unasked(root: Path, cache: Path) -> None:
+    """Unless asked to, a reader of encoded images reads row groups, however they are cut."""
     rows = reader_of(root, "observation.images.top").read(1)
 
     assert "observation.images.top" in rows.objects
@@ -161,7 +161,7 @@ def test_damaged_rows_are_decoded_again(
     check_rows(reader_of(root))
 
 
-def test_rows_and_pictures_that_lie_in_several_blocks(
+def test_rows_and_images_that_lie_in_several_blocks(
     root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks need not end where episodes do; each is checked when it is first read."""
@@ -173,9 +173,9 @@ def test_rows_and_pictures_that_lie_in_several_blocks(
         found = reader.read(rows.episode, maps_images=True)
         for key, values in rows.numbers.items():
             np.testing.assert_array_equal(found.numbers[key], values, key)
-        pictures = found.objects["observation.images.top"]
-        assert isinstance(pictures, pa.ChunkedArray)
-        assert pictures.to_pylist() == rows.objects["observation.images.top"].to_pylist()
+        images = found.objects["observation.images.top"]
+        assert isinstance(images, pa.ChunkedArray)
+        assert images.to_pylist() == rows.objects["observation.images.top"].to_pylist()
 
 
 def _refuse(*_: object) -> None:

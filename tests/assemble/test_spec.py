@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robostream.assemble import SampleSpec, make_spec
+from robostream.assemble import SampleOptions, SampleSpec, make_spec
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import FIXTURES, copy_of, edit_info
@@ -20,16 +20,8 @@ MASK = {"dtype": "bool", "shape": [2], "names": None}
 def spec_of(
     root: Path, windows: Mapping[str, Sequence[float]] | None = None, **other: Any
 ) -> SampleSpec:
-    options: dict[str, Any] = {
-        "camera_keys": None,
-        "delta_timestamps": windows,
-        "tolerance_s": 1e-4,
-        "return_uint8": False,
-        "depth_output_unit": "mm",
-        "image_transforms": None,
-        "resize": None,
-    }
-    return make_spec(LeRobotDatasetMetadata("some/name", root=root), **options | other)
+    options = SampleOptions(delta_timestamps=windows, tolerance_s=1e-4, **other)
+    return make_spec(LeRobotDatasetMetadata("some/name", root=root), options)
 
 
 def test_a_feature_named_as_the_mask_of_a_window_is_refused(tmp_path: Path) -> None:

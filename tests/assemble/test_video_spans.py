@@ -109,7 +109,7 @@ def test_a_table_whose_starts_are_all_late(root: Path) -> None:
 def test_episodes_that_do_not_follow_one_another_are_told(
     root: Path, new: Change, is_odd: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They may be meant to share pictures, so it is a warning."""
+    """They may be meant to share frames, so it is a warning."""
     change(root, **{"from": new})
     with caplog.at_level(logging.WARNING):
         LeRobotDataset("x", root=root)

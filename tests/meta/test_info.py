@@ -78,7 +78,7 @@ def test_features_that_do_not(features: dict[str, Any]) -> None:
 
 
 def test_two_cameras_in_one_file() -> None:
-    """A template that names one file for two cameras would give both the same pictures."""
+    """A template that names one file for two cameras would give both the same frames."""
     path = "videos/{chunk_index}/{file_index}.mp4"
 
     assert info_of({"top": COLOUR}, video_path=path).video_keys == ["top"]

@@ -37,7 +37,7 @@ def test_decoding_that_has_caught_up_keeps_the_margin_or_the_head(
 def test_decoding_that_begins_at_the_first_head_is_never_behind_the_head(
     pace: DecodePacing, jump: int, passed: int
 ) -> None:
-    """In long GOPs a picture by itself costs much, so the head never overtakes decoding."""
+    """In long GOPs a single frame costs much, so the head never overtakes decoding."""
     head = pace.first_head + jump
     at_head = DecodePacing(pace.first_head, pace.margin, behind=pace.margin)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: rows, windows, pads and images put together. Imports no torch.
 
-spec.py         what a sample holds: columns, cameras, windows
 selection.py    the selected episodes and frames
+spec.py         what a sample holds: columns, cameras, windows
 video_spans.py  the span of each episode in a camera's video file
 opened.py       an opened dataset, from which every reader is made
 columns.py      from Arrow columns to checked arrays
@@ -28,7 +28,6 @@ from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import (
     DatasetLocation,
     OpenedDataset,
-    SampleOptions,
     choose_cache,
     download_from_hub,
     open_dataset,
@@ -53,6 +52,7 @@ from robostream.assemble.spec import (
     ImageTransforms,
     Offsets,
     Resize,
+    SampleOptions,
     SampleSpec,
     check_transforms,
     make_spec,

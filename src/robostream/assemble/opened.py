@@ -9,14 +9,14 @@ number alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from robostream import arguments, config
-from robostream.assemble.selection import EpisodeFilter, FrameSelection, select_episodes
-from robostream.assemble.spec import ImageTransforms, Resize, SampleSpec, make_spec
+from robostream.assemble.selection import FrameSelection, select_episodes
+from robostream.assemble.spec import SampleOptions, SampleSpec, make_spec
 from robostream.assemble.video_spans import warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
 from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download, resize_cameras
@@ -56,21 +56,6 @@ class DatasetLocation:
         arguments.of_kind(self.token, "token", str | bool | None, "a text")
         by_name = "values by name (a dict)"
         arguments.of_kind(self.storage_options, "storage_options", Mapping | None, by_name)
-
-
-@dataclass(frozen=True, slots=True)
-class SampleOptions:
-    """What to read and in which form: the arguments of `LeRobotDataset` by these names."""
-
-    episodes: Sequence[int] | None = None
-    episode_filter: EpisodeFilter | None = None
-    camera_keys: Sequence[str] | None = None
-    delta_timestamps: Mapping[str, Sequence[float]] | None = None
-    tolerance_s: float = config.TOLERANCE_S
-    return_uint8: bool = False
-    depth_output_unit: str = "mm"
-    image_transforms: ImageTransforms | None = None
-    resize: Resize | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +123,7 @@ def open_dataset(location: DatasetLocation, options: SampleOptions) -> OpenedDat
     )
     meta.ensure_readable()
     meta.rescale_depth_stats(options.depth_output_unit)
-    spec = make_spec(
-        meta,
-        camera_keys=options.camera_keys,
-        delta_timestamps=options.delta_timestamps,
-        tolerance_s=options.tolerance_s,
-        return_uint8=options.return_uint8,
-        depth_output_unit=options.depth_output_unit,
-        image_transforms=options.image_transforms,
-        resize=options.resize,
-    )
+    spec = make_spec(meta, options)
     resize_cameras(meta, spec.resize)
     for key in spec.videos:
         warn_of_overlaps(meta.episodes, key, meta.fps, meta.repo_id)

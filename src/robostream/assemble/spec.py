@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
+from robostream.assemble.selection import EpisodeFilter
 from robostream.decode import Size
 from robostream.errors import SelectionError
 from robostream.meta import Features, LeRobotDatasetMetadata
@@ -20,6 +21,24 @@ ImageTransforms = Callable[[Any], Any]
 # (height, width) of all cameras, or by camera.
 Resize = Sequence[int] | npt.NDArray[np.integer[Any]] | Mapping[str, Sequence[int]]
 Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOptions:
+    """What to read and in which form: the arguments of `LeRobotDataset` by these names.
+
+    `camera_keys` of None selects all cameras, an empty list none.
+    """
+
+    episodes: Sequence[int] | None = None
+    episode_filter: EpisodeFilter | None = None
+    camera_keys: Sequence[str] | None = None
+    delta_timestamps: Mapping[str, Sequence[float]] | None = None
+    tolerance_s: float = config.TOLERANCE_S
+    return_uint8: bool = False
+    depth_output_unit: str = "mm"
+    image_transforms: ImageTransforms | None = None
+    resize: Resize | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +66,21 @@ class SampleSpec:
         return sum(len(self.windows.get(key, (0,))) for key in self.cameras)
 
 
-def make_spec(
-    meta: LeRobotDatasetMetadata,
-    *,
-    camera_keys: Sequence[str] | None,
-    delta_timestamps: Mapping[str, Sequence[float]] | None,
-    tolerance_s: float,
-    return_uint8: bool,
-    depth_output_unit: str,
-    image_transforms: ImageTransforms | None,
-    resize: Resize | None,
-) -> SampleSpec:
-    """Return the checked spec; `camera_keys` of None selects all cameras, an empty list none."""
-    check_transforms(image_transforms)
-    if depth_output_unit not in ("m", "mm"):
-        raise SelectionError(f"depth_output_unit must be 'm' or 'mm', got {depth_output_unit!r}")
-    tolerance_s = arguments.number(tolerance_s, "tolerance_s")
+def make_spec(meta: LeRobotDatasetMetadata, options: SampleOptions) -> SampleSpec:
+    """Return the checked spec of a dataset's samples, or raise SelectionError."""
+    check_transforms(options.image_transforms)
+    unit = options.depth_output_unit
+    if unit not in ("m", "mm"):
+        raise SelectionError(f"depth_output_unit must be 'm' or 'mm', got {unit!r}")
+    tolerance_s = arguments.number(options.tolerance_s, "tolerance_s")
     wanted = meta.camera_keys
-    if camera_keys is not None:
-        wanted = arguments.names(camera_keys, "camera_keys")
+    if options.camera_keys is not None:
+        wanted = arguments.names(options.camera_keys, "camera_keys")
         _check_known("camera_keys", wanted, meta.camera_keys, f"the cameras of {meta.repo_id}")
     excluded = set(meta.camera_keys) - set(wanted)
-    windows = window_offsets(delta_timestamps, meta.features, fps=meta.fps, tolerance_s=tolerance_s)
+    windows = window_offsets(
+        options.delta_timestamps, meta.features, fps=meta.fps, tolerance_s=tolerance_s
+    )
     _check_windows(meta, windows, excluded)
     columns = tuple(
         key for key, f in meta.features.items() if f["dtype"] != "video" and key not in excluded
@@ -79,10 +91,10 @@ def make_spec(
         images=tuple(key for key in meta.image_keys if key in wanted),
         windows=windows,
         tolerance_s=tolerance_s,
-        return_uint8=arguments.truth(return_uint8, "return_uint8"),
-        depth_output_unit=depth_output_unit,
-        image_transforms=image_transforms,
-        resize=_sizes(resize, wanted),
+        return_uint8=arguments.truth(options.return_uint8, "return_uint8"),
+        depth_output_unit=unit,
+        image_transforms=options.image_transforms,
+        resize=_sizes(options.resize, wanted),
     )
 
 
