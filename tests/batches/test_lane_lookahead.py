@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.batches.clip import Clip, Clock
 from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
+from robostream.decode import Clip, ClipUses, Clock, needed_frames
 from robostream.plan import (
     Cut,
     EpochPlan,
@@ -21,7 +21,7 @@ from robostream.plan import (
     schedule_steps,
     walk,
 )
-from tests.batches.clips import no_file
+from tests.decode.clips import no_file
 from tests.parameters import examples
 from tests.plan.schedules import lanes_of, tours
 
@@ -30,14 +30,14 @@ WINDOWS = [(int(offsets.min()), int(offsets.max())) for offsets in OFFSETS]
 
 
 class Rehearsal:
-    """Goes through one worker's lanes as a delivery does, but decodes nothing."""
+    """Goes through one worker's lanes as a BatchBuilder does, but decodes nothing."""
 
     def __init__(self, tour: Schedule, duties: WorkerShard, *, gop: int = 2) -> None:
         self.tour = tour
         self.duties = duties
         self.clock = Clock()
-        self.reels: list[Clip] = []
-        self.decoded_ahead: set[tuple[Clip, int]] = set()
+        self.clips: list[ClipUses] = []
+        self.decoded_ahead: set[tuple[ClipUses, int]] = set()
         self.delivered: Counter[tuple[int, int, str]] = Counter()
         self._gop = gop
         self._lengths = dict(zip(tour.plan.line.episodes.tolist(), self._spans(), strict=True))
@@ -50,37 +50,37 @@ class Rehearsal:
         """Go through all steps."""
         works = list(self.lanes.values())
         for share in schedule_steps(self.tour, list(self.lanes)):
-            self.clock.step = share.step
+            self.clock.move_to(share.step)
             for place, at, frame, head in zip(
                 share.places, share.lanes, share.frames, share.heads, strict=True
             ):
                 self._deliver(works[at], share.step, place, frame, head)
 
-    def _deliver(self, work: LaneLookahead, step: int, place: int, frame: int, head: int) -> None:
-        ours = work.share(frame)
-        self.delivered[step, place, "rows"] += ours.rows
-        if not ours.videos:
+    def _deliver(self, lane: LaneLookahead, step: int, place: int, frame: int, head: int) -> None:
+        part, own = lane.part_at(frame)
+        self.delivered[step, place, "rows"] += part.share.rows
+        if not part.share.videos:
             return
-        self._run_ahead(work, head)
-        episode, own = work.locate(frame)
-        reels = work.piece_at(frame).reels
-        assert [reel.camera for reel in reels] == ours.videos
-        for reel in reels:
-            assert reel.episode == episode
-            targets = np.clip(own + OFFSETS[reel.camera], 0, self._lengths[episode] - 1)
-            for picture in (targets - reel.first).tolist():
-                assert reel.left[picture] > 0
-                reel.left[picture] -= 1
-                if has_caught_up(self.tour, work, head):
-                    assert (reel, picture) in self.decoded_ahead
-            self.delivered[step, place, str(reel.camera)] += 1
+        self._run_ahead(lane, head)
+        clips = lane.open(part)
+        assert [uses.clip.camera for uses in clips] == part.share.videos
+        for uses in clips:
+            clip = uses.clip
+            assert clip.episode == part.episode
+            targets = np.clip(own + OFFSETS[clip.camera], 0, self._lengths[part.episode] - 1)
+            for target in (targets - clip.first).tolist():
+                assert uses.left[target] > 0
+                uses.left[target] -= 1
+                if has_caught_up(self.tour, lane, head):
+                    assert (uses, target) in self.decoded_ahead
+            self.delivered[step, place, str(clip.camera)] += 1
 
-    def _run_ahead(self, work: LaneLookahead, head: int) -> None:
-        for reel, first, stop in work.run_ahead(head):
+    def _run_ahead(self, lane: LaneLookahead, head: int) -> None:
+        for uses, first, stop in lane.run_ahead(head):
             assert first >= 0
-            assert stop <= len(reel)
+            assert stop <= len(uses.clip)
             # A lane is a circle: where it was entered, decoding comes by at both ends of the epoch.
-            self.decoded_ahead.update((reel, picture) for picture in range(first, stop))
+            self.decoded_ahead.update((uses, frame) for frame in range(first, stop))
 
     def _spans(self) -> list[int]:
         return np.diff(self.tour.plan.line.starts).tolist()
@@ -88,32 +88,50 @@ class Rehearsal:
     def _open_lane(self, number: int, at: int) -> LaneLookahead:
         lane = self._share(at)
         share_of = (lambda block: lane) if self.tour.plan.shuffle else self._share
-        return LaneLookahead(self.tour, number, share_of, WINDOWS, self._open_reel, stagger=at)
+        return LaneLookahead(self.tour, number, share_of, WINDOWS, self._open_clip, stagger=at)
 
     def _share(self, number: int) -> LaneShare:
         return LaneShare(self.duties.owns_rows(number), self.duties.cameras(number), [])
 
-    def _open_reel(self, camera: int, episode: int, samples: Ints, steps: Ints) -> Clip:
-        length = self._lengths[episode]
-        reel = Clip(
-            self.clock,
+    def _open_clip(
+        self,
+        camera: int,
+        episode: int,
+        samples: Ints,
+        steps: Ints,
+        *,
+        is_behind: bool = False,
+        split: int = 0,
+    ) -> ClipUses:
+        length, offsets = self._lengths[episode], OFFSETS[camera]
+        file = no_file(length, gop=self._gop)
+        first, stop = needed_frames(samples, offsets, length)
+        clip = Clip(
+            file,
+            np.arange(length)[first:stop],
             camera,
             episode,
-            no_file(length, gop=self._gop),
-            np.arange(length),
+            first,
+            has_long_gops=file.index.has_long_gops,
+        )
+        uses = ClipUses(
+            clip,
+            self.clock,
             samples=samples,
             steps=steps,
-            offsets=OFFSETS[camera],
+            offsets=offsets,
+            is_behind=is_behind,
+            split=split,
         )
-        self.reels.append(reel)
-        return reel
+        self.clips.append(uses)
+        return uses
 
 
 def has_caught_up(tour: Schedule, work: LaneLookahead, head: int) -> bool:
     """Return whether a lane has gone so far that all it delivers was decoded ahead."""
     lane, _ = tour.plan.lane(work._number)
     first_head = head_of_lane(lane, first_place(tour, work._number))
-    return work._is_conveyor and head >= first_head + 5 * lane.window
+    return work.runs_ahead and head >= first_head + 5 * lane.window
 
 
 @given(tour=tours(), num_workers=st.integers(1, 4), gop=st.sampled_from([2, 40]))
@@ -121,13 +139,13 @@ def has_caught_up(tour: Schedule, work: LaneLookahead, head: int) -> bool:
 def test_together_workers_deliver_everything_once(
     tour: Schedule, num_workers: int, gop: int
 ) -> None:
-    """The rows and both cameras of each healthy sample have one owner; no picture is left over."""
+    """The rows and both cameras of each healthy sample have one owner; no frame is left over."""
     everything: Counter[tuple[int, int, str]] = Counter()
     for worker in range(num_workers):
         rehearsal = Rehearsal(tour, WorkerShard(worker, num_workers, len(OFFSETS)), gop=gop)
         rehearsal.run()
         everything += rehearsal.delivered
-        assert all(set(reel.left) <= {0} for reel in rehearsal.reels)
+        assert all(set(uses.left) <= {0} for uses in rehearsal.clips)
     unfilled = tour.plan.replace(quarantined=())
     expected = [
         (batch.step, place, part)
@@ -156,10 +174,10 @@ def long_tour(*, start: int, shuffle: bool = True) -> Schedule:
 def test_most_pictures_are_decoded_ahead(gop: int, start: int, shuffle: bool) -> None:
     """All but those of the first windows are; and no picture that is not delivered."""
     rehearsal = Rehearsal(long_tour(start=start, shuffle=shuffle), WorkerShard(0, 1, 2), gop=gop)
-    wanted: set[tuple[Clip, int]] = set()
+    wanted: set[tuple[ClipUses, int]] = set()
     rehearsal.run()
-    for reel in rehearsal.reels:
-        wanted |= {(reel, picture) for picture in range(len(reel))}
+    for uses in rehearsal.clips:
+        wanted |= {(uses, frame) for frame in range(len(uses.clip))}
 
     assert len(rehearsal.decoded_ahead - wanted) == 0
     assert len(rehearsal.decoded_ahead) > 0.7 * len(wanted)
@@ -178,35 +196,39 @@ def test_tiny_gops_without_a_window_are_not_decoded_ahead(
     assert any(seen) is runs
 
 
-def test_a_retired_piece_is_not_opened_again() -> None:
-    """A retired piece has no reels, also when it is asked for again."""
+def test_a_retired_part_is_not_opened_again() -> None:
+    """A retired part has no clips, also when it is asked for again."""
     rehearsal = Rehearsal(long_tour(start=0), WorkerShard(0, 1, 2))
-    work = rehearsal.lanes[0]
-    piece = work.piece_at(work._first_head)
-    opened = len(rehearsal.reels)
-    assert set(piece.reels) <= set(work.reels())
-    work.retire(piece)
+    lane = rehearsal.lanes[0]
+    part, _ = lane.part_at(lane._first_head)
+    clips = lane.open(part)
+    opened = len(rehearsal.clips)
+    assert clips
+    assert set(clips) <= set(lane.clips())
+    part.retire()
 
-    assert work.piece_at(work._first_head) is piece
-    assert piece.reels == []
-    assert len(rehearsal.reels) == opened
+    assert lane.part_at(lane._first_head)[0] is part
+    assert lane.open(part) == []
+    assert len(rehearsal.clips) == opened
 
 
 @given(tour=tours())
 @examples(60)
-def test_reels_are_brought_in_the_parts_that_come(tour: Schedule) -> None:
-    """Of each part fetched ahead, the pictures that are new to its samples are brought together."""
+def test_clips_are_fetched_in_the_parts_that_come(tour: Schedule) -> None:
+    """Of each part fetched ahead, the frames that are new to its samples are fetched together."""
     rehearsal = Rehearsal(tour, WorkerShard(0, 1, len(OFFSETS)))
-    for number, work in rehearsal.lanes.items():
+    for number, lane in rehearsal.lanes.items():
         first_head = head_of_lane(tour.plan.lane(number)[0], first_place(tour, number))
-        for part in work.coming():
-            piece = work.piece_at(first_head + part.at)
-            for reel in piece.reels:
-                assert [0, *(stop for _, stop in reel.far)] == [
-                    *(first for first, _ in reel.far),
-                    len(reel),
+        for coming in lane.coming():
+            part, _ = lane.part_at(first_head + coming.at)
+            for uses in lane.open(part):
+                clip, unfetched = uses.clip, uses.unfetched
+                assert [0, *(stop for _, stop in unfetched)] == [
+                    *(first for first, _ in unfetched),
+                    len(clip),
                 ]
-                furthest = np.arange(part.first, part.stop) + WINDOWS[reel.camera][1] - reel.first
-                starts = [first for first, _ in reel.far]
-                ranges = np.searchsorted(starts, np.clip(furthest, 0, len(reel) - 1), "right")
+                forth = WINDOWS[clip.camera][1]
+                furthest = np.arange(coming.first, coming.stop) + forth - clip.first
+                starts = [first for first, _ in unfetched]
+                ranges = np.searchsorted(starts, np.clip(furthest, 0, len(clip) - 1), "right")
                 assert len(set(ranges.tolist())) == 1

@@ -41,7 +41,8 @@ def test_what_comes_is_what_is_delivered(tour: Schedule) -> None:
     for share in schedule_steps(tour, numbers):
         for at, frame in zip(share.lanes, share.frames, strict=True):
             number = numbers[at]
-            place = lanes[number].locate(frame)
+            lane_part, own = lanes[number].part_at(frame)
+            place = lane_part.episode, own
             if place[0] in tour.plan.quarantined:
                 continue
             parts = [part for part in coming[number] if place in frames_of(part)]

@@ -8,7 +8,7 @@ import pytest
 
 from robostream.decode.buffer_pool import allocate
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import CPU, frame_of_arrays, kept_layout, unpack
+from robostream.decode.frames import CPU, PackedFrame, frame_of_arrays, kept_layout, unpack
 from robostream.decode.render import Renderer
 from tests.decode.frames import noise, picture_of, through_rgb24
 
@@ -63,11 +63,11 @@ def test_a_kept_picture_is_the_one_that_was_packed(kind: str) -> None:
         rng.integers(0, 256, (height, width)).astype(np.uint8)
         for width, height in layout.plane_sizes
     ]
-    slot = allocate(layout.nbytes)
+    packed = PackedFrame(*allocate(layout.nbytes), layout)
     picture = frame_of_arrays(layout, planes)
-    Renderer(load_ffmpeg()).pack(picture, slot)
+    Renderer(load_ffmpeg()).pack(picture, packed)
 
-    for array, wanted in zip(unpack(layout, slot).arrays(), picture.arrays(), strict=True):
+    for array, wanted in zip(unpack(packed).arrays(), picture.arrays(), strict=True):
         np.testing.assert_array_equal(array, wanted)
 
 
@@ -79,4 +79,4 @@ def test_pictures_elsewhere_are_not_drawn_here() -> None:
     with pytest.raises(ValueError, match="lies on cuda:0"):
         renderer.draw(picture, np.zeros((3, 48, 64), np.uint8), file="")
     with pytest.raises(ValueError, match="lies on cuda:0"):
-        renderer.pack(picture, allocate(picture.layout.nbytes))
+        renderer.pack(picture, PackedFrame(*allocate(picture.layout.nbytes), picture.layout))

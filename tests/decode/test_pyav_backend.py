@@ -121,7 +121,7 @@ def test_a_packet_that_shows_nothing_is_noticed(
     content[at] = content[at] & ~0x78 | 9 << 3
     (tmp_path / "few.mp4").write_bytes(content)
 
-    with local_engine() as engine, pytest.raises(VideoFileError, match="no picture for frame 1"):
+    with local_engine() as engine, pytest.raises(VideoFileError, match="no image for frame 1"):
         engine.read(str(tmp_path / "few.mp4"), [1], video.slots(1))
 
 

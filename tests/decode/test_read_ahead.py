@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import FrameLayout, VideoFile, build_index
-from robostream.decode.read_ahead import ReadingOrder, frames_to_decode
-from robostream.decode.recent_frames import RecentFrames
-from robostream.storage import LocalSource
+from robostream.decode import Clip, DecodedFrame, FrameLayout, LruFrameCache
+from robostream.decode.random_access import ReadingOrder, frames_to_decode
+from tests.decode.clips import open_file
 from tests.decode.conftest import SampleVideo
 
 VideoMaker = Callable[[str], SampleVideo]
@@ -20,30 +19,34 @@ RGB_BYTES = 3 * 96 * 64
 ALL = (0, 1000)
 
 
-def opened(clip: SampleVideo) -> VideoFile:
-    """Return a clip as a file held open."""
-    source = LocalSource(clip.path)
-    return VideoFile(clip.file, source, build_index(source))
+def opened(video: SampleVideo) -> Clip:
+    """Return all frames of a video."""
+    file = open_file(video)
+    return Clip(file, range(file.index.num_frames))
 
 
-def read(
-    file: VideoFile, frames: list[int], order: ReadingOrder, recent: RecentFrames
-) -> list[int]:
-    """Return what is decoded for a read, and keep it."""
-    missing = [frame for frame in frames if (file.name, frame) not in recent]
+def keep(clip: Clip, frame: int, cache: LruFrameCache) -> None:
+    """Cache a frame."""
+    cache.release(clip, [frame])
+    cache.add(clip, frame, DecodedFrame(LAYOUT, ()), lambda *_: None)
+
+
+def read(clip: Clip, frames: list[int], order: ReadingOrder, cache: LruFrameCache) -> list[int]:
+    """Return what is decoded for a read, and cache it."""
+    missing = [frame for frame in frames if cache.slots(clip)[frame] < 0]
     if not missing:
         return []
-    chosen = frames_to_decode(file, missing, (0, file.index.num_frames), order, recent)
+    chosen = frames_to_decode(clip, missing, (0, len(clip)), order, cache)
     for frame in chosen:
-        recent.add(file.name, frame, LAYOUT)
+        keep(clip, frame, cache)
     return chosen
 
 
 def test_reads_in_order_get_a_stretch_of_whole_gops(clip: VideoMaker) -> None:
     """The fourth read in order decodes about 32 frames on, to the end of a GOP."""
     file = opened(clip("h264_g2"))
-    order, recent = ReadingOrder(), RecentFrames(10**8)
-    chosen = [read(file, [frame], order, recent) for frame in range(6)]
+    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    chosen = [read(file, [frame], order, cache) for frame in range(6)]
 
     assert chosen == [[0], [1], [2], list(range(3, 36)), [], []]
 
@@ -51,8 +54,8 @@ def test_reads_in_order_get_a_stretch_of_whole_gops(clip: VideoMaker) -> None:
 def test_a_stretch_goes_on_where_the_last_one_ended(clip: VideoMaker) -> None:
     """Once in order, every stretch is decoded at once."""
     file = opened(clip("h264_g250"))
-    order, recent = ReadingOrder(), RecentFrames(8 * 50 * RGB_BYTES)
-    decodings = [chosen for frame in range(200) if (chosen := read(file, [frame], order, recent))]
+    order, cache = ReadingOrder(), LruFrameCache(8 * 50 * RGB_BYTES)
+    decodings = [chosen for frame in range(200) if (chosen := read(file, [frame], order, cache))]
 
     assert [len(chosen) for chosen in decodings] == [1, 1, 1, 50, 50, 50, 50]
 
@@ -61,8 +64,8 @@ def test_a_stretch_goes_on_where_the_last_one_ended(clip: VideoMaker) -> None:
 def test_steps_may_leave_frames_out(clip: VideoMaker, step: int) -> None:
     """Every eighth frame is in order too."""
     file = opened(clip("h264_g2"))
-    order, recent = ReadingOrder(), RecentFrames(10**8)
-    chosen = [read(file, [frame], order, recent) for frame in range(0, 5 * step, step)]
+    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    chosen = [read(file, [frame], order, cache) for frame in range(0, 5 * step, step)]
 
     assert [len(one) for one in chosen[:3]] == [1, 1, 1]
     assert len(chosen[3]) >= 24
@@ -72,12 +75,12 @@ def test_steps_may_leave_frames_out(clip: VideoMaker, step: int) -> None:
 def test_steps_back_or_too_far_are_no_order(clip: VideoMaker) -> None:
     """Reading back, or the same frame again and again, is not reading in order."""
     file = opened(clip("h264_g250"))
-    order, recent = ReadingOrder(), RecentFrames(10**8)
+    order, cache = ReadingOrder(), LruFrameCache(10**8)
     for frames in (range(100, 0, -1), range(0, 250, 9), [5] * 20):
         for frame in frames:
-            frames_to_decode(file, [frame], ALL, order, recent)
+            frames_to_decode(file, [frame], ALL, order, cache)
 
-            assert not order.follows(file.name, frame)
+            assert not order.follows(file.file.name, frame)
 
 
 def test_few_files_are_remembered() -> None:
@@ -86,19 +89,19 @@ def test_few_files_are_remembered() -> None:
     for number in range(10_000):
         order.note(str(number), 0, 1)
 
-    assert len(order._trails) <= 32
+    assert len(order) <= 32
 
 
 def test_a_gop_is_completed_on_the_second_visit(clip: VideoMaker) -> None:
     """If the first frame of a GOP is kept from an earlier read, the rest is decoded at once."""
     file = opened(clip("h264_bframes"))
-    order, recent = ReadingOrder(), RecentFrames(10**8)
-    first = int(file.index.start_frames[1])
-    stop = int(file.index.start_frames[2])
-    assert read(file, [first + 5], order, recent) == [first + 5]
-    recent.add(file.name, first, LAYOUT)
+    order, cache = ReadingOrder(), LruFrameCache(10**8)
+    first = int(file.file.index.start_frames[1])
+    stop = int(file.file.index.start_frames[2])
+    assert read(file, [first + 5], order, cache) == [first + 5]
+    keep(file, first, cache)
 
-    assert read(file, [first + 2], order, recent) == [
+    assert read(file, [first + 2], order, cache) == [
         frame for frame in range(first + 1, stop) if frame != first + 5
     ]
 
@@ -113,13 +116,13 @@ def test_more_is_decoded_only_within_bounds(
 ) -> None:
     """All that is wanted is decoded; what comes beside it is wanted by somebody, new, and fits."""
     file = opened(clip("h264_g250"))
-    order, recent = ReadingOrder(), RecentFrames(room * RGB_BYTES)
+    order, cache = ReadingOrder(), LruFrameCache(room * RGB_BYTES)
     for frames in reads:
-        wanted = sorted({frame for frame in frames if (file.name, frame) not in recent})
+        wanted = sorted({frame for frame in frames if cache.slots(file)[frame] < 0})
         if not wanted:
             continue
-        kept = {frame for frame in range(260) if (file.name, frame) in recent}
-        chosen = frames_to_decode(file, wanted, span, order, recent)
+        kept = {frame for frame in range(260) if cache.slots(file)[frame] >= 0}
+        chosen = frames_to_decode(file, wanted, span, order, cache)
         beside = set(chosen) - set(wanted)
 
         assert chosen == sorted(set(chosen))
@@ -128,7 +131,7 @@ def test_more_is_decoded_only_within_bounds(
         assert len(beside) <= room
         assert all(span[0] <= frame < span[1] for frame in beside)
         for frame in chosen:
-            recent.add(file.name, frame, LAYOUT)
+            keep(file, frame, cache)
 
 
 def test_random_reads_of_a_short_file_are_seldom_taken_for_an_order() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from robostream.decode.buffer_pool import allocate
 from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frames import PackedFrame
 from robostream.decode.render import Renderer
 from robostream.errors import VideoFileError
 from tests.decode.conftest import local_engine
@@ -48,10 +49,10 @@ def test_pictures_equal_ffmpegs_rgb24(
     picture = picture_of(frame)
     layout = picture.layout
     at_once, kept = np.zeros((2, 3, height, width), np.uint8)
-    slot = allocate(layout.nbytes)
+    packed = PackedFrame(*allocate(layout.nbytes), layout)
     renderer.draw(picture, at_once, file="")
-    renderer.pack(picture, slot)
-    renderer.draw_packed([slot], layout, kept[None], file="")
+    renderer.pack(picture, packed)
+    renderer.draw_packed([packed], kept[None], file="")
     wanted = through_rgb24(frame)
 
     np.testing.assert_array_equal(at_once, wanted)
@@ -69,10 +70,10 @@ def test_matrix_and_range_are_those_of_the_frame(
     picture = picture_of(frame)
     layout = picture.layout
     at_once, kept = np.zeros((2, 3, 32, 48), np.uint8)
-    slot = allocate(layout.nbytes)
+    packed = PackedFrame(*allocate(layout.nbytes), layout)
     renderer.draw(picture, at_once, file="")
-    renderer.pack(picture, slot)
-    renderer.draw_packed([slot], layout, kept[None], file="")
+    renderer.pack(picture, packed)
+    renderer.draw_packed([packed], kept[None], file="")
 
     np.testing.assert_array_equal(at_once, through_rgb24(frame))
     np.testing.assert_array_equal(kept, at_once)

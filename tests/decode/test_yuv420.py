@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import DecodedFrame
-from robostream.decode.buffer_pool import SlotMemory
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import kept_layout
+from robostream.decode.frames import PackedFrame, kept_layout
 from robostream.decode.render import Renderer
 from robostream.decode.yuv420 import (
     drawing_of,
@@ -28,7 +27,7 @@ from tests.decode.frames import noise, picture_of
 
 # FFmpeg's vector code is what the numbers are taken from; its C code rounds otherwise.
 LEVELS = 0 if platform.machine() in ("x86_64", "AMD64") else 3
-REPO = Path(__file__).parents[3]
+REPO = Path(__file__).parents[2]
 COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
 
 
@@ -36,7 +35,7 @@ def parcel_of(picture: DecodedFrame) -> npt.NDArray[np.uint8]:
     """Return a picture as it travels."""
     layout = picture.layout
     parcel = np.zeros(yuv_bytes(layout.width, layout.height), np.uint8)
-    slot = SlotMemory(parcel[: layout.nbytes], parcel.ctypes.data)
+    slot = PackedFrame(parcel[: layout.nbytes], parcel.ctypes.data, layout)
     renderer = Renderer(load_ffmpeg())
     renderer.pack(picture, slot)
     renderer.write_label(parcel, label_of(layout, file="top.mp4"))

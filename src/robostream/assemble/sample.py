@@ -18,6 +18,7 @@ from robostream.assemble.images import Pixels, decode_image, write_image
 from robostream.assemble.layout import CameraLayout, SampleLayout
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.spec import Offsets, window_targets
+from robostream.decode import describe_size_mismatch
 from robostream.errors import DataFileError, MetadataError
 from robostream.meta import decode_depth
 
@@ -106,15 +107,6 @@ def _write_image(
     recorded = camera.recorded_unit
     if recorded not in (None, layout.spec.depth_output_unit):
         (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
-
-
-def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
-    """Return the message for an image that cannot be batched with others; (width, height)."""
-    return (
-        "the image is {}x{} (width x height), those it is to be put together with are {}x{}. "
-        "Images of one camera must have one size to be batched: pass resize=(height, width), or "
-        "choose episodes of one size."
-    ).format(*found, *others)
 
 
 def write_depth(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one process holds open to build its parts of batches: files, decoders, pictures, rows."""
+"""What one process holds open to build its parts of batches: files, decoders, frames, rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,22 @@ from robostream.assemble import (
     find_frames,
     new_row_lru,
 )
-from robostream.batches.clip import Clip, Clock
-from robostream.batches.clip_decoder import ClipDecoder, Tools, tools_on_cpu, tools_on_gpu
-from robostream.batches.clip_decoders import ClipDecoders
-from robostream.batches.frame_cache import FrameCache, PrivateFrameCache
-from robostream.batches.part_fetcher import PartFetcher
-from robostream.decode import DecodeStatistics, Meter, VideoFiles, packet_span
+from robostream.batches.prefetch import PartFetcher
+from robostream.decode import (
+    Clip,
+    ClipUses,
+    Clock,
+    DecodeStatistics,
+    FrameCache,
+    FrameDecoder,
+    Meter,
+    NextUseCache,
+    Size,
+    VideoFiles,
+    needed_frames,
+    packet_span,
+)
+from robostream.device import DeviceRenderer, DeviceScaler, device_memory, open_nvdec
 from robostream.plan import Ints, WorkerShard
 
 _NOW = np.zeros(1, np.int64)
@@ -32,13 +42,13 @@ class WorkerBudgets:
     """What one process may use.
 
     Attributes:
-        frame_bytes: Memory for decoded pictures; 0 decodes each when it is delivered.
-        row_bytes: Memory for the rows of episodes in use, with the pictures stored in them.
-        max_files: Video files held open.
-        max_decodings: Decoders that wait in the middle of a long GOP.
-        runs_ahead: Whether pictures are decoded ahead; not if `frame_bytes` is too little for them.
-        gpu: The GPU that decodes parcels, such as "cuda:0", and keeps them in as many bytes of its
-            own memory; None to decode everything on the CPU.
+        frame_bytes: Memory for decoded frames; 0 decodes each when it is delivered.
+        row_bytes: Memory for the rows of episodes in use, with the images stored in them.
+        max_files: Open video files.
+        max_decodings: Decoders that wait inside long GOPs.
+        runs_ahead: Whether frames are decoded ahead; not if `frame_bytes` is too little for them.
+        gpu: The GPU that decodes YUV 4:2:0 frames, such as "cuda:0", and caches them in as many
+            bytes of its own memory; None to decode everything on the CPU.
     """
 
     frame_bytes: int
@@ -50,150 +60,186 @@ class WorkerBudgets:
 
 
 class WorkerContext:
-    """Builds its parts of batches. For one thread of the process that made it.
+    """The open files, decoders and caches of a process. For one thread of it.
 
     Args:
         layout: How samples lie in a batch.
-        duties: Which parts are its own.
+        shard: Which parts of batches it builds.
         budgets: What it may use.
         counters: A row of `decode.COUNTERS` to add to.
-        shelf: Where decoded pictures are kept, if not in memory of its own.
+        frame_cache: The cache of decoded frames, if not in memory of its own.
+
+    Attributes:
+        keeps_frames: Whether decoded frames are cached at all.
+        decoders: The decoder of each camera.
+        offsets: The window of each camera, in frames.
+        offset_lists: The same as lists.
+        is_video: Whether each camera is stored as video.
+        fetcher: Fetches bytes ahead; None where there is no cache for them.
     """
 
     def __init__(
         self,
         layout: SampleLayout,
-        duties: WorkerShard,
+        shard: WorkerShard,
         budgets: WorkerBudgets,
         *,
         counters: npt.NDArray[np.float64] | None = None,
-        shelf: FrameCache | None = None,
+        frame_cache: FrameCache | None = None,
     ) -> None:
-        dataset, spec = layout.dataset, layout.spec
+        dataset, spec, cameras = layout.dataset, layout.spec, layout.cameras
         self.layout = layout
-        self.duties = duties
+        self.shard = shard
         self.runs_ahead = budgets.runs_ahead
-        self.keeps_pictures = shelf is not None or budgets.frame_bytes > 0
-        self.shelf = shelf or PrivateFrameCache(budgets.frame_bytes)
-        self._shelves = [self.shelf]
+        self.keeps_frames = frame_cache is not None or budgets.frame_bytes > 0
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
-        self._door = dataset.file_opener()
+        self._opener = dataset.file_opener()
         self._files = VideoFiles(
-            self._door.open,
+            self._opener.open,
             max_files=budgets.max_files,
             index_folder=dataset.index_folder,
             looked_since_s=dataset.opened_at_s,
             meter=self._meter,
         )
-        self.projector = self._open_projectors(budgets)
-        self.offsets = [spec.windows.get(camera.key, _NOW) for camera in layout.cameras]
+        frame_cache = frame_cache or NextUseCache(budgets.frame_bytes)
+        yuv_sizes = [camera.yuv_size for camera in cameras]
+        on_cpu = FrameDecoder(
+            frame_cache, self._meter, max_waiting=budgets.max_decodings, yuv_sizes=yuv_sizes
+        )
+        on_gpu = None if budgets.gpu is None else self._open_gpu(budgets, yuv_sizes)
+        self._on_gpu = on_gpu
+        self._all_decoders = [on_cpu] if on_gpu is None else [on_gpu, on_cpu]
+        self.decoders = [on_gpu if on_gpu and camera.is_yuv else on_cpu for camera in cameras]
+        self.offsets = [spec.windows.get(camera.key, _NOW) for camera in cameras]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
-        self.is_video = [camera.key in spec.videos for camera in layout.cameras]
-        self.bringer = self._open_bringer()
-        # Pictures in Parquet are read apart: another process may own the rest of their rows.
+        self.is_video = [camera.key in spec.videos for camera in cameras]
+        self.fetcher = self._open_fetcher(frame_cache)
+        # Images in Parquet are read separately: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.images]
-        held = new_row_lru(budgets.row_bytes)
-        self._rows = RowCache(dataset, self._door, plain, held, checks_times=True)
-        self._pictures = {
-            key: RowCache(dataset, self._door, [key], held, checks_times=False)
+        lru = new_row_lru(budgets.row_bytes)
+        self._rows = RowCache(dataset, self._opener, plain, lru, checks_times=True)
+        self._images = {
+            key: RowCache(dataset, self._opener, [key], lru, checks_times=False)
             for key in spec.images
         }
 
-    def _open_projectors(self, budgets: WorkerBudgets) -> ClipDecoders:
-        cameras = self.layout.cameras
+    def _open_gpu(self, budgets: WorkerBudgets, yuv_sizes: list[Size | None]) -> FrameDecoder:
+        gpu, nbytes = str(budgets.gpu), budgets.frame_bytes
+        return FrameDecoder(
+            NextUseCache(nbytes, device_memory(nbytes, gpu)),
+            self._meter,
+            backend=open_nvdec(gpu),
+            renderer=DeviceRenderer(),
+            scaler=DeviceScaler(),
+            yuv_sizes=yuv_sizes,
+        )
 
-        def projector(tools: Tools) -> ClipDecoder:
-            return ClipDecoder(
-                tools,
-                self._meter,
-                max_decodings=budgets.max_decodings,
-                sizes=[camera.resize for camera in cameras],
-                parcels=[camera.yuv_size for camera in cameras],
-            )
-
-        on_cpu = projector(tools_on_cpu(self.shelf))
-        if budgets.gpu is None:
-            return ClipDecoders(on_cpu, None, ())
-        tools = tools_on_gpu(budgets.gpu, budgets.frame_bytes)
-        self._shelves.append(tools.shelf)
-        on_gpu = projector(tools)
-        parcels = [number for number, camera in enumerate(cameras) if camera.is_yuv]
-        return ClipDecoders(on_cpu, on_gpu, parcels)
-
-    def _open_bringer(self) -> PartFetcher | None:
-        """Return what fetches ahead, where there is a place to bring bytes to."""
+    def _open_fetcher(self, frame_cache: FrameCache) -> PartFetcher | None:
         dataset = self.layout.dataset
         if not dataset.files.is_remote or dataset.files.cache is None:
             return None
         return PartFetcher(
             dataset,
-            self._door,
+            self._opener,
             [camera.key for camera in self.layout.cameras],
             self.offsets,
             files=self._files,
-            shelf=self.shelf,
+            frame_cache=frame_cache,
         )
 
     def rows(self, episode: int) -> EpisodeRows:
-        """Return the rows of an episode, without pictures."""
+        """Return the rows of an episode, without images."""
         return self._rows.get(episode)
 
-    def stored_pictures(self, camera: int, episode: int) -> EpisodeRows:
-        """Return the rows of an episode with one camera's pictures."""
-        return self._pictures[self.layout.cameras[camera].key].get(episode)
+    def images(self, camera: int, episode: int) -> EpisodeRows:
+        """Return the rows of an episode with one camera's images."""
+        return self._images[self.layout.cameras[camera].key].get(episode)
 
     def open_clip(
-        self, clock: Clock, camera: int, episode: int, samples: Ints, steps: Ints
-    ) -> Clip:
-        """Return the reel of a camera for samples (frames of an episode, ascending) and steps."""
-        key = self.layout.cameras[camera].key
-        file, numbers = find_frames(self.layout.dataset, self._files, episode, key)
-        reel = Clip(
-            clock,
+        self,
+        clock: Clock,
+        camera: int,
+        episode: int,
+        samples: Ints,
+        steps: Ints,
+        *,
+        is_behind: bool = False,
+        split: int = 0,
+    ) -> ClipUses:
+        """Open the clip of a camera; see `ClipUses` for the arguments."""
+        layout, offsets, decoder = self.layout, self.offsets[camera], self.decoders[camera]
+        file, numbers = find_frames(
+            layout.dataset, self._files, episode, layout.cameras[camera].key
+        )
+        first, stop = needed_frames(samples, offsets, len(numbers))
+        clip = Clip(
+            file,
+            numbers[first:stop],
             camera,
             episode,
-            file,
-            numbers,
+            first,
+            size=layout.cameras[camera].resize,
+            # A decoder on a GPU takes long to open, so none waits inside a GOP.
+            has_long_gops=file.index.has_long_gops and decoder is not self._on_gpu,
+        )
+        uses = ClipUses(
+            clip,
+            clock,
             samples=samples,
             steps=steps,
-            offsets=self.offsets[camera],
+            offsets=offsets,
+            is_behind=is_behind,
+            split=split,
         )
-        # A decoder on a GPU takes long to open, so none waits in the middle of a GOP.
-        reel.is_whole = self.projector.is_on_gpu(camera)
-        self.shelf.open(reel)
-        return reel
+        decoder.cache.open(uses)
+        return uses
 
-    def bring(self, reel: Clip, pictures: list[int]) -> None:
-        """Have the bytes of pictures close by before they are decoded, and of those beside them."""
-        for part in [p for p in reel.far if any(p[0] <= picture < p[1] for picture in pictures)]:
+    def fetch(self, uses: ClipUses, frames: list[int]) -> None:
+        """Fetch the bytes of frames before they are decoded, and of the frames around them."""
+        clip = uses.clip
+        for part in uses.unfetched_parts(frames):
             began = time.perf_counter()
-            reel.file.source.ensure_cached(
-                *packet_span(reel.file.index, reel.numbers[slice(*part)])
-            )
+            span = packet_span(clip.file.index, clip.numbers[slice(*part)])
+            clip.file.source.ensure_cached(*span)
             self._meter.fetch_s += time.perf_counter() - began
-            reel.far.remove(part)
+            uses.mark_fetched(part)
+
+    def decode(self, requests: list[tuple[ClipUses, list[int]]]) -> None:
+        """Decode frames of clips, ascending; each clip may be named once."""
+        if self._on_gpu is None:
+            self._all_decoders[0].decode(requests)
+            return
+        for decoder in self._all_decoders:
+            decoder.decode([r for r in requests if self.decoders[r[0].clip.camera] is decoder])
+
+    def close_clip(self, uses: ClipUses) -> None:
+        """Drop the cached frames and the waiting decoder of a clip."""
+        self.decoders[uses.clip.camera].close(uses.clip)
+
+    def end_batch(self) -> None:
+        """Drop the decoded frames that are not cached, and count what was done."""
+        for decoder in self._all_decoders:
+            decoder.end_batch()
+        self.count()
+
+    def count(self) -> None:
+        """Add the counts since the last call to the shared counters."""
+        evictions = sum([decoder.cache.take_evictions() for decoder in self._all_decoders])
+        work = self._meter.take(picture_evictions=evictions, **self._files.take_counts())
+        self.statistics.add((*work, *self._opener.traffic.take()))
 
     def explain(self, error: Exception) -> Exception:
         """Return the error that says why a sample cannot be built; see `VideoFiles.explain`."""
         return self._files.explain(error)
 
-    def count_stored(self, pictures: int) -> None:
-        """Count pictures that were read from Parquet."""
-        self._meter.images_delivered += pictures
-        self._meter.images_decoded += pictures
-
-    def count(self) -> None:
-        """Add what was counted since the last call to the shared counters."""
-        counts = self._files.take_counts()
-        evictions = sum(shelf.evictions for shelf in self._shelves)
-        work = self._meter.take(picture_evictions=evictions, **counts)
-        self.statistics.add((*work, *self._door.traffic.take()))
-        for shelf in self._shelves:
-            shelf.evictions = 0
+    def count_images(self, images: int) -> None:
+        """Count images that were read from Parquet."""
+        self._meter.images_delivered += images
+        self._meter.images_decoded += images
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all files and drop all rows."""
         self._files.clear()
-        for shelf in (self._rows, *self._pictures.values()):
-            shelf.close()
+        for rows in (self._rows, *self._images.values()):
+            rows.close()

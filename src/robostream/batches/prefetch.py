@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of coming episodes, fetched before the first of their frames is due.
+"""Fetches the bytes of coming episodes before the first of their frames is due.
 
-A few threads fetch what the lanes of a process come to next, the most urgent first. They bring it
-to the cache on the local disk; whoever decodes finds it there, and waits only where the link is too
-slow.
+A few threads fetch what the lanes of a process come to next, the most urgent first, into the cache
+on the local disk. The decoder finds it there, and waits only where the link is too slow.
 """
 
 from __future__ import annotations
@@ -11,32 +10,43 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, PriorityQueue
+from typing import NamedTuple
 
 from robostream import config
+from robostream.assemble import (
+    Offsets,
+    OpenedDataset,
+    RowReader,
+    find_byte_span,
+    find_frames,
+)
+from robostream.decode import FrameCache, VideoFiles
 from robostream.plan import UpcomingPart
+from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
-# Pieces of each lane that are fetched beyond those that are being decoded.
-_PIECES_AHEAD = 2
+# Parts of each lane that are fetched beyond those that are being decoded.
+_PARTS_AHEAD = 2
 _STOP = -1
 
 
 class Prefetcher:
-    """Has what lanes come to next fetched by threads; ends with its owner.
+    """Lets threads fetch what lanes come to next; ends with its owner.
 
     Args:
-        owner: Whose death ends the threads.
+        owner: The threads end when it is garbage-collected.
         lanes: For each lane, what it comes to, in the order of the line.
-        fetch: Brings the bytes of one part close by. Thread-safe.
-        release: Says that a part is read and its bytes are not needed for now. Thread-safe.
+        fetch: Fetches the bytes of one part. Thread-safe.
+        release: Releases the bytes of a part that was read. Thread-safe.
         frames_per_step: How many frames of a lane leave with each step.
-        margin: How many frames before they leave pictures are decoded.
+        margin: How many frames before they leave frames are decoded.
     """
 
     def __init__(
@@ -49,7 +59,7 @@ class Prefetcher:
         frames_per_step: float,
         margin: int,
     ) -> None:
-        self._lanes = [_Lookahead(lane) for lane in lanes]
+        self._lanes = [_LaneQueue(lane) for lane in lanes]
         self._fetch = fetch
         self._release = release
         self._in_use: list[tuple[int, int, UpcomingPart]] = []
@@ -63,17 +73,17 @@ class Prefetcher:
         self.advance(0)
 
     def advance(self, step: int) -> None:
-        """Have fetched what is soon due after a step, and released what is due no more."""
+        """Queue what is due soon after a step, and the release of what is not due any more."""
         reached = int(step * self._frames_per_step) + self._margin
         for lane in self._lanes:
-            for coming in lane.take(reached, _PIECES_AHEAD):
+            for coming in lane.take(reached, _PARTS_AHEAD):
                 self._put(coming, self._fetch)
                 heapq.heappush(self._in_use, (coming.last_step, next(self._numbers), coming))
         while self._in_use and self._in_use[0][0] < step:
             self._put(heapq.heappop(self._in_use)[-1], self._release)
 
     def close(self) -> None:
-        """Release all parts, and let the threads end; what they have begun they finish."""
+        """Release all parts and end the threads, which finish what they have begun."""
         left = [(self._release, coming) for *_, coming in self._in_use]
         with suppress(Empty):
             while (job := self._queue.get_nowait()[-1]) is not None:
@@ -88,23 +98,23 @@ class Prefetcher:
         self._queue.put((coming.step, next(self._numbers), (work, coming)))
 
 
-class _Lookahead:
-    """What a lane comes to, taken as far as it is soon needed."""
+class _LaneQueue:
+    """The coming parts of a lane, taken as far as they are needed soon."""
 
-    def __init__(self, pieces: Iterator[UpcomingPart]) -> None:
-        self._pieces = pieces
+    def __init__(self, parts: Iterator[UpcomingPart]) -> None:
+        self._parts = parts
         self._beyond: list[int] = []
 
     def take(self, reached: int, beyond: int) -> Iterator[UpcomingPart]:
-        """Yield what begins before `reached`, and so many pieces more; each once."""
+        """Yield the parts that begin before `reached`, and so many more; each once."""
         self._beyond = [at for at in self._beyond if at > reached]
         while len(self._beyond) < beyond:
-            piece = next(self._pieces, None)
-            if piece is None:
+            part = next(self._parts, None)
+            if part is None:
                 return
-            if piece.at > reached:
-                self._beyond.append(piece.at)
-            yield piece
+            if part.at > reached:
+                self._beyond.append(part.at)
+            yield part
 
 
 _Job = tuple[Callable[[UpcomingPart], None], UpcomingPart]
@@ -123,10 +133,104 @@ def _do(work: Callable[[UpcomingPart], None], coming: UpcomingPart) -> None:
     try:
         work(coming)
     except Exception as error:
-        # Whoever needs these bytes meets the error again, and says whom it concerns.
-        logger.debug("episode %d is not fetched ahead: %s", coming.episode, error)
+        # The reader of these bytes meets the error again, and names the sample.
+        logger.debug("episode %d is not prefetched: %s", coming.episode, error)
 
 
 def _end(queue: _Queue) -> None:
     for number in range(config.PREFETCH_REQUESTS):
         queue.put((_STOP, number, None))
+
+
+class _FileSpan(NamedTuple):
+    """Bytes [start, stop) of a file.
+
+    Attributes:
+        camera: The camera whose frames they hold; None for rows.
+        is_last: Whether they are not read again, because all processes share their content.
+    """
+
+    file: str
+    start: int
+    stop: int
+    camera: int | None = None
+    is_last: bool = False
+
+
+class PartFetcher:
+    """Fetches the bytes of parts of episodes from a remote dataset to the local cache. Thread-safe.
+
+    Args:
+        dataset: The dataset.
+        opener: Opens its files.
+        cameras: Its cameras.
+        offsets: The window of each camera.
+        files: Its video files.
+        frame_cache: The cache of decoded frames; those in it need no bytes.
+    """
+
+    def __init__(
+        self,
+        dataset: OpenedDataset,
+        opener: FileOpener,
+        cameras: Sequence[str],
+        offsets: Sequence[Offsets],
+        *,
+        files: VideoFiles,
+        frame_cache: FrameCache,
+    ) -> None:
+        self._dataset = dataset
+        self._opener = opener
+        self._cameras = cameras
+        self._offsets = offsets
+        self._frame_cache = frame_cache
+        self._files = files
+        self._rows = RowReader(dataset, opener, [])
+        self._lock = threading.Lock()
+        self._fetched: dict[UpcomingPart, list[_FileSpan]] = {}
+
+    def fetch(self, coming: UpcomingPart, when: float) -> None:
+        """Fetch the bytes of a part of an episode; they stay until it is released. Blocks.
+
+        Args:
+            coming: The part.
+            when: When its first frame is due, as `NextUse` counts.
+        """
+        fetched = self._fetched[coming] = []
+        for span in self._spans(coming):
+            self._opener.prefetch(span.file, span.start, span.stop, when)
+            fetched.append(span)
+
+    def release(self, coming: UpcomingPart, when: float) -> None:
+        """Release the bytes of a part that was read. Asks no server.
+
+        Args:
+            coming: The part.
+            when: When it is read next.
+        """
+        for span in self._fetched.pop(coming, ()):
+            is_last = span.is_last or (
+                span.camera is not None and self._are_cached(coming, span.camera)
+            )
+            self._opener.release(span.file, span.start, span.stop, math.inf if is_last else when)
+
+    def _spans(self, coming: UpcomingPart) -> Iterator[_FileSpan]:
+        """Open the files of a part; yield what must be read of them."""
+        for camera in coming.videos:
+            if not self._are_cached(coming, camera):
+                yield self._frames(coming, camera)
+        if coming.rows:
+            with self._lock:
+                rows = self._rows.find(coming.episode)
+            yield _FileSpan(rows.file, *rows.footer)
+            yield _FileSpan(rows.file, *rows.groups, is_last=rows.are_shared)
+
+    def _are_cached(self, coming: UpcomingPart, camera: int) -> bool:
+        return self._frame_cache.has_all(camera, coming.episode, coming.first, coming.stop)
+
+    def _frames(self, coming: UpcomingPart, camera: int) -> _FileSpan:
+        """Return the bytes of a camera's frames."""
+        key, part = self._cameras[camera], (coming.first, coming.stop)
+        file, numbers = find_frames(self._dataset, self._files, coming.episode, key)
+        span = find_byte_span(file, numbers, *part, self._offsets[camera])
+        return _FileSpan(file.name, *span, camera=camera)

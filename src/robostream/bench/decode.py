@@ -27,6 +27,7 @@ from robostream.decode import (
     BufferPool,
     FileRun,
     FrameEngine,
+    PackedFrame,
     PyavBackend,
     Renderer,
     build_index,
@@ -163,7 +164,7 @@ def _costs(file: str) -> dict[str, float]:
     frames = [frame for _, _, frame in PyavBackend().decode(file_runs) if frame is not None]
     renderer, layout = Renderer(load_ffmpeg()), frames[0].layout
     pool = BufferPool(2 * len(frames) * layout.nbytes)
-    slots = [pool.memory(pool.take(layout.nbytes) or 0) for _ in frames]
+    slots = [PackedFrame(*pool.memory(pool.take(layout.nbytes) or 0), layout) for _ in frames]
     colours = np.zeros((len(frames), *layout.shape), np.uint8)
     floats = colours.astype(np.float32)
 
@@ -184,6 +185,6 @@ def _costs(file: str) -> dict[str, float]:
         "convert to float32": per_image(draw(floats)),
         "keep": per_image(lambda n: renderer.pack(frames[n], slots[n])),
         "convert a kept one": per_image(
-            lambda n: renderer.draw_packed([slots[n]], layout, colours[n : n + 1], file=file)
+            lambda n: renderer.draw_packed([slots[n]], colours[n : n + 1], file=file)
         ),
     }

@@ -14,9 +14,11 @@ backends.py       the decoders: PyAV and torchcodec
 ffmpeg.py         colour conversion by calling FFmpeg directly, which is faster
 yuv420.py         4:2:0 frames in a batch as they were decoded, and how to draw them
 render.py         draws, packs and scales frames
-recent_frames.py  decoded frames cached for random access
-read_ahead.py     which frames to decode besides those that are wanted
-engine.py         FrameEngine: random access to frames by number, made of the above
+clip.py           Clip: a camera's frames of an episode; ClipUses: when they are delivered
+frame_cache.py    caches of decoded frames: by next use, least recently used
+shared_frame_cache.py  decoded frames of a whole selection, cached once for all processes
+decoder.py        FrameDecoder: decodes frames of clips, scales and caches them, draws them
+random_access.py  FrameEngine: frames by number, with read-ahead, made of the above
 """
 
 from robostream.decode.backends import (
@@ -26,9 +28,11 @@ from robostream.decode.backends import (
     has_codec,
     new_context,
 )
-from robostream.decode.buffer_pool import BufferPool, SlotMemory
-from robostream.decode.engine import FrameEngine
+from robostream.decode.buffer_pool import BufferPool
+from robostream.decode.clip import Clip, ClipUses, Clock, Slots, needed_frames
+from robostream.decode.decoder import FrameDecoder
 from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frame_cache import FrameCache, LruFrameCache, NextUseCache
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.frames import (
     CPU,
@@ -36,13 +40,22 @@ from robostream.decode.frames import (
     DecodedFrame,
     FrameLayout,
     FrameReader,
+    PackedFrame,
     Plane,
     kept_layout,
     one_thread,
 )
 from robostream.decode.indexing import build_index
 from robostream.decode.packets import FileRun, new_packet, packet_span, plan_runs
-from robostream.decode.render import FrameScaler, Renderer, Size, scale_values
+from robostream.decode.random_access import FrameEngine
+from robostream.decode.render import (
+    FrameScaler,
+    Renderer,
+    Size,
+    describe_size_mismatch,
+    scale_values,
+)
+from robostream.decode.shared_frame_cache import SharedFrameCache, SharedFrameLayout
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, Meter, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
 from robostream.decode.yuv420 import (
@@ -61,32 +74,44 @@ __all__ = [
     "PLANAR_8BIT",
     "Backend",
     "BufferPool",
+    "Clip",
+    "ClipUses",
+    "Clock",
     "CodecConfig",
     "DecodeStatistics",
     "DecodedFrame",
     "FileRun",
+    "FrameCache",
+    "FrameDecoder",
     "FrameEngine",
     "FrameIndex",
     "FrameLayout",
     "FrameReader",
     "FrameScaler",
+    "LruFrameCache",
     "Meter",
+    "NextUseCache",
+    "PackedFrame",
     "Plane",
     "PyavBackend",
     "Renderer",
+    "SharedFrameCache",
+    "SharedFrameLayout",
     "Size",
-    "SlotMemory",
+    "Slots",
     "TorchcodecBackend",
     "VideoFile",
     "VideoFiles",
     "VideoSource",
     "build_index",
+    "describe_size_mismatch",
     "drawing_of",
     "has_codec",
     "kept_layout",
     "label_of",
     "label_place",
     "load_ffmpeg",
+    "needed_frames",
     "new_context",
     "new_packet",
     "one_thread",

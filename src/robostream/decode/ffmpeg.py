@@ -26,8 +26,14 @@ import numpy as np
 import numpy.typing as npt
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode.buffer_pool import SlotMemory, allocate
-from robostream.decode.frames import DecodedFrame, FrameReader, convert, is_full_range
+from robostream.decode.buffer_pool import allocate
+from robostream.decode.frames import (
+    DecodedFrame,
+    FrameReader,
+    PackedFrame,
+    convert,
+    is_full_range,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -127,11 +133,11 @@ class PlaneReader:
         self._point_at(frame)
         self._convert(self._from_lines, _address(out))
 
-    def write_packed(self, slots: Sequence[SlotMemory], out: npt.NDArray[Any]) -> None:
+    def write_packed(self, packed: Sequence[PackedFrame], out: npt.NDArray[Any]) -> None:
         """Convert packed frames into contiguous uint8 planes (frames, 3, height, width)."""
         source, (u, v), to = self._from, self._packed_at, _address(out)
-        for slot in slots:
-            address = slot.address
+        for frame in packed:
+            address = frame.address
             source[0], source[1], source[2] = address, address + u, address + v
             self._convert(self._packed_lines, to)
             to += 3 * self._pixels
@@ -146,12 +152,12 @@ class PlaneReader:
         if done != height:
             raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a frame")
 
-    def pack(self, frame: DecodedFrame, slot: SlotMemory) -> None:
+    def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Copy a frame's planes, one after the other and without padding, into memory."""
         self._point_at(frame)
-        nbytes = slot.content.nbytes
+        nbytes = packed.content.nbytes
         copied = self._ffmpeg.copy(
-            slot.address, nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
+            packed.address, nbytes, self._from, self._from_lines, self._pix_fmt, *self._size, 1
         )
         if copied < 0:
             raise RuntimeError(f"FFmpeg could not copy a frame of {self._size} into {nbytes} bytes")
@@ -195,11 +201,11 @@ def _draws_the_same(ffmpeg: Ffmpeg, name: str, width: int, colours: tuple[int, i
     for plane in frame.planes:
         plane.update(noise.randbytes(plane.buffer_size))
     wanted = convert(VideoReformatter(), frame, "rgb24").to_ndarray().transpose(2, 0, 1)
-    slot = allocate(width * height * 3 // 2)
     reader = PlaneReader(ffmpeg, name, (width, height), colours)
-    direct, packed = np.zeros((2, 3, height, width), np.uint8)
+    direct, through_memory = np.zeros((2, 3, height, width), np.uint8)
     decoded = FrameReader().read(frame, file="noise")
+    packed = PackedFrame(*allocate(width * height * 3 // 2), decoded.layout)
     reader.write(decoded, direct)
-    reader.pack(decoded, slot)
-    reader.write_packed([slot], packed)
-    return np.array_equal(direct, wanted) and np.array_equal(packed, wanted)
+    reader.pack(decoded, packed)
+    reader.write_packed([packed], through_memory)
+    return np.array_equal(direct, wanted) and np.array_equal(through_memory, wanted)

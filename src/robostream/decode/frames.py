@@ -16,7 +16,6 @@ import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import VideoReformatter
 
-from robostream.decode.buffer_pool import SlotMemory
 from robostream.errors import VideoFileError
 
 CPU = "cpu"
@@ -119,14 +118,28 @@ def frame_of_arrays(layout: FrameLayout, arrays: Iterable[npt.NDArray[Any]]) -> 
     return DecodedFrame(layout, planes)
 
 
-def unpack(layout: FrameLayout, slot: SlotMemory) -> DecodedFrame:
-    """Return the frame packed in a slot; it shares the slot's memory."""
+class PackedFrame(NamedTuple):
+    """A frame in contiguous memory, its planes one after the other without padding.
+
+    Attributes:
+        content: Its bytes.
+        address: Where they begin; stored because numpy is slow to give it.
+        layout: How they lie.
+    """
+
+    content: npt.NDArray[np.uint8]
+    address: int
+    layout: FrameLayout
+
+
+def unpack(packed: PackedFrame) -> DecodedFrame:
+    """Return a packed frame by planes that share its memory."""
     planes, at = [], 0
-    for width, height in layout.plane_sizes:
+    for width, height in packed.layout.plane_sizes:
         end = at + width * height
-        planes.append(Plane(slot.content[at:end], slot.address + at, width))
+        planes.append(Plane(packed.content[at:end], packed.address + at, width))
         at = end
-    return DecodedFrame(layout, tuple(planes))
+    return DecodedFrame(packed.layout, tuple(planes))
 
 
 class FrameReader:

@@ -100,7 +100,7 @@ def _run_from(index: FrameIndex, gop: int, stop: int) -> Run:
     )
 
 
-def packet_span(index: FrameIndex, frames: Int64s) -> tuple[int, int]:
+def packet_span(index: FrameIndex, frames: Int64s | Sequence[int]) -> tuple[int, int]:
     """Return the bytes [start, stop) that hold all packets some frames (ascending) need. Pure."""
     runs = plan_runs(index, frames)
     first, stop = min(run.first_packet for run in runs), max(run.stop_packet for run in runs)

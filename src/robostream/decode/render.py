@@ -25,13 +25,13 @@ import numpy.typing as npt
 from av.video.plane import VideoPlane
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from robostream.decode.buffer_pool import SlotMemory
 from robostream.decode.ffmpeg import Ffmpeg, PlaneReader, is_proven
 from robostream.decode.frames import (
     CPU,
     PLANAR_8BIT,
     DecodedFrame,
     FrameLayout,
+    PackedFrame,
     frame_of_arrays,
     kept_layout,
     one_thread,
@@ -74,20 +74,19 @@ class Renderer:
         _check_slot(frame.layout, out, file)
         self._draw(frame, out, file)
 
-    def pack(self, frame: DecodedFrame, slot: SlotMemory) -> None:
+    def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Write a decoded frame into memory, its planes one after the other."""
         reader = self._readers[frame.layout]
         if reader is not None and frame.device == CPU:
-            reader.pack(frame, slot)
+            reader.pack(frame, packed)
             return
         _check_device(frame)
-        packed = unpack(frame.layout, slot)
-        for mine, plane in zip(packed.arrays(), frame.arrays(), strict=True):
+        for mine, plane in zip(unpack(packed).arrays(), frame.arrays(), strict=True):
             mine[:] = plane
 
     def pack_into(self, frame: DecodedFrame, out: Values) -> None:
         """Pack a decoded frame at the start of an array."""
-        self.pack(frame, SlotMemory(out[: frame.layout.nbytes], out.ctypes.data))
+        self.pack(frame, PackedFrame(out[: frame.layout.nbytes], out.ctypes.data, frame.layout))
 
     def write_yuv(self, content: Values, out: Values, *, label: int) -> None:
         """Write a packed frame and its label into a batch of YUV frames."""
@@ -98,17 +97,16 @@ class Renderer:
         """Write the label of a packed YUV 4:2:0 frame."""
         label_place(out)[:] = label
 
-    def draw_packed(
-        self, slots: Sequence[SlotMemory], layout: FrameLayout, out: Values, *, file: str
-    ) -> None:
-        """Write packed frames into slots of a batch, shaped (frames, channels, height, width)."""
+    def draw_packed(self, packed: Sequence[PackedFrame], out: Values, *, file: str) -> None:
+        """Write packed frames of one layout into a batch, (frames, channels, height, width)."""
+        layout = packed[0].layout
         _check_slot(layout, out[0], file)
         reader = self._readers[layout]
         if reader is not None and out.dtype == np.uint8 and out.flags.c_contiguous:
-            reader.write_packed(slots, out)
+            reader.write_packed(packed, out)
             return
-        for slot, place in zip(slots, out, strict=True):
-            self._draw(unpack(layout, slot), place, file)
+        for frame, place in zip(packed, out, strict=True):
+            self._draw(unpack(frame), place, file)
 
     def _draw(self, frame: DecodedFrame, out: Values, file: str) -> None:
         """Draw a frame of any layout: the one place that knows all of them."""
@@ -199,14 +197,24 @@ def _check_device(frame: DecodedFrame) -> None:
         raise ValueError(f"frames are drawn on the CPU; this one lies on {frame.device}")
 
 
+def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
+    """Return the message for an image that cannot be batched with others; (width, height)."""
+    return (
+        "the image is {}x{} (width x height), those it is to be put together with are {}x{}. "
+        "Images of one camera must have one size to be batched: pass resize=(height, width), or "
+        "choose episodes of one size."
+    ).format(*found, *others)
+
+
 def _check_slot(layout: FrameLayout, out: Values, file: str) -> None:
     if out.shape != layout.shape or out.dtype not in layout.dtypes:
         raise VideoFileError(
-            f"{file}: the video holds {'depth' if layout.kind == 'depth' else 'colour'} frames "
-            f"of {layout.width}x{layout.height}, which fill slots of shape {layout.shape} and type "
-            f"{' or '.join(d.name for d in layout.dtypes)}; asked for {out.shape} of "
-            f"{out.dtype.name}. All frames of a sample must have one size, and a camera is depth "
-            "or colour, whichever meta/info.json says."
+            f"{file}: the video holds {'depth' if layout.kind == 'depth' else 'colour'} frames of "
+            f"{layout.width}x{layout.height} (width x height), which fill slots of shape "
+            f"{layout.shape} and type {' or '.join(d.name for d in layout.dtypes)}; asked for "
+            f"{out.shape} of {out.dtype.name}. Frames of one camera must have one size: pass "
+            "resize=(height, width), or choose episodes of one size. A camera is depth or colour, "
+            "whichever meta/info.json says."
         )
 
 

@@ -19,11 +19,11 @@ from robostream.decode import (
     DecodedFrame,
     FrameLayout,
     FrameScaler,
+    PackedFrame,
     Plane,
     PyavBackend,
     Renderer,
     Size,
-    SlotMemory,
     kept_layout,
     label_place,
     new_context,
@@ -84,9 +84,9 @@ class DeviceRenderer(Renderer):
     def __init__(self) -> None:
         super().__init__(None)
 
-    def pack(self, frame: DecodedFrame, slot: SlotMemory) -> None:
+    def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Write a decoded frame into its slot."""
-        self.pack_into(frame, slot.content)
+        self.pack_into(frame, packed.content)
 
     def pack_into(self, frame: DecodedFrame, out: Any) -> None:
         """Write the planes of a decoded frame to the start of an array."""

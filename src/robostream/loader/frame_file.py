@@ -20,8 +20,8 @@ from pathlib import Path
 
 from robostream import arguments, config
 from robostream.assemble import OpenedDataset
-from robostream.batches import SharedFrameLayout
 from robostream.byte_sizes import format_bytes
+from robostream.decode import SharedFrameLayout
 from robostream.device import create_memory
 from robostream.errors import SelectionError, StorageError
 from robostream.storage import make_private_folder, open_private

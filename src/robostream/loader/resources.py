@@ -16,8 +16,9 @@ from torch.utils.data import get_worker_info
 
 from robostream import arguments, config
 from robostream.assemble import FrameSelection, SampleLayout
-from robostream.batches import SharedFrameLayout, WorkerBudgets
+from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes, parse_bytes
+from robostream.decode import SharedFrameLayout
 from robostream.device import free_gpu_memory
 from robostream.loader.frame_file import check_folder
 from robostream.loader.ranks import local_ranks

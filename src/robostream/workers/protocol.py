@@ -22,7 +22,8 @@ from typing import Any
 import cloudpickle
 
 from robostream.assemble import SampleLayout
-from robostream.batches import SharedFrameLayout, Texts, WorkerBudgets
+from robostream.batches import Texts, WorkerBudgets
+from robostream.decode import SharedFrameLayout
 from robostream.device import BatchFormat, DeviceConfig, create_memory, map_memory
 from robostream.plan import Cut
 

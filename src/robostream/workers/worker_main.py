@@ -21,12 +21,11 @@ from robostream.assemble import Arrays
 from robostream.batches import (
     BadSampleError,
     BatchBuilder,
-    SharedFrameCache,
     Texts,
     WorkerContext,
     kept_generators,
 )
-from robostream.decode import COUNTERS
+from robostream.decode import COUNTERS, SharedFrameCache
 from robostream.device import (
     LESS_MEMORY,
     ByteArray,
@@ -123,7 +122,7 @@ class Worker:
             WorkerShard(identity.worker, identity.num_workers, len(layout.cameras)),
             worker_config.budgets,
             counters=counters,
-            shelf=cache,
+            frame_cache=cache,
         )
         self._iterators: OrderedDict[int, _IteratorWork] = OrderedDict()
 
@@ -184,7 +183,7 @@ class Worker:
             if self._on_device is not None:
                 arrays |= self._on_device.view(slot, step.size)
             parts.append((step, arrays))
-            count += max(1, iterator.builder.count_pictures(step))
+            count += max(1, iterator.builder.count_frames(step))
         return parts
 
     def _build(self, iterator: int, parts: list[_Part]) -> Iterator[Built | Failed]:

@@ -293,7 +293,7 @@ def test_a_frame_that_cannot_be_kept_is_not_taken_for_kept(
             def fail(*_: object, **__: object) -> None:
                 raise VideoFileError("no such colours")
 
-            patch.setattr(engine._renderer, "pack", fail)
+            patch.setattr(engine._decoder._renderer, "pack", fail)
             with pytest.raises(VideoFileError, match="no such colours"):
                 engine.read(video.file, [1], video.slots(1))
         read_one_by_one(engine, video, np.array([1, 0, 1]))
@@ -358,7 +358,7 @@ def test_a_closed_engine_holds_nothing(clip: VideoMaker) -> None:
         engine.read(video.file, [5], video.slots(1))
 
     assert len(engine.files) == 0
-    assert len(engine._recent) == 0
+    assert engine._cache.nbytes == 0
     assert engine.statistics.summary()["images_delivered"] == 1
 
 
@@ -377,7 +377,7 @@ def test_resized_frames_are_the_same_kept_or_not(
     with local_engine(budget_bytes=budget) as engine:
         for row, frame in enumerate(frames):
             engine.read(video.file, [frame], found[row : row + 1], resize=True)
-        kept_bytes = engine._recent.nbytes
+        kept_bytes = engine._cache.nbytes
     with local_engine() as engine:
         engine.read(video.file, frames, alone, resize=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reels of files that are there, and of none."""
+"""Clips of files that exist, and of none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from robostream.batches.clip import Clip, Clock
-from robostream.decode import CodecConfig, FrameIndex, VideoFile, build_index
+from robostream.decode import (
+    Clip,
+    ClipUses,
+    Clock,
+    CodecConfig,
+    FrameIndex,
+    VideoFile,
+    build_index,
+)
 from robostream.plan import Ints
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo
@@ -37,12 +44,12 @@ def no_file(num_frames: int = 1, *, gop: int = 2) -> VideoFile:
 
 
 def open_file(clip: SampleVideo) -> VideoFile:
-    """Return a clip as a file held open."""
+    """Return a video as an open file."""
     source = LocalSource(clip.path)
     return VideoFile(clip.file, source, build_index(source))
 
 
-def clip_of(
+def uses_of(
     steps: list[int],
     *,
     clock: Clock | None = None,
@@ -50,15 +57,14 @@ def clip_of(
     camera: int = 0,
     episode: int = 0,
     offsets: Ints = NOW,
-) -> Clip:
-    """Return a reel of an episode whose frame n is delivered at steps[n], for its whole file."""
+) -> ClipUses:
+    """Return the uses of an episode whose frame n is delivered at steps[n], for its whole file."""
     count = len(steps)
-    return Clip(
+    file = file or no_file(count)
+    clip = Clip(file, np.arange(count), camera, episode, has_long_gops=file.index.has_long_gops)
+    return ClipUses(
+        clip,
         clock or Clock(),
-        camera,
-        episode,
-        file or no_file(count),
-        np.arange(count),
         samples=np.arange(count),
         steps=np.array(steps),
         offsets=offsets,

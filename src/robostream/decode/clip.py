@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clips, and when their frames are delivered."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from robostream.decode.render import Size
+from robostream.decode.video_files import VideoFile
+from robostream.plan import Ints
+
+NEVER = int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clip:
+    """One camera's frames of one episode, or all frames of a file.
+
+    Frames are counted from the first: frame 0 of the clip is frame `first` of the episode.
+
+    Attributes:
+        file: The video file.
+        numbers: The number in the file of each frame, ascending.
+        camera: The index of the camera among those of a sample.
+        episode: The episode.
+        first: The episode's frame that is frame 0 of the clip.
+        size: The size frames are scaled to; None for their own.
+        has_long_gops: Whether decoders wait inside its GOPs.
+        base: The number of frame 0 if the numbers have no gaps, else None.
+    """
+
+    file: VideoFile
+    numbers: Ints | range
+    camera: int = 0
+    episode: int = -1
+    first: int = 0
+    size: Size | None = None
+    has_long_gops: bool = False
+    base: int | None = field(init=False)
+    _frames: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        base, last = int(self.numbers[0]), int(self.numbers[-1])
+        is_gapless = last - base == len(self.numbers) - 1
+        frames = {} if is_gapless else {int(n): frame for frame, n in enumerate(self.numbers)}
+        object.__setattr__(self, "base", base if is_gapless else None)
+        object.__setattr__(self, "_frames", frames)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def frame_of(self, number: int) -> int:
+        """Return the frame that has a number in the file; -1 if the clip has none."""
+        if self.base is None:
+            return self._frames.get(number, -1)
+        frame = number - self.base
+        return frame if 0 <= frame < len(self.numbers) else -1
+
+    def numbers_of(self, frames: Iterable[int]) -> list[int]:
+        """Return the numbers of frames in the file."""
+        base = self.base
+        if base is None:
+            return [int(self.numbers[frame]) for frame in frames]
+        return [base + frame for frame in frames]
+
+    def frame_from(self, number: int) -> int:
+        """Return the first frame that has a number, or a larger one, in the file."""
+        if self.base is None:
+            return bisect_left(self.numbers, number)
+        return min(max(number - self.base, 0), len(self.numbers))
+
+    def gop_of(self, frame: int) -> tuple[int, int]:
+        """Return the frames [first, stop) of the clip that share a GOP with a frame."""
+        first, stop = self.file.index.gop_of(int(self.numbers[frame]))
+        return self.frame_from(first), self.frame_from(stop)
+
+    def end_of_gop(self, stop: int) -> int:
+        """Return `stop`, moved to the end of the GOP it lies in, unless GOPs are long."""
+        if not 0 < stop < len(self.numbers) or self.has_long_gops:
+            return stop
+        return max(stop, self.gop_of(stop - 1)[1])
+
+
+class Slots(Protocol):
+    """The cache slot of each frame of a clip; -1 for a frame that is not cached."""
+
+    def __getitem__(self, frame: int, /) -> int:
+        """Return the slot of a frame."""
+
+
+class Clock:
+    """The step that one iterator is building."""
+
+    __slots__ = ("step",)
+
+    def __init__(self, step: int = 0) -> None:
+        self.step = step
+
+    def move_to(self, step: int) -> None:
+        """Set the step."""
+        self.step = step
+
+
+class ClipUses:
+    """When the frames of a clip are delivered, and how often still.
+
+    This is the one place that says when a frame is due.
+
+    Args:
+        clip: The clip; it has all frames that the samples need.
+        clock: The step that is being built.
+        samples: The frames of the episode that are delivered, ascending.
+        steps: The step that delivers each of them.
+        offsets: The window of a sample: the frames it needs, relative to its own.
+        is_behind: Whether the clip lies behind the frame where its lane was entered, so that
+            decoding ahead never reaches it.
+        split: The episode's frame at which `unfetched` is split in two.
+
+    Attributes:
+        left: How often each frame is still to be delivered.
+        now: How often the batches being built deliver each frame.
+        num_left: The sum of `left`.
+        unfetched: Ranges [first, stop) of frames whose bytes were not fetched yet; those of one
+            range are fetched together.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_offsets",
+        "_samples",
+        "_span",
+        "_steps",
+        "_uses",
+        "clip",
+        "is_behind",
+        "left",
+        "now",
+        "num_left",
+        "unfetched",
+    )
+
+    def __init__(
+        self,
+        clip: Clip,
+        clock: Clock,
+        *,
+        samples: Ints,
+        steps: Ints,
+        offsets: Ints,
+        is_behind: bool = False,
+        split: int = 0,
+    ) -> None:
+        count = len(clip)
+        frames = np.clip(samples[:, None] + (offsets - clip.first), 0, count - 1)
+        self.clip = clip
+        self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
+        self.now: dict[int, int] = {}
+        self.num_left = frames.size
+        self.is_behind = is_behind
+        cut = min(max(split - clip.first, 0), count)
+        self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
+        self._clock = clock
+        self._samples = samples
+        self._steps = steps
+        self._offsets = offsets
+        self._uses: Ints | None = None
+        self._span = 1
+
+    def want(self, frame: int, offsets: list[int]) -> list[int]:
+        """Return the clip's frames in the window of a frame of the episode, counted as needed now.
+
+        Frames beyond an end of the clip are its first or last frame.
+        """
+        at, last, now = frame - self.clip.first, len(self.left) - 1, self.now
+        frames = [min(max(at + offset, 0), last) for offset in offsets]
+        for wanted in frames:
+            now[wanted] = now.get(wanted, 0) + 1
+        return frames
+
+    def is_due_later(self, frame: int) -> bool:
+        """Return whether batches after those being built deliver a frame too."""
+        return self.now.get(frame, 0) < self.left[frame]
+
+    def deliver(self, frames: list[int]) -> list[int]:
+        """Count frames as delivered; return those that are not delivered again."""
+        left = self.left
+        done = []
+        for frame in frames:
+            left[frame] -= 1
+            if not left[frame]:
+                done.append(frame)
+        self.num_left -= len(frames)
+        return done
+
+    def missing(self, first: int, stop: int, slots: Slots) -> list[int]:
+        """Return the frames of [first, stop) that are still to be delivered and not cached."""
+        left = self.left
+        stop = min(stop, len(left))
+        return [frame for frame in range(first, stop) if left[frame] and slots[frame] < 0]
+
+    def with_gop(self, frame: int, slots: Slots) -> list[int]:
+        """Return a missing frame, and others of its GOP that are missing.
+
+        In a short GOP, most of the cost is the first frame; decoding the others later would decode
+        it again. In a long GOP only the frame itself is decoded: the others follow when decoding
+        ahead reaches them. If it never does, they are decoded now too.
+        """
+        if self.clip.has_long_gops and not self.is_behind:
+            return [frame]
+        first, stop = self.clip.gop_of(frame)
+        return self.missing(first, stop, slots)
+
+    def unfetched_parts(self, frames: list[int]) -> list[tuple[int, int]]:
+        """Return the unfetched ranges that some frames lie in."""
+        return [part for part in self.unfetched if any(part[0] <= f < part[1] for f in frames)]
+
+    def mark_fetched(self, part: tuple[int, int]) -> None:
+        """Count a range as fetched."""
+        self.unfetched.remove(part)
+
+    def due(self, frames: Ints) -> Ints:
+        """Return in how many steps each frame is delivered next; NEVER if not again."""
+        uses, now = self._all_uses(), self._clock.step
+        places = np.searchsorted(uses, frames * self._span + min(now, self._span - 1))
+        found = uses[np.minimum(places, len(uses) - 1)]
+        there = (places < len(uses)) & (found // self._span == frames)
+        return np.where(there, found % self._span - now, NEVER)
+
+    def due_of(self, frame: int) -> int:
+        """Return the same for one frame, without numpy, which is slow with single numbers."""
+        uses, now = self._all_uses(), self._clock.step
+        place = bisect_left(uses, frame * self._span + min(now, self._span - 1))
+        found, step = divmod(int(uses[place]), self._span) if place < len(uses) else (-1, 0)
+        return step - now if found == frame else NEVER
+
+    def _all_uses(self) -> Ints:
+        """Return frame * span + step for each frame and step that delivers it, ascending."""
+        if self._uses is None:
+            at = self._samples[:, None] + (self._offsets - self.clip.first)
+            frames = np.clip(at, 0, len(self.left) - 1)
+            self._span = int(self._steps.max()) + 2
+            self._uses = np.unique(frames * self._span + self._steps[:, None])
+        return self._uses
+
+
+def needed_frames(samples: Ints, offsets: Ints, length: int) -> tuple[int, int]:
+    """Return the frames [first, stop) of an episode that the windows of samples lie in. Pure."""
+    last = length - 1
+    first = min(max(int(samples[0]) + int(offsets.min()), 0), last)
+    return first, min(max(int(samples[-1]) + int(offsets.max()), 0), last) + 1

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FrameDecoder: decodes frames of clips, scales and caches them, and draws them.
+
+Streaming and random access both decode here. They differ in their cache, and in when a frame is
+drawn: a batch is drawn when all its frames are decoded, a read draws each frame at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from robostream.decode.backends import Backend, Decoded, PyavBackend
+from robostream.decode.clip import Clip, ClipUses
+from robostream.decode.ffmpeg import load_ffmpeg
+from robostream.decode.frame_cache import FrameCache
+from robostream.decode.frames import DecodedFrame, FrameLayout
+from robostream.decode.packets import FileRun, plan_runs
+from robostream.decode.render import FrameScaler, Renderer, Size, describe_size_mismatch
+from robostream.decode.statistics import Meter
+from robostream.decode.yuv420 import label_of
+from robostream.errors import VideoFileError
+
+# A decoder that waits in a GOP is given packets for at least so many frames, to the end of a GOP.
+_FRAMES_PER_RUN = 64
+
+
+class Uses(Protocol):
+    """Which frames of a clip are needed now, and which later."""
+
+    @property
+    def clip(self) -> Clip:
+        """The clip."""
+
+    @property
+    def now(self) -> Mapping[int, int]:
+        """The frames that are needed now."""
+
+    def is_due_later(self, frame: int) -> bool:
+        """Return whether a frame is needed again after now."""
+
+
+# Called with each frame that is needed now, as soon as it is decoded.
+Deliver = Callable[[int, DecodedFrame], None]
+
+
+class FrameDecoder:
+    """Decodes frames on one device. For one thread.
+
+    Args:
+        cache: Caches decoded frames.
+        meter: Counts what is done and how long it takes.
+        backend: Decodes; PyAV on the CPU unless given.
+        renderer: Draws and packs frames; on the CPU unless given.
+        scaler: Scales frames; on the CPU unless given.
+        max_waiting: How many decoders may wait inside long GOPs.
+        yuv_sizes: The size of each camera's frames that are delivered as YUV 4:2:0; None for RGB.
+    """
+
+    def __init__(
+        self,
+        cache: FrameCache,
+        meter: Meter,
+        *,
+        backend: Backend | None = None,
+        renderer: Renderer | None = None,
+        scaler: FrameScaler | None = None,
+        max_waiting: int = 0,
+        yuv_sizes: Sequence[Size | None] = (None,),
+    ) -> None:
+        self.cache = cache
+        self._meter = meter
+        self._backend = backend or PyavBackend()
+        self._renderer = renderer or Renderer(load_ffmpeg())
+        self._scaler = scaler or FrameScaler(self._renderer)
+        self._max_waiting = max_waiting
+        self._yuv_sizes = yuv_sizes
+        # Decoders inside long GOPs, the least recently used first, and the frame each gives next.
+        self._waiting: OrderedDict[Clip, Iterator[Decoded]] = OrderedDict()
+        self._next_frame: dict[Clip, int] = {}
+        # Frames of the batches being built that are not cached: no later batch needs them, or the
+        # cache had no room.
+        self._uncached: dict[tuple[Clip, int], DecodedFrame] = {}
+
+    @property
+    def num_waiting(self) -> int:
+        """How many decoders wait inside long GOPs."""
+        return len(self._waiting)
+
+    def decode(
+        self, requests: Iterable[tuple[Uses, list[int]]], deliver: Deliver | None = None
+    ) -> None:
+        """Decode frames of clips, ascending; cache those that are needed later.
+
+        Each clip may be named once.
+
+        Args:
+            requests: The frames to decode. All others that are decoded with them are cached too,
+                if they are needed later.
+            deliver: Gets each frame that is needed now. Without it, `draw` finds these frames.
+        """
+        began, elsewhere = time.perf_counter(), self._meter.elsewhere_s
+        file_runs: list[FileRun] = []
+        owners: list[Uses] = []
+        try:
+            for uses, frames in requests:
+                clip = uses.clip
+                if clip.has_long_gops:
+                    self._continue(uses, frames)
+                    continue
+                file = clip.file
+                for run in plan_runs(file.index, clip.numbers_of(frames)):
+                    file_runs.append(FileRun(file.source, file.index, run))
+                    owners.append(uses)
+            for place, number, decoded in self._backend.decode(file_runs):
+                self._keep(owners[place], number, decoded, deliver)
+        finally:
+            elsewhere = self._meter.elsewhere_s - elsewhere
+            self._meter.decode_s += time.perf_counter() - began - elsewhere
+
+    def draw(self, uses: ClipUses, frames: list[int], out: npt.NDArray[Any]) -> None:
+        """Write frames into the slots of a sample and count them as delivered."""
+        began = time.perf_counter()
+        clip, cache = uses.clip, self.cache
+        slots = cache.slots(clip)
+        found = [slots[frame] for frame in frames]
+        if min(found) >= 0:
+            self.draw_cached(clip, found, out)
+        else:
+            for place, (frame, slot) in enumerate(zip(frames, found, strict=True)):
+                if slot >= 0:
+                    self.draw_cached(clip, [slot], out[place : place + 1])
+                else:
+                    self._draw_uncached(clip, frame, out[place])
+        done = uses.deliver(frames)
+        if done and not cache.keeps_used:
+            cache.release(clip, done)
+        self._meter.images_delivered += len(frames)
+        self._meter.convert_s += time.perf_counter() - began
+
+    def draw_cached(self, clip: Clip, slots: list[int], out: npt.NDArray[Any]) -> None:
+        """Write cached frames of a clip into an array, (frames, channels, height, width)."""
+        packed = self.cache.packed(clip, slots)
+        yuv_size = self._yuv_sizes[clip.camera]
+        if yuv_size is not None:
+            for frame, place in zip(packed, out, strict=True):
+                label = _label(clip, frame.layout, yuv_size)
+                self._renderer.write_yuv(frame.content, place, label=label)
+        elif len(packed) == 1 or len({frame.layout for frame in packed}) == 1:
+            self._renderer.draw_packed(packed, out, file=clip.file.source.name)
+        else:
+            for place, frame in enumerate(packed):
+                self._renderer.draw_packed(
+                    [frame], out[place : place + 1], file=clip.file.source.name
+                )
+        self._meter.picture_hits += len(slots)
+
+    def draw_decoded(self, clip: Clip, decoded: DecodedFrame, out: npt.NDArray[Any]) -> None:
+        """Write a decoded frame into one slot of a sample."""
+        yuv_size = self._yuv_sizes[clip.camera]
+        if yuv_size is None:
+            self._renderer.draw(decoded, out, file=clip.file.source.name)
+            return
+        label = _label(clip, decoded.layout, yuv_size)
+        self._renderer.pack_into(decoded, out)
+        self._renderer.write_label(out, label)
+
+    def end_batch(self) -> None:
+        """Drop the decoded frames that are not cached."""
+        self._uncached.clear()
+
+    def close(self, clip: Clip) -> None:
+        """Drop the cached frames and the waiting decoder of a clip."""
+        self.cache.close(clip)
+        self._stop(clip)
+
+    def _draw_uncached(self, clip: Clip, frame: int, out: npt.NDArray[Any]) -> None:
+        decoded = self._uncached.get((clip, frame))
+        if decoded is None:
+            raise frame_missing(clip, frame)
+        self.draw_decoded(clip, decoded, out)
+
+    def _keep(
+        self, uses: Uses, number: int, decoded: DecodedFrame | None, deliver: Deliver | None
+    ) -> int:
+        """Deliver, cache or hold a decoded frame; return which frame of the clip it is."""
+        self._meter.images_decoded += 1
+        clip, cache = uses.clip, self.cache
+        frame = clip.frame_of(number)
+        if decoded is None or frame < 0 or cache.slots(clip)[frame] >= 0:
+            return frame
+        is_needed = frame in uses.now
+        # A frame that is delivered for the last time now is not copied.
+        is_cached = cache.keeps_used or uses.is_due_later(frame)
+        if not (is_needed or is_cached):
+            return frame
+        began = time.perf_counter()
+        if clip.size is not None:
+            decoded = self._scaler.scale(decoded, clip.size, file=clip.file.source.name)
+        if is_needed and deliver is not None:
+            deliver(frame, decoded)
+            is_needed = False
+        drawn = time.perf_counter()
+        if is_cached:
+            is_cached = cache.add(clip, frame, decoded, self._renderer.pack)
+        if is_needed and not is_cached:
+            self._uncached[clip, frame] = decoded
+        self._meter.convert_s += drawn - began
+        self._meter.copy_s += time.perf_counter() - drawn
+        return frame
+
+    def _continue(self, uses: Uses, frames: list[int]) -> None:
+        """Decode frames in long GOPs, with the clip's decoder if it is on the way to them."""
+        clip = uses.clip
+        slots = self.cache.slots(clip)
+        for frame in frames:
+            if slots[frame] >= 0 or (clip, frame) in self._uncached:
+                continue
+            if not (self._is_on_the_way(clip, frame) and self._run_to(uses, frame)):
+                self._start(clip, frame)
+                self._run_to(uses, frame)
+        if self._next_frame.get(clip) == len(clip):
+            self._stop(clip)  # it has given the last frame
+        elif clip in self._waiting:
+            self._waiting.move_to_end(clip)
+
+    def _is_on_the_way(self, clip: Clip, frame: int) -> bool:
+        """Return whether a clip's decoder will give a frame, and no GOP begins in between."""
+        following = self._next_frame.get(clip)
+        if following is None or frame <= following:
+            return frame == following
+        start, _ = clip.file.index.gop_of(int(clip.numbers[frame]))
+        return start <= int(clip.numbers[following])
+
+    def _start(self, clip: Clip, frame: int) -> None:
+        """Open a decoder for a clip that begins at a frame's GOP."""
+        self._stop(clip)
+        index = clip.file.index
+        stop = index.start_from(int(clip.numbers[frame]) + _FRAMES_PER_RUN)
+        numbers = clip.numbers_of(range(frame, clip.frame_from(stop)))
+        run = plan_runs(index, numbers)[0]
+        decoding = self._backend.decode([FileRun(clip.file.source, index, run)])
+        self._waiting[clip] = iter(decoding)
+        self._next_frame[clip] = 0
+        while len(self._waiting) > self._max_waiting:
+            self._stop(next(iter(self._waiting)))
+
+    def _run_to(self, uses: Uses, frame: int) -> bool:
+        """Decode up to a frame; return False if the decoder's packets end before it."""
+        clip = uses.clip
+        for _, number, decoded in self._waiting[clip]:
+            reached = self._keep(uses, number, decoded, None)
+            if reached >= 0:
+                self._next_frame[clip] = reached + 1
+            if reached == frame:
+                return True
+        self._stop(clip)
+        return False
+
+    def _stop(self, clip: Clip) -> None:
+        self._next_frame.pop(clip, None)
+        decoding = self._waiting.pop(clip, None)
+        if decoding is not None:
+            decoding.close()  # type: ignore[attr-defined]  # a generator, which returns its decoder
+
+
+def frame_missing(clip: Clip, frame: int) -> VideoFileError:
+    """Return the error of a frame that its decoder has not given."""
+    return VideoFileError(
+        f"{clip.file.source.name}: the decoder gave no image for frame {int(clip.numbers[frame])}. "
+        "The file is damaged; download or copy it again."
+    )
+
+
+def _label(clip: Clip, layout: FrameLayout, size: Size) -> int:
+    """Return the label of a YUV 4:2:0 frame; raise if it has another size than its slot."""
+    if (layout.height, layout.width) != size:
+        raise VideoFileError(
+            f"{clip.file.source.name}, episode {clip.episode}: "
+            + describe_size_mismatch((layout.width, layout.height), (size[1], size[0]))
+        )
+    return label_of(layout, file=clip.file.source.name)

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Caches of decoded frames: by next use for streaming, least recently used for random access.
+
+The third, for whole selections, is in `shared_frame_cache.py`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from robostream.decode.buffer_pool import BufferPool, allocate
+from robostream.decode.clip import Clip, ClipUses, Slots
+from robostream.decode.frames import DecodedFrame, PackedFrame
+from robostream.storage import LruCache
+
+# When the cache is full, it looks through all frames and lists this many that are delivered last.
+# The list serves as many new frames, or a sixteenth of the number of slots if that is less. So a
+# large cache is looked through rarely, and a small one has an exact list.
+_VICTIMS_PER_SCAN = 1024
+
+# Writes a decoded frame into memory.
+Pack = Callable[[DecodedFrame, PackedFrame], None]
+
+
+class FrameCache(Protocol):
+    """Packed frames of clips. For one thread.
+
+    Attributes:
+        keeps_used: Whether frames stay after their last delivery.
+        has_checksums: Whether frames may be found damaged, because they lie on a disk.
+    """
+
+    keeps_used: bool
+    has_checksums: bool
+
+    def open(self, uses: ClipUses) -> None:
+        """Begin to cache frames of a clip; find those that are cached already."""
+
+    def close(self, clip: Clip) -> None:
+        """Release all frames of a clip that are of no use to others."""
+
+    def slots(self, clip: Clip) -> Slots:
+        """Return the slots of an open clip's frames; they change with the cache."""
+
+    def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
+        """Return the frames of a clip in some slots; they count as used."""
+
+    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+        """Cache a frame of an open clip; return False if it is not to be cached."""
+
+    def release(self, clip: Clip, frames: Sequence[int]) -> None:
+        """Drop those of some frames that are cached."""
+
+    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
+        """Drop those of some cached frames whose bytes are damaged."""
+
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return whether all frames [first, stop) of an episode are cached for later epochs."""
+
+    def take_evictions(self) -> int:
+        """Return how many frames were evicted since the last call."""
+
+
+class NextUseCache:
+    """Frames of one process; each is dropped after its last delivery.
+
+    When the budget is full, a new frame replaces the one that is delivered last of all, unless
+    the new one is delivered even later. `memory` is that of a GPU, if frames lie there.
+    """
+
+    keeps_used = False
+    has_checksums = False
+
+    def __init__(self, budget_bytes: int, memory: Any = None) -> None:
+        self._pool = BufferPool(budget_bytes, memory)
+        self._uses: dict[Clip, ClipUses] = {}
+        self._slots: dict[Clip, list[int]] = {}
+        self._owners: list[tuple[ClipUses, int] | None] = []
+        self._packed: dict[int, PackedFrame] = {}
+        self._victims: dict[int, deque[tuple[int, int]]] = {}
+        self._added_since_scan = 0
+        self._evictions = 0
+
+    def open(self, uses: ClipUses) -> None:
+        """Begin to cache frames of a clip."""
+        self._uses[uses.clip] = uses
+        self._slots[uses.clip] = [-1] * len(uses.clip)
+
+    def close(self, clip: Clip) -> None:
+        """Drop all frames of a clip."""
+        if clip in self._slots:
+            self.release(clip, range(len(clip)))
+            del self._slots[clip], self._uses[clip]
+
+    def slots(self, clip: Clip) -> list[int]:
+        """Return the slots of an open clip's frames; they change with the cache."""
+        return self._slots[clip]
+
+    def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
+        """Return the frames in some slots."""
+        packed = self._packed
+        return [packed[slot] for slot in slots]
+
+    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+        """Cache a frame; return False if all cached ones are delivered before it."""
+        layout, uses = decoded.layout, self._uses[clip]
+        slot = self._pool.take(layout.nbytes)
+        if slot is None:
+            slot = self._take_furthest(layout.nbytes, uses.due_of(frame))
+            if slot is None:
+                return False
+        packed = self._packed.get(slot)
+        if packed is None or packed.layout is not layout:
+            packed = self._packed[slot] = PackedFrame(*self._pool.memory(slot), layout)
+        pack(decoded, packed)
+        while len(self._owners) <= slot:
+            self._owners.append(None)
+        self._owners[slot] = uses, frame
+        self._slots[clip][frame] = slot
+        self._added_since_scan += 1
+        return True
+
+    def release(self, clip: Clip, frames: Sequence[int]) -> None:
+        """Drop those of some frames that are cached."""
+        slots = self._slots[clip]
+        for frame in frames:
+            slot = slots[frame]
+            if slot >= 0:
+                slots[frame] = -1
+                self._owners[slot] = None
+                self._pool.give(slot)
+
+    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
+        """Do nothing: this memory lies on no disk."""
+
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return False: no frame stays for later epochs."""
+        return False
+
+    def take_evictions(self) -> int:
+        """Return how many frames were evicted since the last call."""
+        evictions, self._evictions = self._evictions, 0
+        return evictions
+
+    def _take_furthest(self, nbytes: int, due: int) -> int | None:
+        """Return a slot, if need be of a frame that is delivered after `due`."""
+        victims = self._victims.get(nbytes)
+        if not victims or self._added_since_scan >= min(
+            _VICTIMS_PER_SCAN, self._pool.num_slots // 16
+        ):
+            victims = self._victims[nbytes] = self._find_victims(nbytes)
+            self._added_since_scan = 0
+        while victims and victims[0][0] > due:
+            _, slot = victims.popleft()
+            owner = self._owners[slot]
+            # Since the list was made, the slot may have become free or have got another frame.
+            if owner is None or self._pool.slot_bytes(slot) != nbytes:
+                continue
+            uses, frame = owner
+            if frame not in uses.now and uses.due_of(frame) > due:
+                self._evict(uses, frame)
+                break
+        return self._pool.take(nbytes)
+
+    def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
+        """Return (due, slot) of the cached frames of a size that are delivered last."""
+        by_clip: dict[ClipUses, tuple[list[int], list[int]]] = {}
+        for slot, owner in enumerate(self._owners):
+            if owner is not None and self._pool.slot_bytes(slot) == nbytes:
+                frames, slots = by_clip.setdefault(owner[0], ([], []))
+                frames.append(owner[1])
+                slots.append(slot)
+        if not by_clip:
+            self._make_room_for_size(nbytes)
+            return deque()
+        due = np.concatenate([uses.due(np.array(f)) for uses, (f, _) in by_clip.items()])
+        cached = np.concatenate([np.array(slots) for _, slots in by_clip.values()])
+        if len(cached) > _VICTIMS_PER_SCAN:
+            furthest = np.argpartition(due, -_VICTIMS_PER_SCAN)[-_VICTIMS_PER_SCAN:]
+            cached, due = cached[furthest], due[furthest]
+        order = np.argsort(-due, kind="stable")
+        return deque(zip(due[order].tolist(), cached[order].tolist(), strict=True))
+
+    def _make_room_for_size(self, nbytes: int) -> None:
+        """Make slots of a size that has none yet, by evicting a block of frames of another size.
+
+        Nothing is evicted if the batches being built need a frame of that block.
+        """
+        slots = self._pool.slots_in_the_way(nbytes)
+        owners = [owner for slot in slots if (owner := self._owners[slot]) is not None]
+        if not slots or any(frame in uses.now for uses, frame in owners):
+            return
+        for owner in owners:
+            self._evict(*owner)
+        self._pool.recut(slots, nbytes)
+        for slot in slots:
+            self._packed.pop(slot, None)
+
+    def _evict(self, uses: ClipUses, frame: int) -> None:
+        self._evictions += 1
+        self.release(uses.clip, (frame,))
+
+
+class _CachedFrame(NamedTuple):
+    """A cached frame, and where its slot is listed."""
+
+    packed: PackedFrame
+    slots: dict[int, int]
+    frame: int
+
+
+class _FileSlots(dict[int, int]):
+    """Slots by frame number of a file."""
+
+    def __missing__(self, frame: int) -> int:
+        return -1
+
+
+class LruFrameCache:
+    """Frames by file and number, at most `budget_bytes`; the least recently used are evicted.
+
+    They stay when their file is closed.
+
+    Attributes:
+        budget_bytes: The budget.
+        next_slot: The slot of the next frame that is added; slots are not reused.
+    """
+
+    has_checksums = False
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.keeps_used = budget_bytes > 0
+        self._files: dict[str, _FileSlots] = {}
+        self._frames: LruCache[int, _CachedFrame] = LruCache(
+            budget_bytes,
+            weigh=lambda cached: cached.packed.layout.nbytes,
+            drop=lambda cached: cached.slots.pop(cached.frame),
+        )
+        self.next_slot = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all frames."""
+        return self._frames.weight
+
+    def open(self, uses: ClipUses) -> None:
+        """Do nothing: frames are found by their file."""
+
+    def close(self, clip: Clip) -> None:
+        """Do nothing: frames stay until they are evicted."""
+
+    def slots(self, clip: Clip) -> _FileSlots:
+        """Return the slots of a file's frames; they change with the cache."""
+        slots = self._files.get(clip.file.name)
+        if slots is None:
+            slots = self._files[clip.file.name] = _FileSlots()
+        return slots
+
+    def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
+        """Return the frames in some slots; they count as used now."""
+        found = map(self._frames.get, slots)
+        return [cached.packed for cached in found if cached is not None]
+
+    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+        """Cache a frame that is not cached yet; return False if it exceeds the whole budget."""
+        layout = decoded.layout
+        if layout.nbytes > self.budget_bytes:
+            return False
+        content = None
+        for oldest in self._frames.evict_for(layout.nbytes):
+            # Reuse the evicted frame's memory: fresh pages would cost more than the copy.
+            if oldest.packed.layout.nbytes == layout.nbytes:
+                content, address, _ = oldest.packed
+        if content is None:
+            content, address = allocate(layout.nbytes)
+        packed = PackedFrame(content, address, layout)
+        pack(decoded, packed)
+        slots, slot = self.slots(clip), self.next_slot
+        self._frames.put(slot, _CachedFrame(packed, slots, frame))
+        slots[frame] = slot
+        self.next_slot += 1
+        return True
+
+    def release(self, clip: Clip, frames: Sequence[int]) -> None:
+        """Drop those of some frames that are cached."""
+        slots = self.slots(clip)
+        for frame in frames:
+            self._frames.forget(slots[frame])
+
+    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
+        """Do nothing: this memory lies on no disk."""
+
+    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
+        """Return False: frames are not found by episode."""
+        return False
+
+    def take_evictions(self) -> int:
+        """Return how many frames were evicted since the last call."""
+        return self._frames.take_evictions()
+
+    def forget_since(self, slot: int) -> None:
+        """Drop the frames that were added when `next_slot` was `slot` or more."""
+        for newer in [number for number in self._frames if number >= slot]:
+            self._frames.forget(newer)
+
+    def clear(self) -> None:
+        """Drop all frames."""
+        self._frames.clear()

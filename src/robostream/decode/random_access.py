@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FrameEngine: random access to frames of video files by number.
+
+The frames read next are unknown, so others are decoded with those that are wanted in two cases
+only: if a file is being read in order, some frames after the wanted ones; and if the first frame of
+a wanted frame's GOP is still cached from an earlier read, the rest of that GOP.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.config import STRETCH_FRAMES
+from robostream.decode.backends import Backend
+from robostream.decode.clip import Clip
+from robostream.decode.decoder import FrameDecoder, frame_missing
+from robostream.decode.frame_cache import LruFrameCache
+from robostream.decode.frame_index import FrameIndex
+from robostream.decode.frames import DecodedFrame
+from robostream.decode.statistics import DecodeStatistics, Meter
+from robostream.decode.video_files import VideoFiles
+from robostream.storage import ByteSource, LruCache
+
+# A file counts as read in order once so many reads in a row began at most so many frames after the
+# read before them.
+_READS_IN_ORDER = 3
+_MAX_GAP_FRAMES = 8
+# The last reads of so many files are remembered; a sample has fewer cameras than that.
+_REMEMBERED_FILES = 32
+# The frames decoded ahead of one read take at most an eighth of the memory, because the cameras of
+# a sample are read in turn.
+_STRETCHES = 8
+# A GOP is decoded whole only if it takes at most half of the memory.
+_GOPS = 2
+
+
+class _ReadUses(NamedTuple):
+    """The frames of a file that a read needs and that are not cached, with their rows."""
+
+    clip: Clip
+    now: dict[int, int]
+
+    def is_due_later(self, frame: int) -> bool:
+        """Return False: the frames read next are unknown."""
+        return False
+
+
+class FrameEngine:
+    """Reads frames by number into arrays. For one thread at a time, of the process that made it.
+
+    Args:
+        open_source: Opens a file's bytes by the name `read` is called with.
+        budget_bytes: Budget for cached frames; 0 decodes each frame when it is wanted.
+        max_files: How many files are open at most.
+        backend: Decodes; PyAV unless given.
+        index_folder: Where the indices of files are saved; one folder per version of a dataset.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[str], ByteSource],
+        *,
+        budget_bytes: int,
+        max_files: int,
+        backend: Backend | None = None,
+        index_folder: Path | None = None,
+    ) -> None:
+        self.statistics = DecodeStatistics()
+        self._meter = Meter()
+        self.files = VideoFiles(
+            open_source, max_files=max_files, index_folder=index_folder, meter=self._meter
+        )
+        self._cache = LruFrameCache(budget_bytes)
+        self._decoder = FrameDecoder(self._cache, self._meter, backend=backend)
+        self._order = ReadingOrder()
+
+    def __enter__(self) -> FrameEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all files and drop all cached frames."""
+        self._count()
+        self.files.clear()
+        self._cache.clear()
+
+    def index(self, file: str) -> FrameIndex:
+        """Return the frame index of a file."""
+        return self.files.get(file).index
+
+    def read(
+        self,
+        file: str,
+        frames: npt.ArrayLike,
+        out: npt.NDArray[Any],
+        *,
+        within: tuple[int, int] | None = None,
+        resize: bool = False,
+    ) -> None:
+        """Write frames of one file, in the order given; they may repeat.
+
+        Args:
+            file: The file's name, as `open_source` knows it.
+            frames: Frame numbers in presentation order, T of them.
+            out: (T, 3, height, width) uint8, or float32 in [0, 1]; for depth (T, 1, height, width)
+                uint16 codes. Each frame must be contiguous.
+            within: Only frames of [first, stop) are decoded besides the wanted ones, such as the
+                frames of an episode; None for the whole file.
+            resize: Scale frames to the size of `out`, which must be the same in every call.
+        """
+        numbers: list[int] = np.asarray(frames, np.int64).tolist()
+        held = self.files.get(file)
+        num_frames = held.index.num_frames
+        _check_request(held.index, numbers, out)
+        size = (out.shape[2], out.shape[3]) if resize else None
+        clip = Clip(held, range(num_frames), size=size)
+        rows: dict[int, int] = {}
+        for row, number in enumerate(numbers):
+            rows.setdefault(number, row)
+        try:
+            missing = self._draw_cached(clip, rows, out)
+            if missing:
+                self._decode(clip, missing, out, within or (0, num_frames))
+            if len(rows) < len(numbers):
+                for row, number in enumerate(numbers):
+                    if rows[number] != row:
+                        out[row] = out[rows[number]]
+            self._meter.images_delivered += len(numbers)
+        finally:
+            self._count()
+
+    def _draw_cached(
+        self, clip: Clip, rows: dict[int, int], out: npt.NDArray[Any]
+    ) -> dict[int, int]:
+        """Draw the frames that are cached; return the others, with their rows."""
+        began = time.perf_counter()
+        slots = self._cache.slots(clip)
+        missing: dict[int, int] = {}
+        for number, row in rows.items():
+            slot = slots[number]
+            if slot < 0:
+                missing[number] = row
+            else:
+                self._decoder.draw_cached(clip, [slot], out[row : row + 1])
+        self._meter.convert_s += time.perf_counter() - began
+        return missing
+
+    def _decode(
+        self, clip: Clip, rows: dict[int, int], out: npt.NDArray[Any], within: tuple[int, int]
+    ) -> None:
+        """Decode and draw frames that are not cached; cache all frames decoded on the way."""
+        chosen = frames_to_decode(clip, sorted(rows), within, self._order, self._cache)
+        left, first_slot = dict(rows), self._cache.next_slot
+
+        def deliver(frame: int, decoded: DecodedFrame) -> None:
+            self._decoder.draw_decoded(clip, decoded, out[left.pop(frame)])
+
+        try:
+            self._decoder.decode([(_ReadUses(clip, rows), chosen)], deliver)
+            _check_complete(clip, left)
+        except BaseException:
+            # After an error, the frames before it may have the wrong numbers.
+            self._cache.forget_since(first_slot)
+            raise
+
+    def _count(self) -> None:
+        evictions, counts = self._cache.take_evictions(), self.files.take_counts()
+        self.statistics.add(self._meter.take(picture_evictions=evictions, **counts))
+
+
+class _LastRead(NamedTuple):
+    """The last read of a file: it decoded frames of [first, stop), after `reads` reads in order."""
+
+    first: int
+    stop: int
+    reads: int
+
+
+class ReadingOrder:
+    """Notices which files are read in order; remembers a few files. For one thread."""
+
+    def __init__(self) -> None:
+        self._last_reads: LruCache[str, _LastRead] = LruCache(_REMEMBERED_FILES)
+
+    def __len__(self) -> int:
+        return len(self._last_reads)
+
+    def follows(self, file: str, first: int) -> bool:
+        """Return whether a read that begins at frame `first` continues reading in order."""
+        last = self._last_reads.get(file)
+        return last is not None and _reads_in_order(last, first) >= _READS_IN_ORDER
+
+    def note(self, file: str, first: int, stop: int) -> None:
+        """Remember that a read has decoded frames of [first, stop)."""
+        last = self._last_reads.get(file)
+        reads = 0 if last is None else _reads_in_order(last, first)
+        self._last_reads.put(file, _LastRead(first, stop, reads))
+
+
+def frames_to_decode(
+    clip: Clip,
+    wanted: list[int],
+    within: tuple[int, int],
+    order: ReadingOrder,
+    cache: LruFrameCache,
+) -> list[int]:
+    """Return the frames to decode, ascending: those wanted, and others besides them.
+
+    Args:
+        clip: All frames of a file.
+        wanted: Frame numbers that are wanted and not cached, ascending.
+        within: Only frames of [first, stop) are decoded besides them.
+        order: How files have been read; this read is noted there.
+        cache: The frames that are cached.
+    """
+    index, name, slots = clip.file.index, clip.file.name, cache.slots(clip)
+    capacity = cache.budget_bytes // _max_frame_bytes(index)
+    stretch = capacity // (_STRETCHES * len(wanted))
+    is_in_order = order.follows(name, wanted[0])
+    chosen = set(wanted)
+    for number in wanted:
+        first, stop = index.gop_of(number)
+        others: Iterable[int] = ()
+        if is_in_order:
+            others = range(
+                number, min(index.start_from(number + STRETCH_FRAMES), number + stretch, within[1])
+            )
+        elif stop - first <= capacity // _GOPS and slots[first] >= 0:
+            others = range(max(first, within[0]), min(stop, within[1]))
+        chosen.update(frame for frame in others if slots[frame] < 0)
+    numbers = sorted(chosen)
+    order.note(name, wanted[0], numbers[-1] + 1)
+    return numbers
+
+
+def _reads_in_order(last: _LastRead, first: int) -> int:
+    """Return how many reads in a row are in order, with one more that begins at `first`."""
+    is_next = last.stop <= first < last.stop + _MAX_GAP_FRAMES
+    # Samples whose windows reach ahead overlap: each begins a little after the one before it.
+    is_near = 0 < first - last.first <= _MAX_GAP_FRAMES
+    return last.reads + 1 if is_next or is_near else 0
+
+
+def _max_frame_bytes(index: FrameIndex) -> int:
+    """Return the most bytes that a cached frame of a file may take, which is as RGB."""
+    config = index.configs[0]
+    return max(3 * config.width * config.height, 1)
+
+
+def _check_complete(clip: Clip, left: dict[int, int]) -> None:
+    if left:
+        raise frame_missing(clip, min(left))
+
+
+def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:
+    if out.ndim != 4 or len(out) != len(numbers):
+        raise ValueError(
+            f"want out of shape (T, C, H, W) with T={len(numbers)} slots, got {out.shape}"
+        )
+    if numbers and not (min(numbers) >= 0 and max(numbers) < index.num_frames):
+        raise IndexError(
+            f"{index.file} has frames 0 to {index.num_frames - 1}; asked for {min(numbers)} to "
+            f"{max(numbers)}"
+        )
