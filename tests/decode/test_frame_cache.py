@@ -20,12 +20,12 @@ from robostream.decode import (
     LruFrameCache,
     NextUseCache,
     PackedFrame,
-    kept_layout,
+    frame_layout,
 )
 from tests.decode.clips import no_file, uses_of
 
-SMALL = kept_layout("rgb", 32, 32, 0, 0)
-LARGE = kept_layout("rgb", 640, 480, 0, 0)
+SMALL = frame_layout("rgb", 32, 32, 0, 0)
+LARGE = frame_layout("rgb", 640, 480, 0, 0)
 
 
 def fill_with(value: int) -> Callable[[DecodedFrame, PackedFrame], None]:

@@ -8,7 +8,7 @@ import pytest
 
 from robostream.decode.buffer_pool import allocate
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import CPU, PackedFrame, frame_of_arrays, kept_layout, unpack
+from robostream.decode.frames import CPU, PackedFrame, frame_layout, frame_of_arrays, unpack
 from robostream.decode.render import Renderer
 from tests.decode.frames import noise, picture_of, through_rgb24
 
@@ -57,7 +57,7 @@ def test_a_picture_keeps_its_memory_alive() -> None:
 @pytest.mark.parametrize("kind", ["yuv420p", "rgb", "depth"])
 def test_a_kept_picture_is_the_one_that_was_packed(kind: str) -> None:
     """Planes lie in a slot one after the other, whatever they are."""
-    layout = kept_layout(kind, 48, 32, 2, 1)
+    layout = frame_layout(kind, 48, 32, 2, 1)
     rng = np.random.default_rng(0)
     planes = [
         rng.integers(0, 256, (height, width)).astype(np.uint8)

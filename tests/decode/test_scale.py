@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import DecodedFrame
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import kept_layout
+from robostream.decode.frames import frame_layout
 from robostream.decode.render import FrameScaler, Renderer, Size, scale_values
 from tests.decode.frames import noise, picture_of, through_rgb24
 
@@ -100,7 +100,7 @@ def test_planes_of_420_are_scaled_each_by_itself(kind: str, new: Size) -> None:
     picture = picture_of(frame)
     scaled = scale(picture, new)
 
-    assert scaled.layout is kept_layout(kind, new[1], new[0], 1, 2)
+    assert scaled.layout is frame_layout(kind, new[1], new[0], 1, 2)
     for before, after in zip(picture.arrays(), scaled.arrays(), strict=True):
         assert np.array_equal(after, scale_values(before[None], after.shape)[0])
 

@@ -22,15 +22,15 @@ from robostream.decode import (
     PackedFrame,
     SharedFrameCache,
     SharedFrameLayout,
-    kept_layout,
+    frame_layout,
 )
 from tests.decode.clips import open_file, uses_of
 from tests.decode.conftest import SampleVideo
 
 VideoMaker = Callable[[str], SampleVideo]
-WIDE = kept_layout("yuv420p", 96, 64, 2, 0)
-NARROW = kept_layout("rgb", 32, 32, 0, 0)
-DEPTH = kept_layout("depth", 16, 16, 0, 0)
+WIDE = frame_layout("yuv420p", 96, 64, 2, 0)
+NARROW = frame_layout("rgb", 32, 32, 0, 0)
+DEPTH = frame_layout("depth", 16, 16, 0, 0)
 # Episodes 3, 7 and 9 of 5, 4 and 6 frames; the third camera is not cached.
 SHAPE = SharedFrameLayout(
     episodes=np.array([3, 7, 9]),
@@ -150,7 +150,7 @@ def test_a_frame_is_seen_once_it_is_written() -> None:
 @pytest.mark.parametrize("colours", [(0, 0), (1, 1), (2, 2), (9, 2)])
 def test_all_processes_know_the_layout_of_a_frame(kind: str, colours: tuple[int, int]) -> None:
     """Format, colour space and range come back as the very layout they were."""
-    layout = kept_layout(kind, 96, 64, *colours)
+    layout = frame_layout(kind, 96, 64, *colours)
     shape = SharedFrameLayout(
         np.array([0]), ("wide",), np.array([0, 5]), ((96, 64),), (layout.nbytes,)
     )
@@ -177,7 +177,7 @@ def decode_half(path: Path, shape: SharedFrameLayout, video: SampleVideo, half: 
 def test_processes_see_each_others_frames(clip: VideoMaker, tmp_path: Path) -> None:
     """What two processes have decoded, a third one draws without decoding anything."""
     video = clip("h264_g2")
-    layout = kept_layout("yuv420p", 96, 64, 2, 0)
+    layout = frame_layout("yuv420p", 96, 64, 2, 0)
     shape = SharedFrameLayout(
         np.array([0]), ("top",), np.array([0, 48]), ((96, 64),), (layout.nbytes,)
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from robostream.decode import DecodedFrame
 from robostream.decode.ffmpeg import load_ffmpeg
-from robostream.decode.frames import PackedFrame, kept_layout
+from robostream.decode.frames import PackedFrame, frame_layout
 from robostream.decode.render import Renderer
 from robostream.decode.yuv420 import (
     drawing_of,
@@ -115,8 +115,8 @@ def test_a_parcel_is_half_of_rgb() -> None:
 @pytest.mark.parametrize(
     ("layout", "says"),
     [
-        (kept_layout("rgb", 64, 48, 0, 0), r"top\.mp4: the frames are not 8-bit 4:2:0"),
-        (kept_layout("yuv420p", 64, 48, 8, 0), r"top\.mp4: colour space 8 cannot"),
+        (frame_layout("rgb", 64, 48, 0, 0), r"top\.mp4: the frames are not 8-bit 4:2:0"),
+        (frame_layout("yuv420p", 64, 48, 8, 0), r"top\.mp4: colour space 8 cannot"),
     ],
 )
 def test_what_cannot_be_drawn_elsewhere_is_refused(layout: object, says: str) -> None:

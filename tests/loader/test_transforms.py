@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from robostream.batches import transform_pictures
+from robostream.batches import transform_images
 from robostream.errors import SelectionError
 from tests.loader.programs import run
 from tests.loader.streams import open_loader, open_stream
@@ -240,7 +240,7 @@ def test_draws_of_a_sample_do_not_change_from_version_to_version() -> None:
         return picture
 
     for key in ((42, 0, 0, 0), (42, 0, 1, 0), (7, 3, 10**9, 2)):
-        transform_pictures(draw, np.zeros((3, 2, 2), np.uint8), key=key)
+        transform_images(draw, np.zeros((3, 2, 2), np.uint8), key=key)
 
     assert drawn == GOLDEN
 
@@ -251,7 +251,7 @@ def test_seeding_is_cheap() -> None:
     for number in range(20):
         began_s = time.process_time()
         for position in range(50):
-            transform_pictures(lambda p: p, picture, key=(42, number, position, 0))
+            transform_images(lambda p: p, picture, key=(42, number, position, 0))
         best_s = min(best_s, (time.process_time() - began_s) / 50)
 
     assert best_s < 0.08e-3

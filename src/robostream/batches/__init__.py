@@ -8,7 +8,7 @@ context.py         WorkerContext: what one process holds open
 builder.py         BatchBuilder: one process's parts of the batches of one iterator
 """
 
-from robostream.batches.augment import kept_generators, transform_pictures
+from robostream.batches.augment import preserve_generators, transform_images
 from robostream.batches.builder import BadSampleError, BatchBuilder, Texts
 from robostream.batches.context import WorkerBudgets, WorkerContext
 
@@ -18,6 +18,6 @@ __all__ = [
     "Texts",
     "WorkerBudgets",
     "WorkerContext",
-    "kept_generators",
-    "transform_pictures",
+    "preserve_generators",
+    "transform_images",
 ]

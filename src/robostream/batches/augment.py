@@ -22,16 +22,17 @@ _AUGMENTATION = 0x41554731
 Transform = Callable[[Any], Any]
 
 
-def transform_pictures(
-    transform: Transform, pictures: npt.NDArray[Any], *, key: tuple[int, int, int, int]
+def transform_images(
+    transform: Transform, images: npt.NDArray[Any], *, key: tuple[int, int, int, int]
 ) -> npt.NDArray[Any]:
-    """Return what the transform makes of one camera's pictures of one sample.
+    """Return one camera's images of one sample, transformed.
 
-    Seeds all generators: a process that draws from them elsewhere calls this in `kept_generators`.
+    Seeds all generators. A process that draws from them elsewhere wraps calls in
+    `preserve_generators`.
 
     Args:
         transform: Takes and returns a tensor.
-        pictures: uint8, or float32 in [0, 1]; not changed.
+        images: uint8, or float32 in [0, 1]; not changed.
         key: Seed, epoch, position and camera. All random draws follow from them.
     """
     import torch
@@ -40,7 +41,7 @@ def transform_pictures(
     random.seed(seed)
     np.random.seed(seed % (1 << 32))
     torch.default_generator.manual_seed(seed % (1 << 63))
-    result = call_user("image_transforms", transform, torch.from_numpy(pictures))
+    result = call_user("image_transforms", transform, torch.from_numpy(images))
     if not isinstance(result, torch.Tensor):
         raise SelectionError(f"image_transforms must return a tensor, got {type(result).__name__}")
     try:
@@ -55,10 +56,10 @@ def transform_pictures(
 
 
 def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: str) -> None:
-    """Write a transformed picture into a batch, whose arrays have the shape of the first one's."""
+    """Write a transformed image into a batch, whose arrays have the shape of the first one's."""
     if result.shape != out.shape or result.dtype != out.dtype:
         raise SelectionError(
-            f"image_transforms returned shape {result.shape} and type {result.dtype} for a picture "
+            f"image_transforms returned shape {result.shape} and type {result.dtype} for an image "
             f"of {camera}, but {out.shape} and {out.dtype} for the first one. All samples of a "
             "batch must be alike: end the transform with a resize or a crop to one size."
         )
@@ -66,21 +67,21 @@ def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: s
 
 
 @contextmanager
-def kept_generators(transform: Transform | None) -> Iterator[None]:
-    """Let all generators go on after this block where they were before it.
+def preserve_generators(transform: Transform | None) -> Iterator[None]:
+    """Restore the state of all random generators after this block.
 
-    To save and restore them takes ten times as long as to seed them: use one block for many
-    pictures. Does nothing where there is no transform.
+    Saving and restoring them takes ten times as long as seeding them: use one block for many
+    images. Does nothing without a transform.
     """
     if transform is None:
         yield
         return
     import torch
 
-    kept = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch.random.get_rng_state()
     try:
         yield
     finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.random.set_rng_state(kept[2])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.random.set_rng_state(states[2])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble import Arrays, decode_images_into, fill_row, read_texts, write_depth
-from robostream.batches.augment import transform_pictures, write_transformed
+from robostream.batches.augment import transform_images, write_transformed
 from robostream.batches.context import WorkerContext
 from robostream.batches.lane_lookahead import LaneLookahead, LanePart, LaneShare
 from robostream.batches.prefetch import PartFetcher, Prefetcher
@@ -343,7 +343,7 @@ class BatchBuilder:
         assert transform is not None
         position = self._schedule.positions(sample.step)[sample.place]
         key = (plan.seed, plan.epoch, position, camera)
-        result = transform_pictures(transform, images.reshape(own.shape), key=key)
+        result = transform_images(transform, images.reshape(own.shape), key=key)
         write_transformed(result, arrays[own.key][sample.place], own.key)
 
     def _fill_sample(self, sample: _Sample, arrays: Arrays, texts: Texts) -> None:

@@ -42,7 +42,7 @@ from robostream.decode.frames import (
     FrameReader,
     PackedFrame,
     Plane,
-    kept_layout,
+    frame_layout,
     one_thread,
 )
 from robostream.decode.indexing import build_index
@@ -107,7 +107,7 @@ __all__ = [
     "describe_size_mismatch",
     "drawing_of",
     "has_codec",
-    "kept_layout",
+    "frame_layout",
     "label_of",
     "label_place",
     "load_ffmpeg",

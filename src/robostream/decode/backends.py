@@ -20,7 +20,7 @@ import numpy as np
 from av.codec.hwaccel import HWAccel
 
 from robostream.decode.frame_index import CodecConfig, FrameIndex
-from robostream.decode.frames import DecodedFrame, FrameReader, frame_of_arrays, kept_layout
+from robostream.decode.frames import DecodedFrame, FrameReader, frame_layout, frame_of_arrays
 from robostream.decode.packets import (
     FileRun,
     begins_afresh,
@@ -238,7 +238,7 @@ class TorchcodecBackend:
                 wanted, np.ascontiguousarray(batch.data.numpy()), strict=True
             ):
                 _, height, width = channels.shape
-                yield number, frame_of_arrays(kept_layout("rgb", width, height, 0, 0), channels)
+                yield number, frame_of_arrays(frame_layout("rgb", width, height, 0, 0), channels)
 
     def _open(self, source: ByteSource, index: FrameIndex) -> Any:
         try:

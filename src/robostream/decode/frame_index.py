@@ -20,7 +20,7 @@ _LISTED_MISSES = 5
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """What is needed to open a decoder: FFmpeg's name of it, header bytes and picture size."""
+    """The settings of a decoder: FFmpeg's name of it, header bytes and frame size."""
 
     decoder: str
     extradata: bytes
@@ -35,7 +35,7 @@ class FrameIndex:
     A frame's number is its place in presentation order; a packet's number is its place in decode
     order. `starts` are the packets at which decoding may begin, `start_frames` their frames, both
     ascending: a decoder that begins at starts[i] gives every frame from start_frames[i] on exactly.
-    (The leading pictures of an open GOP come after its key packet but are shown before it; by this
+    (The leading frames of an open GOP come after its key packet but are shown before it; by this
     rule they belong to the GOP before.)
 
     Attributes:
@@ -76,7 +76,7 @@ class FrameIndex:
 
     @property
     def has_long_gops(self) -> bool:
-        """Whether its GOPs are so long, on the average, that decoders are kept inside them."""
+        """Whether its GOPs are so long, on average, that decoders wait inside them."""
         return self.num_frames > LONG_GOP_FRAMES * len(self.starts)
 
     @property

@@ -34,7 +34,7 @@ class FrameLayout:
     """How a packed frame lies in its bytes: as decoded (4:2:0), as RGB, or as depth codes.
 
     `shape` and `dtypes` are those of the arrays that it can be drawn into. Equal layouts are one
-    object (see `kept_layout`), so they are compared and hashed by identity, which is fast.
+    object (see `frame_layout`), so they are compared and hashed by identity, which is fast.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class FrameLayout:
 
 
 @functools.cache
-def kept_layout(
+def frame_layout(
     kind: str, width: int, height: int, colorspace: int, color_range: int
 ) -> FrameLayout:
     """Return the one layout with these properties."""
@@ -182,8 +182,8 @@ def _layout_of(
 ) -> FrameLayout:
     if name in PLANAR_8BIT and height % 2 == 0:
         # 4:2:0 takes half the bytes of RGB, and converting it takes no longer than copying RGB.
-        return kept_layout(name, width, height, colorspace, color_range)
-    return kept_layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
+        return frame_layout(name, width, height, colorspace, color_range)
+    return frame_layout("depth" if name in _GRAY_16BIT else "rgb", width, height, 0, 0)
 
 
 def to_format(

@@ -161,7 +161,7 @@ def _packet_row(
     if packet.pts is None or packet.pos is None or packet.pos < 0:
         raise VideoFileError(
             f"{source.name}: a packet has no time or no place in the file, so its frame cannot be "
-            "told from others. Re-encode the file as a plain MP4."
+            "identified. Re-encode the file as a plain MP4."
         )
     return packet.pos, packet.size, packet.pts, packet.is_keyframe, packet.is_discard, config
 

@@ -62,7 +62,7 @@ class VideoTrack:
 
 
 def read_video_track(source: ByteSource) -> VideoTrack | None:
-    """Return the video track's table, reading both ends of the file and no picture data.
+    """Return the video track's table, reading both ends of the file and no frame.
 
     None means that the packets are not listed in one plain table (a fragmented file, say). A file
     that is no MP4, is cut short or contradicts itself is a VideoFileError.
@@ -188,7 +188,7 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
         raise ValueError("a sample refers to a sample entry that is not there")
     if len(sizes) and int((byte_offsets + sizes).max()) > source.size():
         raise VideoFileError(
-            f"{source.name}: the index lists pictures up to byte "
+            f"{source.name}: the index lists frames up to byte "
             f"{int((byte_offsets + sizes).max())}, the file ends at byte {source.size()}. It is "
             "truncated; download or copy it again."
         )
@@ -218,7 +218,7 @@ def _sizes(table: dict[bytes, memoryview], file_bytes: int) -> Int64s:
     if not uniform:
         return _words(table[b"stsz"], ">u4", count, 12)
     if uniform * count > file_bytes:
-        raise ValueError(f"{count} pictures of {uniform} bytes do not fit a file of {file_bytes}")
+        raise ValueError(f"{count} frames of {uniform} bytes do not fit a file of {file_bytes}")
     return np.full(count, uniform, np.int64)
 
 

@@ -32,8 +32,8 @@ from robostream.decode.frames import (
     DecodedFrame,
     FrameLayout,
     PackedFrame,
+    frame_layout,
     frame_of_arrays,
-    kept_layout,
     one_thread,
     plane_of,
     to_format,
@@ -138,7 +138,7 @@ class Renderer:
             self._wide[layout] = _WideFrame(layout)
         wide = self._wide[layout].fill(frame)
         green, blue, red = to_format(self._reformatter, wide, "gbrp", file).planes
-        colours = kept_layout("rgb", layout.width, layout.height, 0, 0)
+        colours = frame_layout("rgb", layout.width, layout.height, 0, 0)
         return DecodedFrame(colours, tuple(map(plane_of, (red, green, blue))))
 
 
@@ -255,7 +255,7 @@ class FrameScaler:
         if old.kind in PLANAR_8BIT and size[0] % 2:
             frame = self._to_rgb(frame, file)
             old = frame.layout
-        new = kept_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
+        new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
         if new.kind == "depth":
             return frame_of_arrays(new, [_nearest(codes, size) for codes in frame.arrays()])
         planes = (
@@ -267,7 +267,7 @@ class FrameScaler:
     def _to_rgb(self, frame: DecodedFrame, file: str) -> DecodedFrame:
         colours = np.empty(frame.layout.shape, np.uint8)
         self._renderer.draw(frame, colours, file=file)
-        layout = kept_layout("rgb", frame.layout.width, frame.layout.height, 0, 0)
+        layout = frame_layout("rgb", frame.layout.width, frame.layout.height, 0, 0)
         return frame_of_arrays(layout, colours)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from robostream.decode.clip import Clip, ClipUses
 from robostream.decode.frame_cache import Pack
-from robostream.decode.frames import DecodedFrame, FrameLayout, PackedFrame, kept_layout
+from robostream.decode.frames import DecodedFrame, FrameLayout, PackedFrame, frame_layout
 from robostream.plan import Ints
 
 logger = logging.getLogger(__name__)
@@ -231,7 +231,7 @@ def _cell_of_layout(layout: FrameLayout) -> int:
 
 def _layout_of_cell(cell: int, width: int, height: int) -> FrameLayout:
     kind = _KINDS[cell >> 1 & 3]
-    return kept_layout(kind, width, height, cell >> 3 & 0xFF, cell >> 11 & 0xF)
+    return frame_layout(kind, width, height, cell >> 3 & 0xFF, cell >> 11 & 0xF)
 
 
 def _aligned(nbytes: int) -> int:

@@ -16,8 +16,8 @@ from robostream.decode.frames import (
     COLORSPACES,
     PLANAR_8BIT,
     FrameLayout,
+    frame_layout,
     is_full_range,
-    kept_layout,
 )
 from robostream.errors import VideoFileError
 
@@ -46,7 +46,7 @@ class Drawing(NamedTuple):
 
 def yuv_bytes(width: int, height: int) -> int:
     """Return the bytes of a frame and its label. Pure."""
-    return kept_layout("yuv420p", width, height, 0, 0).nbytes + _LABEL_BYTES
+    return frame_layout("yuv420p", width, height, 0, 0).nbytes + _LABEL_BYTES
 
 
 def label_of(layout: FrameLayout, *, file: str) -> int:

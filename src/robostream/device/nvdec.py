@@ -24,7 +24,7 @@ from robostream.decode import (
     PyavBackend,
     Renderer,
     Size,
-    kept_layout,
+    frame_layout,
     label_place,
     new_context,
 )
@@ -70,7 +70,7 @@ def frame_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
     if y.dtype != torch.uint8:
         raise _other_format(frame, file)
     height, width = y.shape
-    layout = kept_layout("yuv420p", width, height, int(frame.colorspace), int(frame.color_range))
+    layout = frame_layout("yuv420p", width, height, int(frame.colorspace), int(frame.color_range))
     content = torch.empty(layout.nbytes, dtype=torch.uint8, device=y.device)
     luma, end = width * height, width * height * 3 // 2
     content[:luma].view(height, width).copy_(y)
@@ -111,7 +111,7 @@ class DeviceScaler(FrameScaler):
         if size is None or size == (old.height, old.width):
             return frame
         torch = import_torch()
-        new = kept_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
+        new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
         source = frame.planes[0].memory
         content = torch.empty(new.nbytes, dtype=torch.uint8, device=source.device)
         at = to = 0

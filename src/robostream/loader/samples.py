@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from robostream.batches import BadSampleError, BatchBuilder, WorkerContext, kept_generators
+from robostream.batches import BadSampleError, BatchBuilder, WorkerContext, preserve_generators
 from robostream.errors import StateError
 from robostream.loader.cursor import EpochKey, StreamCursor
 from robostream.loader.options import refuse_copy
@@ -254,7 +254,7 @@ class SampleIterator:
     def _build_sample(self, builder: BatchBuilder, step: ScheduledStep) -> dict[str, Any]:
         layout = self._context.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
-        with kept_generators(layout.spec.image_transforms):
+        with preserve_generators(layout.spec.image_transforms):
             (texts,) = builder.fill([(step, arrays)])
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
         return sample | {key: texts[key][0] for key in layout.texts}

@@ -21,7 +21,7 @@ from robostream.assemble import (
     SampleLayout,
     probe_cameras,
 )
-from robostream.batches import kept_generators, transform_pictures
+from robostream.batches import preserve_generators, transform_images
 from robostream.errors import SelectionError
 from robostream.loader.ranks import Rank
 from robostream.loader.resources import ResourceLimits
@@ -152,8 +152,8 @@ def choose_layout(dataset: OpenedDataset) -> SampleLayout:
 def _try_transform(transform: ImageTransforms, camera: CameraLayout, number: int) -> ArrayLayout:
     black = np.zeros(camera.shape, camera.dtype)
     try:
-        with kept_generators(transform):
-            result = transform_pictures(transform, black, key=(0, 0, 0, number))
+        with preserve_generators(transform):
+            result = transform_images(transform, black, key=(0, 0, 0, number))
     except SelectionError:
         raise
     except Exception as error:

@@ -23,7 +23,7 @@ from robostream.batches import (
     BatchBuilder,
     Texts,
     WorkerContext,
-    kept_generators,
+    preserve_generators,
 )
 from robostream.decode import COUNTERS, SharedFrameCache
 from robostream.device import (
@@ -163,7 +163,7 @@ class Worker:
         transform = self._context.layout.spec.image_transforms
         # The consumer may have another CUDA stream current.
         stream = contextlib.nullcontext() if on_device is None else on_device.on_decoder_stream()
-        with stream, kept_generators(transform):
+        with stream, preserve_generators(transform):
             (done,) = self._build(iterator, self._next_parts(self._iterators[iterator], 1))
         return done
 
