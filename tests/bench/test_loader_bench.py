@@ -11,7 +11,7 @@ import pytest
 
 from robostream.bench.floor import decode_floor, random_floor
 from robostream.bench.loader import frame_memory, measure_plain, measure_robostream
-from robostream.bench.loaders import PlainDataset, read_pyav
+from robostream.bench.loaders import PlainDataset, pyav_reader
 from robostream.bench.plan import simulate
 from robostream.bench.processes import resident_bytes, run_process, touch_memory
 from robostream.bench.rows import measure_resume
@@ -73,7 +73,7 @@ def test_workers_of_a_full_node_are_kept_busy() -> None:
 
 def test_the_plain_loader_reads_the_right_images() -> None:
     """Its pixels are within two levels of ours."""
-    peer = PlainDataset(str(ROOT), (0.0,), read_pyav)
+    peer = PlainDataset(str(ROOT), (0.0,), pyav_reader())
     ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     for item in (0, 16, 17, 40, 61):
         for key in CAMERAS:

@@ -50,12 +50,17 @@ class LoaderEntry:
 
 # Returns frames of a video file by number and frames/s: (frames, 3, height, width) uint8.
 ReadFrames = Callable[[str, npt.NDArray[np.int64], float], torch.Tensor]
-_open_video = cache(av.open)
 
 
-def read_pyav(path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
-    """Read frames with PyAV: seek to the key frame and decode up to the frame."""
-    return torch.stack([_image_at(_open_video(path), float(frame) / fps) for frame in frames])
+def pyav_reader() -> ReadFrames:
+    """Return a reader with PyAV: it seeks to the key frame and decodes up to the frame."""
+    # Each reader opens its own files: a decoder with threads does not survive a fork.
+    open_video = cache(av.open)
+
+    def read(path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+        return torch.stack([_image_at(open_video(path), float(frame) / fps) for frame in frames])
+
+    return read
 
 
 def _image_at(container: Any, time_s: float) -> torch.Tensor:
@@ -68,17 +73,17 @@ def _image_at(container: Any, time_s: float) -> torch.Tensor:
     raise ValueError(f"no frame at {time_s} s")
 
 
-@cache
-def _open_torchcodec(path: str) -> Any:
+def _torchcodec_reader() -> ReadFrames:
     from torchcodec.decoders import VideoDecoder  # optional
 
-    return VideoDecoder(path, seek_mode="approximate")
+    open_video = cache(partial(VideoDecoder, seek_mode="approximate"))
 
+    def read(path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
+        del fps  # torchcodec takes frame numbers
+        images: torch.Tensor = open_video(path).get_frames_at(indices=frames.tolist()).data
+        return images
 
-def _read_torchcodec(path: str, frames: npt.NDArray[np.int64], fps: float) -> torch.Tensor:
-    del fps  # torchcodec takes frame numbers
-    images: torch.Tensor = _open_torchcodec(path).get_frames_at(indices=frames.tolist()).data
-    return images
+    return read
 
 
 class PlainDataset(Dataset[dict[str, Any]]):
@@ -120,9 +125,11 @@ def open_robostream(request: LoadRequest, **options: Any) -> StreamingDataLoader
     return StreamingDataLoader(stream, request.batch_size, num_workers=request.workers, **options)
 
 
-def open_plain(request: LoadRequest, *, read: ReadFrames = read_pyav) -> Batches:
+def open_plain(
+    request: LoadRequest, *, make_reader: Callable[[], ReadFrames] = pyav_reader
+) -> Batches:
     """Return a plain map-style dataset in a shuffling DataLoader."""
-    return _shuffle(PlainDataset(request.root, request.window_s, read), request)
+    return _shuffle(PlainDataset(request.root, request.window_s, make_reader()), request)
 
 
 def _open_robostream_map(request: LoadRequest) -> Batches:
@@ -184,7 +191,7 @@ _THEIRS = {
     backend: partial(_open_lerobot_map, backend=backend) for backend in ("torchcodec", "pyav")
 }
 _HF = {streaming: partial(_open_hf, streaming=streaming) for streaming in (False, True)}
-_PLAIN_TORCHCODEC = partial(open_plain, read=_read_torchcodec)
+_PLAIN_TORCHCODEC = partial(open_plain, make_reader=_torchcodec_reader)
 _ENTRIES = (
     LoaderEntry("robostream", "StreamingDataLoader, nothing set", "", _BOTH, open_robostream),
     LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_robostream_map),
