@@ -18,7 +18,7 @@ import torch
 from robostream import LeRobotDataset, StreamingDataLoader
 from robostream.decode import CodecConfig
 from robostream.decode.backends import open_on_cpu
-from robostream.device import count_workers, free_gpu_memory, gpu_memory, nvdec
+from robostream.device import count_workers, free_gpu_memory, nvdec, total_gpu_memory
 from robostream.device.nvdec import DeviceRenderer, frame_on_device
 from robostream.errors import SelectionError
 from robostream.loader import dataloader, resources, share_of_cores
@@ -220,8 +220,8 @@ def test_a_gpus_memory_is_known(h264: Path) -> None:
     loader = StreamingDataLoader(open_stream(h264, video_decode_device="cuda"), 4)
     cores = share_of_cores(1)
 
-    assert free_gpu_memory("cuda") < gpu_memory("cuda")
-    assert loader.num_workers == count_workers(cores, gpu_memory("cuda"))
+    assert free_gpu_memory("cuda") < total_gpu_memory("cuda")
+    assert loader.num_workers == count_workers(cores, total_gpu_memory("cuda"))
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
@@ -263,7 +263,7 @@ def test_single_samples_are_not_decoded_there() -> None:
 def test_transforms_are_refused(h264: Path) -> None:
     """They work on pictures of the CPU."""
     transform = {"image_transforms": lambda pictures: pictures}
-    with pytest.raises(SelectionError, match="image_transforms need the pictures"):
+    with pytest.raises(SelectionError, match="image_transforms need the frames"):
         open_loader(open_stream(h264, video_decode_device="cuda", **transform), 4)
 
 

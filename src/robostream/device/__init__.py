@@ -45,8 +45,8 @@ if TYPE_CHECKING:
         choose_gpu,
         count_workers,
         free_gpu_memory,
-        gpu_memory,
         refuse_gpu,
+        total_gpu_memory,
     )
     from robostream.device.upload import (
         COPIES_IN_FLIGHT,
@@ -77,7 +77,7 @@ __all__ = [
     "device_memory",
     "format_batch",
     "free_gpu_memory",
-    "gpu_memory",
+    "total_gpu_memory",
     "map_memory",
     "open_device_batches",
     "open_nvdec",

@@ -95,7 +95,7 @@ def count_workers(cores: int, gpu_bytes: int) -> int:
     return max(1, min(cores, config.WORKERS_PER_GPU, gpu_bytes // config.GPU_BYTES_PER_WORKER))
 
 
-def gpu_memory(gpu: str) -> int:
+def total_gpu_memory(gpu: str) -> int:
     """Return how many bytes a GPU has."""
     nbytes: int = torch.cuda.mem_get_info(gpu)[1]
     return nbytes

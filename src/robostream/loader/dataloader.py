@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from robostream import arguments, config
 from robostream.assemble import SampleLayout, find_yuv_cameras
 from robostream.byte_sizes import format_bytes
-from robostream.device import choose_device, choose_gpu, count_workers, gpu_memory
+from robostream.device import choose_device, choose_gpu, count_workers, total_gpu_memory
 from robostream.errors import SelectionError
 from robostream.loader.batch_iterator import BatchIterator
 from robostream.loader.cursor import Position, StreamCursor
@@ -116,7 +116,7 @@ class StreamingDataLoader(DataLoader[Any]):
         if num_workers is None:
             num_workers = share_of_cores(local_ranks(dataset.world_size))
             if self._gpu:
-                num_workers = count_workers(num_workers, gpu_memory(self._gpu))
+                num_workers = count_workers(num_workers, total_gpu_memory(self._gpu))
         self.num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
         self._depth = self._choose_depth(prefetch_factor)
         # None where nothing is built ahead, as in torch.
