@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -80,6 +81,9 @@ def test_the_plain_loader_reads_the_right_images() -> None:
             gap = np.abs(peer[item][key].numpy().astype(int) - ours[item][key].numpy().astype(int))
 
             assert gap.max() <= 2
+    # A worker that is forked later would hang if it freed these decoders: it lacks their threads.
+    del peer
+    gc.collect()
 
 
 @pytest.mark.long
