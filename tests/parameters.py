@@ -15,6 +15,11 @@ def long_except(values: Iterable[Any], *short: Any) -> list[Any]:
     return [v if v in short else pytest.param(v, marks=pytest.mark.long) for v in values]
 
 
+def long_rows_except(rows: Iterable[tuple[Any, ...]], *short: tuple[Any, ...]) -> list[Any]:
+    """Do the same for parameters of several arguments, given as tuples."""
+    return [r if r in short else pytest.param(*r, marks=pytest.mark.long) for r in rows]
+
+
 def examples(count: int) -> settings:
     """Return settings for so many examples, or, with the profile "short", for a fifth of them."""
     return settings(max_examples=max(1, count * settings().max_examples // 100))

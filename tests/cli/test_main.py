@@ -15,6 +15,7 @@ import pytest
 from robostream import __version__
 from robostream.cli.main import COMMANDS, main
 from tests.fixture_datasets import FIXTURES
+from tests.parameters import long_except
 from tests.servers.hub import Hub
 
 IMAGES = str(FIXTURES / "images")
@@ -188,7 +189,7 @@ def test_an_interrupt_is_one_line_while_a_command_is_still_imported(
     assert capsys.readouterr().err == "robostream: interrupted\n"
 
 
-@pytest.mark.parametrize("command", ["info", "plan", "diagnose"])
+@pytest.mark.parametrize("command", long_except(["info", "plan", "diagnose"], "info"))
 def test_an_unknown_name_lists_the_places_searched(command: str, hub: Hub, tmp_path: Path) -> None:
     """The Hub and the folder of that name, with the folder's contents."""
     environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home")}

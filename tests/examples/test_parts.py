@@ -175,6 +175,7 @@ def test_processes_that_do_not_know_each_other_are_refused(announced: dict[str, 
     check_group({}, 1)
 
 
+@pytest.mark.long
 def test_accelerates_lone_processes_are_noticed(tmp_path: Path) -> None:
     """`accelerate launch --cpu` on two machines starts processes that form no group."""
     launch = [str(Path(sys.executable).parent / "accelerate"), "launch", "--cpu"]

@@ -13,6 +13,7 @@ from robostream.errors import ChangedFileError
 from robostream.loader.streaming import cursor_of
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import open_loader, open_stream
+from tests.parameters import long_except
 
 VIDEO = "videos/observation.images.top/chunk-000/file-001.mp4"
 
@@ -36,7 +37,7 @@ def replace(path: Path) -> None:
     aside.replace(path)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", long_except([0, 2], 0))
 @pytest.mark.parametrize("on_bad_episode", ["raise", "quarantine"])
 @pytest.mark.parametrize("change", [write_over, cut_off])
 def test_a_video_that_changes_ends_the_run(

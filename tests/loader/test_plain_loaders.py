@@ -229,12 +229,14 @@ def state_after(batches: int, workers: int, **options: Any) -> dict[str, Any]:
     [
         (0, {"seed": 7}, r"seed \(seed\): 42 in the state, 7 here"),
         (0, {"world_size": 2}, "world_size=1 and 1 reading processes per rank.*here they are 2"),
-        (2, {"seed": 7}, r"seed \(seed\): 42 in the state, 7 here"),
-        (2, {"episode_pool_size": 2}, "pool_size"),
-        (2, {"shuffle": False}, "shuffle"),
+        pytest.param(
+            2, {"seed": 7}, r"seed \(seed\): 42 in the state, 7 here", marks=pytest.mark.long
+        ),
+        pytest.param(2, {"episode_pool_size": 2}, "pool_size", marks=pytest.mark.long),
+        pytest.param(2, {"shuffle": False}, "shuffle", marks=pytest.mark.long),
         (2, {"lanes": 5}, "lanes"),
-        (2, {"episodes": [0, 1]}, "selection"),
-        (2, {"root": FIXTURES / "h264_bframes"}, "fingerprint"),
+        pytest.param(2, {"episodes": [0, 1]}, "selection", marks=pytest.mark.long),
+        pytest.param(2, {"root": FIXTURES / "h264_bframes"}, "fingerprint", marks=pytest.mark.long),
         (2, {"world_size": 2}, "world_size=1 and 2 reading processes per rank.*here they are 2"),
     ],
 )

@@ -192,7 +192,7 @@ for batch in loaders[0]:
 """
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", long_except([0, 1], 1))
 def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     """Whatever is open at the end of a script: no hang, no orphan, nothing on stderr."""
     strict = [sys.executable, "-W", "error", "-X", "dev", "-c"]

@@ -25,6 +25,7 @@ from tests.loader.streams import (
     open_loader,
     open_stream,
 )
+from tests.parameters import long_except
 
 TOP = "observation.images.top"
 FRAMES = list(range(62))
@@ -50,7 +51,7 @@ HOLDS = {
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("hold", HOLDS)
+@pytest.mark.parametrize("hold", long_except(HOLDS, "a view", "numpy"))
 def test_what_is_held_is_not_written_again(hold: str, workers: int) -> None:
     """A batch, a view of one tensor, or its memory seen by numpy stays what it was."""
     loader = open_loader(open_stream(), 4, num_workers=workers)
@@ -156,8 +157,8 @@ def slow_and_random(picture: Any) -> Any:
     return picture
 
 
-@pytest.mark.parametrize("device", [None, "cpu"])
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("device", long_except([None, "cpu"], None))
+@pytest.mark.parametrize("workers", long_except([2, 3], 3))
 def test_slots_of_an_iterator_left_early_wait_for_all_workers(
     items: LeRobotDataset, workers: int, device: str | None
 ) -> None:

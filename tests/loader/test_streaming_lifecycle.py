@@ -20,6 +20,7 @@ from robostream.errors import VideoFileError, WorkerError
 from tests.fixture_datasets import copy_of
 from tests.loader.programs import is_alive, open_files, resident_bytes, wait_until
 from tests.loader.streams import AV1, blind_stream, flat, indices, open_loader, open_stream
+from tests.parameters import long_except
 from tests.threads import awake_clock
 
 VIDEO = "videos/observation.images.top/chunk-000/file-000.mp4"
@@ -67,7 +68,7 @@ def own_bytes(pid: int) -> int:
     return total
 
 
-@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("device", long_except([None, "cpu"], None))
 @pytest.mark.parametrize("when", ["waiting", "between"])
 def test_a_killed_worker_is_told_at_once_and_replaced(when: str, device: str | None) -> None:
     """Kill -9: the error names worker and signal within a second; the next iterator works.
@@ -95,8 +96,8 @@ def seconds_until_told(when: str, device: str | None) -> float:
     return clock.seconds
 
 
-@pytest.mark.parametrize("device", [None, "cpu"])
-@pytest.mark.parametrize("taken", [1, 2, 3, 5])
+@pytest.mark.parametrize("device", long_except([None, "cpu"], None))
+@pytest.mark.parametrize("taken", long_except([1, 2, 3, 5], 3))
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_what_comes_before_the_end_is_whole(end: str, taken: int, device: str | None) -> None:
     """Batches that are still delivered are the next ones, and the place is behind the last."""
@@ -262,7 +263,7 @@ def test_a_batch_is_reported_when_it_is_built() -> None:
     assert len(list(islice(loader, 2))) == 2
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("workers", long_except([0, 1, 2, 3, 5], 0, 2))
 def test_an_error_reaches_the_consumer_with_its_sample(tmp_path: Path, workers: int) -> None:
     """A broken file raises in the loop, naming file, episode, frame and position; nothing hangs."""
     root = copy_of("av1_multifile", tmp_path)

@@ -12,6 +12,7 @@ import torch
 from robostream import LeRobotDataset
 from tests.fixture_datasets import FIXTURES, NAMES
 from tests.loader.streams import assert_equals_map_style, flat, open_loader, open_stream
+from tests.parameters import long_except, long_rows_except
 
 
 def windows_of(name: str) -> dict[str, list[float]]:
@@ -38,8 +39,11 @@ def asked(name: str, kind: str) -> dict[str, list[float]] | None:
     return windows_of(name) if kind == "window" else None
 
 
-@pytest.mark.parametrize(("budget", "workers"), [(0, 0), ("1GiB", 0), (0, 3), ("1GiB", 3)])
-@pytest.mark.parametrize("kind", ["plain", "window"])
+BUDGETS = [(0, 0), ("1GiB", 0), (0, 3), ("1GiB", 3)]
+
+
+@pytest.mark.parametrize(("budget", "workers"), long_rows_except(BUDGETS, ("1GiB", 0), ("1GiB", 3)))
+@pytest.mark.parametrize("kind", long_except(["plain", "window"], "window"))
 @pytest.mark.parametrize("name", NAMES)
 def test_every_sample_equals_the_map_style_item(
     name: str, kind: str, budget: int | str, workers: int

@@ -18,6 +18,7 @@ from robostream.batches import transform_images
 from robostream.errors import SelectionError
 from tests.loader.programs import run
 from tests.loader.streams import open_loader, open_stream
+from tests.parameters import long_rows_except
 
 TOP = "observation.images.top"
 # As version 0.1.0 drew them.
@@ -50,7 +51,11 @@ def expected() -> dict[int, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("workers", "skip", "batch_size"),
-    [(0, 4, 6), (1, 0, 6), (2, 0, 6), (2, 4, 6), (3, 0, 6), (3, 0, 7), (5, 2, 6)],
+    long_rows_except(
+        [(0, 4, 6), (1, 0, 6), (2, 0, 6), (2, 4, 6), (3, 0, 6), (3, 0, 7), (5, 2, 6)],
+        (0, 4, 6),
+        (3, 0, 7),
+    ),
 )
 def test_augmentation_is_the_same_for_any_workers_and_after_a_resume(
     expected: dict[int, torch.Tensor], workers: int, skip: int, batch_size: int
@@ -117,6 +122,7 @@ def test_any_kind_of_function_reaches_the_workers(transform: Any) -> None:
     assert next(iter(loader))[TOP].shape == (4, 3, 12, 16)
 
 
+@pytest.mark.long
 def test_functions_and_errors_of_a_script_travel() -> None:
     """What is defined in __main__ works in workers, and its exceptions come back as they are."""
     run("""
@@ -137,6 +143,7 @@ else:
 """)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", ["LeRobotDataset", "StreamingLeRobotDataset"])
 def test_functions_of_a_notebook_reach_workers_that_torch_spawns(reader: str) -> None:
     """A plain DataLoader pickles its dataset, and pickle knows functions by name only."""
