@@ -62,6 +62,8 @@ class CameraLayout:
 
     def with_size(self, image: tuple[int, ...]) -> CameraLayout:
         """Return the camera with images of another (channels, height, width)."""
+        if self.stack[1:] == image:
+            return self
         window = self.shape[: len(self.shape) - len(image)]
         return replace(self, shape=(*window, *image), stack=(self.stack[0], *image))
 

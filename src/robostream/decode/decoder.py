@@ -151,9 +151,11 @@ class FrameDecoder:
                 label = _label(clip, frame.layout, yuv_size)
                 self._renderer.write_yuv(frame.content, place, label=label)
         elif len(packed) == 1 or len({frame.layout for frame in packed}) == 1:
+            _check_size(clip, packed[0].layout, out.shape[-2:])
             self._renderer.draw_packed(packed, out, file=clip.file.source.name)
         else:
             for place, frame in enumerate(packed):
+                _check_size(clip, frame.layout, out.shape[-2:])
                 self._renderer.draw_packed(
                     [frame], out[place : place + 1], file=clip.file.source.name
                 )
@@ -163,6 +165,7 @@ class FrameDecoder:
         """Write a decoded frame into one slot of a sample."""
         yuv_size = self._yuv_sizes[clip.camera]
         if yuv_size is None:
+            _check_size(clip, decoded.layout, out.shape[-2:])
             self._renderer.draw(decoded, out, file=clip.file.source.name)
             return
         label = _label(clip, decoded.layout, yuv_size)
@@ -276,11 +279,16 @@ def frame_missing(clip: Clip, frame: int) -> VideoFileError:
     )
 
 
-def _label(clip: Clip, layout: FrameLayout, size: Size) -> int:
-    """Return the label of a YUV 4:2:0 frame; raise if it has another size than its slot."""
-    if (layout.height, layout.width) != size:
+def _check_size(clip: Clip, layout: FrameLayout, size: tuple[int, ...]) -> None:
+    """Raise if an episode's frame has another (height, width) than its slot."""
+    if layout.shape[1:] != size and clip.episode >= 0:
         raise VideoFileError(
             f"{clip.file.source.name}, episode {clip.episode}: "
             + describe_size_mismatch((layout.width, layout.height), (size[1], size[0]))
         )
+
+
+def _label(clip: Clip, layout: FrameLayout, size: Size) -> int:
+    """Return the label of a YUV 4:2:0 frame; raise if it has another size than its slot."""
+    _check_size(clip, layout, size)
     return label_of(layout, file=clip.file.source.name)

@@ -311,3 +311,4 @@ class LruFrameCache:
     def clear(self) -> None:
         """Drop all frames."""
         self._frames.clear()
+        self._files.clear()
