@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | check | format | build | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
+# make setup | demo | test | test-all | test-wheel | check | format | build | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PEERS := .venv-peers
 PEERS_PYTHON ?= python3.12
 
-.PHONY: setup demo test test-all check format build bench bench-peers clean
+.PHONY: setup demo test test-all test-wheel check format build bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ test: setup
 # The same, then the rest: tests marked long, and property tests with all their examples.
 test-all: test
 	scripts/test $(BIN) -m "long or hypothesis"
+
+# The same tests as `make test` on the built wheel, from outside the repository.
+test-wheel: setup
+	scripts/test_wheel $(BIN) -q
 
 check: setup
 	$(BIN)/ruff format --check .
