@@ -1,20 +1,26 @@
-# make setup | demo | test | test-all | check | format | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
+# make setup | demo | test | test-all | test-wheel | check | format | build | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+INSTALLED := $(VENV)/.installed
 PEERS := .venv-peers
 PEERS_PYTHON ?= python3.12
 
-.PHONY: setup demo test test-all check format bench bench-peers clean
+.PHONY: setup demo test test-all test-wheel check format build bench bench-peers clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup
-	scripts/setup $(PYTHON) $(VENV)
-	@touch $(STAMP)
+	scripts/setup $(PYTHON) $(VENV) dev
+	@touch $(STAMP) $(INSTALLED)
 
-demo: setup
+# What users get: robostream and what it imports, no development tools.
+$(INSTALLED): pyproject.toml constraints.txt scripts/setup
+	scripts/setup $(PYTHON) $(VENV)
+	@touch $(INSTALLED)
+
+demo: $(INSTALLED)
 	$(BIN)/robostream demo
 
 # What to run while editing: every stage and every promise, in a few minutes.
@@ -25,6 +31,10 @@ test: setup
 test-all: test
 	scripts/test $(BIN) -m "long or hypothesis"
 
+# The same tests as `make test` on the built wheel, from outside the repository.
+test-wheel: setup
+	scripts/test_wheel $(BIN) -q
+
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -33,6 +43,9 @@ check: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+build: setup
+	$(BIN)/python -m build --no-isolation
 
 bench: setup
 	$(BIN)/robostream bench suite --repo .
@@ -45,4 +58,4 @@ $(PEERS)/.ready: pyproject.toml scripts/setup_peers
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -19,6 +19,7 @@ FLOW = [
     "errors",
     "arguments",
     "byte_sizes",
+    "progress",
     "config",
     "storage",
     "meta",

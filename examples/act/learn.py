@@ -29,9 +29,15 @@ from examples.scaling.feed import action_window
 from examples.scaling.learner import load_policy
 from examples.scaling.options import TrainOptions
 from examples.scaling.preemption import REQUEUE
+from examples.scaling.processes import fail, use_half_of_the_cores
 from examples.scaling.training import train
 from examples.synthetic import make_dataset
-from robostream import LeRobotDatasetMetadata, StreamingDataLoader, StreamingLeRobotDataset
+from robostream import (
+    LeRobotDatasetMetadata,
+    RobostreamError,
+    StreamingDataLoader,
+    StreamingLeRobotDataset,
+)
 
 # Small enough for a laptop's CPU; a policy for a real robot has the defaults of `ActConfig`.
 _CHUNK = 8
@@ -59,6 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Train, evaluate and print the errors."""
     options = _parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    use_half_of_the_cores()
+    try:
+        return _learn(options)
+    except (RobostreamError, ValueError, OSError) as error:
+        return fail(error)
+
+
+def _learn(options: argparse.Namespace) -> int:
     root = options.root or make_episodes(options)
     episodes = check(LeRobotDatasetMetadata("dataset", root)).total_episodes
     held_out = max(1, episodes // 5)

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from examples.scaling.files import sync_folder
+from examples.scaling.files import sync_folder, write_json
 from robostream import load_training_step
 
 LATEST = "latest"
+_POLICY = "policy.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -65,6 +68,17 @@ def choose_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
             "--output_dir."
         )
     return chosen
+
+
+def write_policy_config(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+    """Write the sizes of a policy, and of its inputs and outputs, to a checkpoint."""
+    write_json(folder / _POLICY, {"config": config, "interface": shapes})
+
+
+def read_policy_config(folder: Path, entry: str = "config") -> dict[str, Any] | None:
+    """Return the sizes of a checkpoint's policy; None for a run that only read data."""
+    path = folder / _POLICY
+    return dict(json.loads(path.read_text())[entry]) if path.exists() else None
 
 
 def _delete(path: Path) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import asdict
 from pathlib import Path
@@ -15,13 +14,14 @@ from accelerate.utils import set_seed
 from torch import Tensor, nn
 
 from examples.act import ActConfig, ActPolicy, Batch, Interface, interface_of
-from examples.scaling.files import read_tensors, write_json, write_tensors
+from examples.scaling.checkpoint import read_policy_config, write_policy_config
+from examples.scaling.files import read_tensors, write_tensors
 from examples.scaling.options import TrainOptions
 from examples.scaling.processes import Processes
 from robostream import LeRobotDatasetMetadata
 
 _MODEL, _OPTIMIZER, _SCHEDULE = "model.pt", "optimizer.pt", "scheduler.pt"
-_RANDOM, _POLICY = "random.pt", "policy.json"
+_RANDOM = "random.pt"
 _MAX_GRADIENT_NORM = 10.0
 
 
@@ -80,7 +80,7 @@ class Learner:
         write_tensors(folder / _RANDOM, random_states)
         if isinstance(self.policy, ActPolicy):
             sizes, shapes = asdict(self.policy.config), asdict(self.policy.interface)
-            write_json(folder / _POLICY, {"config": sizes, "interface": shapes})
+            write_policy_config(folder, sizes, shapes)
 
     def resume(self, folder: Path) -> None:
         """Load the training state of a checkpoint.
@@ -129,9 +129,11 @@ def make_policy(config: ActConfig, meta: LeRobotDatasetMetadata) -> ActPolicy:
 
 def load_policy(folder: Path) -> ActPolicy:
     """Return the policy of a checkpoint, ready to predict."""
-    saved = json.loads((folder / _POLICY).read_text())
-    shapes = saved["interface"] | {"cameras": tuple(saved["interface"]["cameras"])}
-    policy = ActPolicy(ActConfig(**saved["config"]), Interface(**shapes))
+    sizes, shapes = (read_policy_config(folder, entry) for entry in ("config", "interface"))
+    if sizes is None or shapes is None:
+        raise ValueError(f"want a checkpoint with a policy, found none in {folder}")
+    shapes["cameras"] = tuple(shapes["cameras"])
+    policy = ActPolicy(ActConfig(**sizes), Interface(**shapes))
     policy.load_state_dict(read_tensors(folder / _MODEL))
     return policy.eval()
 

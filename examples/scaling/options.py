@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from examples.act import ActConfig
+from examples.scaling.checkpoint import choose_checkpoint, read_policy_config
+from robostream import RobostreamError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,31 @@ def parse_options(arguments: Sequence[str] | None, doc: str | None) -> TrainOpti
     _add_run(parser, usual)
     _add_policy(parser, usual)
     values = vars(parser.parse_args(arguments))
-    sizes = {name: values.pop(name) for name in _SIZES}
+    names = {"chunk": "n_action_steps"} | {name: name for name in _SIZES}
+    given = {size: values.pop(name) for size, name in names.items()}
     try:
-        policy = ActConfig(chunk=values["n_action_steps"], **sizes)
-        return TrainOptions(**values, policy=policy)
-    except ValueError as error:
-        parser.error(str(error))
+        policy = _choose_sizes(
+            given, choose_checkpoint(values["resume_from"], values["output_dir"])
+        )
+        return TrainOptions(**values, n_action_steps=policy.chunk, policy=policy)
+    except (RobostreamError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+
+
+def _choose_sizes(given: Mapping[str, int | None], checkpoint: Path | None) -> ActConfig:
+    """Return the policy's sizes: those of the checkpoint to resume from, else the flags'."""
+    asked = {name: size for name, size in given.items() if size is not None}
+    saved = None if checkpoint is None else read_policy_config(checkpoint)
+    if saved is None:
+        return ActConfig(**{"chunk": TrainOptions().n_action_steps} | asked)
+    for name, size in asked.items():
+        if saved[name] != size:
+            flag = "n_action_steps" if name == "chunk" else name
+            raise ValueError(
+                f"want the policy that this run began with, {flag}={saved[name]} ({checkpoint}), "
+                f"got --{flag} {size}. Leave the flag out, or choose another --output_dir."
+            )
+    return ActConfig(**saved)
 
 
 def _add_data(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
@@ -133,9 +154,10 @@ _SIZES = ("width", "heads", "feedforward", "encoder_layers", "backbone_width", "
 
 def _add_policy(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
     add = parser.add_argument_group("policy (ACT)").add_argument
-    add("--n_action_steps", type=int, default=usual.n_action_steps, help="(%(default)s)")
-    for name in _SIZES:
-        add(f"--{name}", type=int, default=getattr(usual.policy, name), help="(%(default)s)")
+    defaults = {"n_action_steps": usual.n_action_steps}
+    defaults |= {name: getattr(usual.policy, name) for name in _SIZES}
+    for name, default in defaults.items():
+        add(f"--{name}", type=int, help=f"(the checkpoint's, or {default})")
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -26,7 +26,15 @@ class Progress:
         self._log = log
         # Only the main process shows a bar, and only on a terminal.
         hidden = None if processes.is_main else True
-        self._bar = tqdm(total=steps, initial=step, unit="step", disable=hidden)
+        self._bar = tqdm(
+            total=steps,
+            initial=step,
+            desc="train",
+            bar_format="{desc} {percentage:3.0f}% |{bar}| {remaining} left{postfix}",
+            dynamic_ncols=True,
+            disable=hidden,
+        )
+        self._steps, self._first, self._start = steps, step, time.perf_counter()
         self._begin()
 
     @contextmanager
@@ -63,12 +71,16 @@ class Progress:
         if self._log is not None:
             self._log.write(line)
             self._bar.set_postfix_str(_describe(line), refresh=False)
-            logger.info("step %d: %s", step, _describe(line))
+            logger.info("step %d: %s, %s left", step, _describe(line), self._time_left(step))
         self._begin()
 
     def close(self) -> None:
         """Close the bar and leave it on the terminal."""
         self._bar.close()
+
+    def _time_left(self, step: int) -> str:
+        seconds = (time.perf_counter() - self._start) / max(step - self._first, 1)
+        return str(tqdm.format_interval((self._steps - step) * seconds))
 
     def _begin(self) -> None:
         self._samples, self._wait_s = 0, 0.0
@@ -77,6 +89,6 @@ class Progress:
 
 def _describe(line: dict[str, Any]) -> str:
     return (
-        f"epoch {line['epoch']}, loss {line['loss']:.4f}, {line['samples_per_s']:.1f} samples/s, "
-        f"{line['data_wait_share']:.1%} of the time waiting for data"
+        f"loss {line['loss']:.4f}, epoch {line['epoch']}, {line['samples_per_s']:.1f} samples/s, "
+        f"waited {line['data_wait_share']:.1%}"
     )

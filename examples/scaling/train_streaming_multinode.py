@@ -21,14 +21,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from examples.scaling.options import parse_options
 from examples.scaling.preemption import REQUEUE
+from examples.scaling.processes import fail, use_half_of_the_cores
 from examples.scaling.training import train
+from robostream import RobostreamError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train with the options of a command line; return the exit code."""
     options = parse_options(arguments, __doc__)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    return 0 if train(options).is_finished else REQUEUE
+    use_half_of_the_cores()
+    try:
+        return 0 if train(options).is_finished else REQUEUE
+    except (RobostreamError, ValueError, OSError) as error:
+        return fail(error)
 
 
 if __name__ == "__main__":

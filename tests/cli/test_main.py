@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -63,6 +64,51 @@ def test_a_wrong_call_exits_with_2(arguments: tuple[str, ...]) -> None:
 
     assert done.returncode == 2
     assert "usage:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (("inof", IMAGES), "(did you mean info?)"),
+        (("cache", "wram", IMAGES), "(did you mean warm?)"),
+        (("plan", IMAGES, "--btch-size", "3"), "--btch-size (did you mean --batch-size?)"),
+        (("cache", "info", "--cache-dri=x"), "--cache-dri=x (did you mean --cache-dir?)"),
+        (("recode", IMAGES, "copy", "--codec", "h246"), "(did you mean h264?)"),
+    ],
+)
+def test_a_misspelt_word_gets_a_suggestion(
+    arguments: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands, actions, options and choices; exit code 2."""
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+
+    assert stopped.value.code == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_an_error_names_the_option_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The library says `image_cameras`, the command has `--image-cameras`."""
+    assert main(["synth", str(tmp_path / "new"), "--image-cameras", "9"]) == 2
+    assert capsys.readouterr().err == (
+        "robostream synth: want --image-cameras of 0 to 3, the number of cameras, got 9\n"
+    )
+
+
+def test_an_empty_cache_is_an_object_in_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts read the same fields whether the cache exists or not; it is not created."""
+    folder = tmp_path / "cache"
+    assert main(["cache", "info", "--json", "--cache-dir", str(folder)]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert main(["cache", "clear", "--json", "--cache-dir", str(folder)]) == 0
+
+    assert (info["folder"], info["used_bytes"], info["files"]) == (str(folder), 0, [])
+    assert json.loads(capsys.readouterr().out) == {"freed_bytes": 0}
+    assert not folder.exists()
 
 
 def test_a_failure_exits_with_1_and_one_line(tmp_path: Path) -> None:

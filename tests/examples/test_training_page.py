@@ -20,6 +20,8 @@ pytestmark = pytest.mark.long
 PAGE = REPO / "docs" / "training.md"
 MEET = {"torchrun": "master-port", "accelerate": "main_process_port"}
 SMALLER = {"--episodes": "3", "--frames": "20", "--size": "32x32"}
+# The page gives sizes in its first command only; all later commands resume with them.
+SMALLER |= {f"--{name}": str(size) for name, size in SIZES.items()}
 TRAIN = "examples/scaling/train_streaming_multinode.py"
 # Programs whose own tests run them: test_learning, test_lerobot_train, tests/slurm/test_training.
 ELSEWHERE = ("learn.py", "measure_gpu.py", "lerobot_train.py", "sbatch")
@@ -34,8 +36,7 @@ def commands() -> list[list[str]]:
 def run(words: list[str], folder: Path) -> str:
     """Run a command of the page in a folder, as small as it goes."""
     if TRAIN in words:
-        sizes = [word for name, size in SIZES.items() for word in (f"--{name}", str(size))]
-        words = [*words, *sizes, "--n_action_steps", "4", "--log_freq", "1"]
+        words = [*words, "--log_freq", "1"]
         words[words.index("--steps") + 1] = str(int(words[words.index("--steps") + 1]) // 20)
     program, *arguments = words
     if program == "robostream":

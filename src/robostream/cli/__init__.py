@@ -12,5 +12,6 @@ synth.py      `robostream synth`: make a synthetic dataset
 recode.py     `robostream recode`: copy a dataset with its videos re-encoded
 demo.py       `robostream demo`: make a dataset, stream it, check the promises
 cache.py      `robostream cache`: show, fill or clear the cache of remote bytes
+env.py        `robostream env`: the machine, the software and the settings
 bench.py      `robostream bench`: measure a part of robostream
 """

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"want a whole number of 0 or more, got {text}")
     return int(text)
+
+
+def fail(args: argparse.Namespace, error: Exception, code: int) -> int:
+    """Print an error in one line, with the command's own options in it; return the exit code."""
+    print(f"{args.parser.prog}: {args.parser.name_options(str(error))}", file=sys.stderr)
+    return code
 
 
 def add_option(

@@ -6,8 +6,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tqdm import tqdm
-
 from robostream import config
 from robostream.assemble import (
     DatasetLocation,
@@ -18,6 +16,7 @@ from robostream.assemble import (
 from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.cli.arguments import add_dataset, add_json, add_option, print_result
+from robostream.progress import Progress
 from robostream.storage import (
     TRAFFIC,
     Cache,
@@ -71,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
         return _warm(args)
     # Do not create a cache that does not exist.
     if not is_cache(args.cache_dir):
-        print_result(args, None, f"{args.cache_dir}: no cache there")
+        empty = CacheInfo(args.cache_dir, cache_limit(args.cache_dir, None), 0, (), 0)
+        nothing = {"freed_bytes": 0} if args.action == "clear" else empty
+        print_result(args, nothing, f"{args.cache_dir}: no cache there")
         return 0
     cache = Cache(args.cache_dir, cache_limit(args.cache_dir, None))
     if args.action == "clear":
@@ -95,8 +96,8 @@ def _warm(args: argparse.Namespace) -> int:
     warming = CacheWarmer(opener, files, requests=config.WARM_REQUESTS)
     fitting = sum(piece.stop - piece.start for piece in warming.pieces)
     try:
-        with tqdm(total=fitting, unit="B", unit_scale=True, desc="warm", disable=None) as bar:
-            warming.run(bar.update)
+        with Progress("cache warm", fitting, "B") as progress:
+            warming.run(progress.update)
     finally:
         # Also after an interrupt: fetched bytes stay in the cache.
         found = _warmed(opener, warming, fitting)

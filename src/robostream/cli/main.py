@@ -7,12 +7,16 @@ Exit codes: 0 success, 1 the command or a check failed, 2 wrong usage, 130 Ctrl-
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import logging
+import re
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from robostream import __version__
+from robostream.cli.arguments import fail
 from robostream.errors import RobostreamError
 
 # Each is a module of this package with EXAMPLES, configure(parser) and run(args) -> int. Only the
@@ -27,13 +31,53 @@ COMMANDS = {
     "shuffle": "measure how well a dataset is shuffled at several pool sizes",
     "diagnose": "check whether an episode decodes, and if not, why and what to do",
     "cache": "show, fill or clear the cache of remote bytes",
+    "env": "print versions, machine and settings for an issue report",
     "bench": "measure a part of robostream and print ratios against a reference",
 }
 
 
-def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors suggest the command or option that was probably meant."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.set_defaults(parser=self)  # the innermost parser wins: it knows the options
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2; add a suggestion to the message if a known word is close."""
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice is not None:
+            message += _suggestion(choice[1], re.findall(r"[\w.-]+", choice[2]))
+        super().error(message)
+
+    def reject(self, unknown: Sequence[str]) -> NoReturn:
+        """Exit with 2 because of arguments that the command does not have."""
+        options = [flag for action in self._actions for flag in action.option_strings]
+        texts = [
+            f"{word}{_suggestion(word.partition('=')[0], options)}"
+            if word.startswith("-")
+            else word
+            for word in unknown
+        ]
+        self.error(f"unknown argument{'s' * (len(texts) > 1)}: {', '.join(texts)}")
+
+    def name_options(self, message: str) -> str:
+        """Return an error of the library with `batch_size` written as `--batch-size`."""
+        for action in self._actions:
+            flag = next((flag for flag in action.option_strings if flag.startswith("--")), None)
+            if flag is not None and "_" in action.dest:
+                message = re.sub(rf"(?<![-\w]){action.dest}(?![-\w])", flag, message)
+        return message
+
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def build_parser(argv: Sequence[str]) -> _Parser:
     """Return the parser, complete for the command that `argv` calls."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="robostream",
         description="Stream LeRobot v3.0 datasets into distributed PyTorch training.",
         epilog="robostream COMMAND --help shows its options and examples.",
@@ -67,7 +111,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    args = build_parser(argv).parse_args(argv)
+    args, unknown = build_parser(argv).parse_known_args(argv)
+    if unknown:
+        args.parser.reject(unknown)
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING, format="%(levelname)s %(message)s"
     )
@@ -77,8 +123,7 @@ def _run(argv: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except (RobostreamError, OSError) as error:  # OSError: an output file cannot be written
-        print(f"robostream {args.command}: {error}", file=sys.stderr)
-        return 1
+        return fail(args, error, 1)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from robostream.bench import format_table
 from robostream.cli.arguments import (
     DATASET_HELP,
@@ -32,6 +30,7 @@ from robostream.plan import (
     step_receipts,
     steps_left,
 )
+from robostream.progress import track
 from robostream.tools import Comparison, compare_order_logs, format_line, write_order_log
 
 EXAMPLES = """\
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.log:
         steps = args.epochs * steps_left(cut, plan.num_frames, 0)
         wanted = min(steps, args.steps or steps)
-        shown = tqdm(itertools.islice(receipts, wanted), total=wanted, unit=" steps", disable=None)
+        shown = track(itertools.islice(receipts, wanted), "order", wanted, "steps")
         written = _write_log(args.log, state, shown)
         print(f"{written:,} steps written to {args.log}")
         return 0

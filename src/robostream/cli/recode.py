@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.arguments import add_json, add_option, positive, print_result
+from robostream.cli.arguments import add_json, add_option, fail, positive, print_result
 from robostream.config import RECODE_CRF
 from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores
@@ -50,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
     except RobostreamError:
         raise
     except ValueError as error:  # an option that is out of range or that the encoder rejects
-        print(f"robostream recode: {error}", file=sys.stderr)
-        return 2
+        return fail(args, error, 2)
     print_result(args, report, _as_text(report))
     return 0
 

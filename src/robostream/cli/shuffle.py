@@ -8,8 +8,6 @@ import dataclasses
 from functools import partial
 from pathlib import Path
 
-from tqdm import tqdm
-
 from robostream import config
 from robostream.bench import format_table
 from robostream.cli.arguments import (
@@ -23,6 +21,7 @@ from robostream.cli.arguments import (
 )
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import default_lanes
+from robostream.progress import track
 from robostream.tools import made_up_lengths, measure_methods, plot_qualities
 
 EXAMPLES = """\
@@ -30,6 +29,16 @@ EXAMPLES = """\
   robostream shuffle ./my-dataset --pool-sizes 16 64 256 --batch-size 256 --plot shuffle.svg
   robostream shuffle --episodes 2000 --mean-length 150     invented episodes, no dataset needed
 """
+_LEGEND = """\
+method       robostream: the order of StreamingLeRobotDataset
+             reference pool: LeRobot's streaming dataset, which admits whole episodes to a pool
+             shuffle buffer: a buffer of single frames, filled in dataset order
+             uniform: a permutation of all frames, the best there is
+pool_size    episodes mixed at a time
+distinct     different episodes in a batch, on average
+diversity    distinct, as a share of what a uniform shuffle has
+gap          samples from one frame of an episode to the next, on average; larger is better
+correlation  of place in the order with place in the dataset; 0 is best"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +73,10 @@ def run(args: argparse.Namespace) -> int:
         pool_sizes=args.pool_sizes,
         seed=args.seed,
     )
-    qualities = list(tqdm(measured, total=3 * len(args.pool_sizes) + 1, disable=None))
+    qualities = list(track(measured, "shuffle", 3 * len(args.pool_sizes) + 1, "orders"))
     rows = [dataclasses.asdict(quality) for quality in qualities]
-    print_result(args, rows, format_table(list(rows[0]), [list(row.values()) for row in rows]))
+    table = format_table(list(rows[0]), [list(row.values()) for row in rows])
+    print_result(args, rows, f"{table}\n\n{_LEGEND}")
     if args.plot:
         plot_qualities(qualities, args.batch_size, args.plot)
     return 0

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from functools import partial
 from pathlib import Path
 
 from robostream.byte_sizes import format_bytes
-from robostream.cli.arguments import add_json, add_option, positive, print_result
+from robostream.cli.arguments import add_json, add_option, fail, natural, positive, print_result
 from robostream.loader import share_of_cores
 from robostream.tools import SynthReport, SynthSpec, make_dataset
 
@@ -32,28 +31,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--jobs", positive, share_of_cores(1), jobs_help, metavar="N")
 
     add = partial(add_option, parser.add_argument_group("content"))
-    add("--episodes", int, default.episodes, "number of episodes")
+    add("--episodes", positive, default.episodes, "number of episodes")
     distinct_help = "make N different episodes and repeat them, which is quicker (all)"
     add("--distinct", positive, None, distinct_help, metavar="N")
     lengths = default.min_frames, default.max_frames
     frames_help = "frames per episode, or one number ({}:{})".format(*lengths)
     add("--frames", _frames, lengths, frames_help, metavar="MIN:MAX")
-    add("--fps", int, default.fps, "frames per second")
-    add("--tasks", int, default.tasks, "number of different tasks")
-    add("--seed", int, default.seed, "same seed, same dataset")
+    add("--fps", positive, default.fps, "frames per second")
+    add("--tasks", positive, default.tasks, "number of different tasks")
+    add("--seed", natural, default.seed, "same seed, same dataset")
 
     cameras = parser.add_argument_group("cameras")
     add = partial(add_option, cameras)
-    add("--cameras", int, default.cameras, "number of cameras")
+    add("--cameras", natural, default.cameras, "number of cameras")
     images_help = "store the last N of them as images in Parquet"
-    add("--image-cameras", int, default.image_cameras, images_help, metavar="N")
+    add("--image-cameras", natural, default.image_cameras, images_help, metavar="N")
     cameras.add_argument("--depth", action="store_true", help="add a 12-bit depth camera")
     size = default.width, default.height
     add("--size", _size, size, "size of a frame ({}x{})".format(*size), metavar="WxH")
 
     add = partial(add_option, parser.add_argument_group("video and files"))
     add("--codec", str, default.codec, "libsvtav1, h264, hevc, ...")
-    add("--gop", int, default.gop, "frames per key frame")
+    add("--gop", positive, default.gop, "frames per key frame")
     add("--crf", float, default.crf, "quality, lower is better")
     preset_help = "speed against size (12 for libsvtav1, else the codec's default)"
     add("--preset", str, None, preset_help)
@@ -62,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("video", "--video-file-mb", default.video_file_mb),
     ):
         file_help = f"start a new {kind} file beyond this; may be a fraction"
-        add(flag, float, size_mb, file_help, metavar="MB")
+        add(flag, _megabytes, size_mb, file_help, metavar="MB")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -78,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         spec = SynthSpec(**{name: values[name] for name in names})
         report = make_dataset(args.dest, spec, jobs=args.jobs)
     except ValueError as error:  # an option that is out of range or that the encoder rejects
-        print(f"robostream synth: {error}", file=sys.stderr)
-        return 2
+        return fail(args, error, 2)
     print_result(args, report, _as_text(report))
     return 0
 
@@ -88,9 +86,23 @@ def _frames(text: str) -> tuple[int, int]:
     """Return the bounds of "200:320" or "250"."""
     low, _, high = text.partition(":")
     try:
-        return int(low), int(high or low)
+        bounds = int(low), int(high or low)
     except ValueError:
         raise argparse.ArgumentTypeError(f"want MIN:MAX or one number, got {text!r}") from None
+    if not 2 <= bounds[0] <= bounds[1]:
+        raise argparse.ArgumentTypeError(f"want 2 <= MIN <= MAX, got {text}")
+    return bounds
+
+
+def _megabytes(text: str) -> float:
+    """Return a size in MB above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"want a number above 0, got {text}")
+    return value
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -66,7 +66,7 @@ class StreamingDataLoader(DataLoader[Any]):
             as packed YUV 4:2:0 and become RGB there. "cpu" does the same without a GPU, for tests.
         prefetch_factor: Batches built ahead, by all workers together.
         timeout: Seconds to wait for a batch; 0 waits without limit.
-        progress: Show a progress bar (on a terminal only).
+        progress: Show a progress bar on rank 0, or plain lines without a terminal.
         persistent_workers: Ignored: workers always stay over epochs.
         multiprocessing_context: Ignored: workers are fresh interpreters.
     """
@@ -121,7 +121,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self._depth = self._choose_depth(prefetch_factor)
         # None where nothing is built ahead, as in torch.
         self.prefetch_factor = self._depth if self.num_workers else None
-        self._progress = arguments.truth(progress, "progress")
+        self._progress = arguments.truth(progress, "progress") and self.stream.rank == 0
         self._position = Position()
         # A position that was set on the stream and used since then is not for a new loader.
         theirs = self._source.position
@@ -177,12 +177,15 @@ class StreamingDataLoader(DataLoader[Any]):
         plan = source.current_plan(start.epoch)
         running = self._open()
         schedule = Schedule(plan, self._cut, start.position)
-        show, close = self._stats.open_bar(schedule.num_steps if self._progress else None)
+        progress = self._stats.open_progress(
+            f"epoch {start.epoch}", schedule.num_samples, is_shown=self._progress
+        )
 
         def on_deliver(cursor: Cursor, size: int) -> None:
             if size:
                 self._stats.add(size)
-                show()  # before the batch counts as delivered: an interrupt may come here
+                # Before the batch counts as delivered: an interrupt may come here.
+                progress.update(size)
             self._position.deliver(cursor, began_from)
             source.deliver_to_loader(version)
             if cursor.epoch > start.epoch:
@@ -198,7 +201,7 @@ class StreamingDataLoader(DataLoader[Any]):
             timeout_s=self.timeout,
             on_deliver=on_deliver,
             stats=self._stats,
-            on_close=close,
+            on_close=progress.close,
         )
 
     def state_dict(self) -> dict[str, Any]:

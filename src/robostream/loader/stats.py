@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tqdm import tqdm
+from robostream.progress import Progress
 
 
 class LoaderStats:
@@ -56,18 +56,13 @@ class LoaderStats:
         self.total_samples += samples
         self.total_batches += 1
 
-    def open_bar(self, batches: int | None) -> tuple[Callable[[], None], Callable[[], None]]:
-        """Return functions that advance and close a progress bar; they do nothing for None."""
-        if batches is None:
-            return lambda: None, lambda: None
-        bar = tqdm(total=batches, unit="batch", disable=None)
+    def open_progress(self, label: str, samples: int, *, is_shown: bool) -> Progress:
+        """Return the progress of an epoch; its owner counts the samples and closes it."""
 
-        def show() -> None:
-            if not bar.disable:
-                bar.set_postfix_str(self.line(), refresh=False)
-                bar.update()
+        def waited() -> str:
+            return f"waited {self.wait_s / max(self._last - self._began, 1e-9):.0%}"
 
-        return show, bar.close
+        return Progress(label, samples, "samples", fact=waited, is_shown=is_shown)
 
     def stats(self) -> dict[str, float]:
         """Return all counters and rates as one flat dict."""

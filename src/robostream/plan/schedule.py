@@ -40,6 +40,12 @@ class Schedule:
         return steps_left(self.cut, self.plan.num_frames, self.start)
 
     @property
+    def num_samples(self) -> int:
+        """The samples that this rank delivers."""
+        steps = self.num_steps
+        return (steps - 1) * self.cut.batch_size + len(self.positions(steps - 1)) if steps else 0
+
+    @property
     def stop(self) -> int:
         """The position after the last one delivered; frames that complete the tail do not count."""
         return min(self.start + self.num_steps * self.cut.step_size, self.plan.num_frames)

@@ -22,6 +22,7 @@ from robostream.tools.budget import (
     measure_dataset,
 )
 from robostream.tools.diagnose.episode import Diagnosis, diagnose_episode
+from robostream.tools.diagnose.machine import check_gpu, check_software
 from robostream.tools.diagnose.report import diagnosis_json, diagnosis_text
 from robostream.tools.order_log import (
     Comparison,
@@ -55,6 +56,8 @@ __all__ = [
     "RunSteps",
     "SynthReport",
     "SynthSpec",
+    "check_gpu",
+    "check_software",
     "compare_order_logs",
     "diagnose_episode",
     "diagnosis_json",

@@ -9,6 +9,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -57,12 +58,12 @@ class Software:
     torchcodec: str
 
 
-def check_software() -> Software:
-    """Return the software that is installed. Starts a process if torchcodec is."""
+def check_software(others: Sequence[str] = ()) -> Software:
+    """Return the software that is installed, `others` too. Starts a process for torchcodec."""
     return Software(
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
-        packages={name: _version(name) for name in PACKAGES},
+        packages={name: _version(name) for name in (*PACKAGES, *others)},
         ffmpeg=str(av.ffmpeg_version_info),
         ffmpeg_libraries={
             name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()

@@ -12,11 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from robostream import config
 from robostream.errors import VideoFileError, WriteError
 from robostream.meta import LeRobotDatasetMetadata
+from robostream.progress import Progress
 from robostream.storage import parse_repo_url, redact, write_bytes_atomic
 from robostream.tools.child_processes import run_in_children
 from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_and_check
@@ -212,14 +212,14 @@ def _other_files(root: Path, videos: list[_SourceVideo]) -> Iterator[str]:
 def _encode(jobs: list[VideoJob], processes: int) -> float:
     """Encode and check all videos, with a progress bar; return the lowest PSNR."""
     total = sum(job.num_frames for job in jobs)
-    with tqdm(total=total, unit=" frames", desc="recode", disable=None) as bar:
+    with Progress("recode", total, "frames") as progress:
         psnrs_db = run_in_children(
             encode_and_check,
             jobs,
             processes=min(processes, len(jobs)),
             per_child=1,
             ahead=len(jobs),
-            on_message=bar.update,
+            on_message=progress.update,
         )
         return min(psnrs_db)
 

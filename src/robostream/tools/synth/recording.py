@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import av
-from tqdm import tqdm
 
 from robostream.errors import EncoderStalledError, WriteError
 from robostream.meta import DatasetInfo
+from robostream.progress import Progress
 from robostream.tools.child_processes import run_in_children
 from robostream.tools.synth.arm import JOINT_NAMES
 from robostream.tools.synth.spec import (
@@ -114,12 +114,12 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
         encoder=spec.encoder(),
     )
     job = EpisodeJob(spec, root.with_name("episodes"), writer.info, writer.options)
-    bar = tqdm(total=_total_frames(spec), unit=" frames", desc="synth", disable=None)
+    progress = Progress("synth", _total_frames(spec), "frames")
     try:
-        with bar, closing(record_episodes(job, jobs)) as recorded:
+        with progress, closing(record_episodes(job, jobs)) as recorded:
             for staged in recorded:
                 writer.save_recorded(staged)
-                bar.update(staged.num_frames)
+                progress.update(staged.num_frames)
         writer.finalize()
     finally:
         writer.close_unfinished()  # a partial dataset is of no use

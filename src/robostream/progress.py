@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress of a long job: a labelled bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from tqdm import tqdm
+
+from robostream.byte_sizes import format_bytes
+
+T = TypeVar("T")
+# A bar narrower than this shows nothing; facts are left out instead, the last one first.
+_MIN_BAR = 8
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+# Without a terminal, a line is printed this often, and one at the end of jobs that have any.
+_LINE_EVERY_S = 10.0
+
+
+class Progress:
+    """The progress of one job, on standard error. For one thread.
+
+    Args:
+        label: What is done, such as "synth".
+        total: How many units the job has.
+        unit: What they are, such as "frames"; "B" for bytes.
+        fact: Returns one more fact to show, such as "waited 3 %".
+        done: The units done before.
+        is_shown: Whether to show anything.
+        leave: Whether the finished bar stays on the terminal.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        unit: str,
+        *,
+        fact: Callable[[], str] | None = None,
+        done: int = 0,
+        is_shown: bool = True,
+        leave: bool = True,
+    ) -> None:
+        self._label, self._total, self._unit, self._fact = label, total, unit, fact
+        self._done = self._initial = done
+        self._began = self._printed = time.monotonic()
+        self._num_lines = 0
+        self._has_lines = is_shown and not sys.stderr.isatty()
+        self._bar = _Bar(
+            total=total,
+            initial=done,
+            desc=label,
+            unit=unit,
+            leave=leave,
+            dynamic_ncols=True,
+            disable=not is_shown or not sys.stderr.isatty(),
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def update(self, units: int = 1) -> None:
+        """Count units as done."""
+        self._done += units
+        if self._fact is not None and not self._bar.disable:
+            self._bar.set_postfix_str(self._fact(), refresh=False)
+        self._bar.update(units)
+        if self._has_lines and time.monotonic() - self._printed > _LINE_EVERY_S:
+            self._print_line()
+
+    def close(self) -> None:
+        """Show how far the job came. Does nothing the second time."""
+        self._bar.close()
+        if self._num_lines:
+            self._print_line()
+        self._has_lines, self._num_lines = False, 0
+
+    def _print_line(self) -> None:
+        self._printed = time.monotonic()
+        self._num_lines += 1
+        rate = (self._done - self._initial) / max(self._printed - self._began, 1e-9)
+        fact = self._fact() if self._fact is not None else ""
+        share = f"{self._done / self._total:.0%}" if self._total else "0 of 0"
+        left_s = (self._total - self._done) / rate if rate else None
+        facts = _facts(rate, self._unit, left_s, fact)
+        print(f"{self._label}: {share}, {', '.join(facts)}", file=sys.stderr, flush=True)
+
+
+class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no type information
+    """Draws with `format_bar`; tqdm decides when, and how wide the terminal is."""
+
+    @staticmethod
+    def format_meter(
+        n: float,
+        total: float | None,
+        elapsed: float,
+        ncols: int | None = None,
+        prefix: str = "",
+        unit: str = "it",
+        rate: float | None = None,
+        postfix: str | None = None,
+        initial: float = 0,
+        **_others: Any,
+    ) -> str:
+        """Return the bar as text that fits into `ncols` columns."""
+        rate = rate or (n - initial) / max(elapsed, 1e-9)
+        total = total or 0
+        left_s = (total - n) / rate if rate else None
+        facts = _facts(rate, unit, left_s, postfix or "")
+        return format_bar(prefix, n / total if total else 0.0, facts, width=ncols or 80)
+
+
+def track(items: Iterable[T], label: str, total: int, unit: str) -> Iterator[T]:
+    """Yield items and show how many of them were taken."""
+    with Progress(label, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.update()
+
+
+def format_bar(label: str, share: float, facts: Sequence[str], *, width: int) -> str:
+    """Return a labelled bar of at most `width` columns. Pure.
+
+    Leaves out facts, the last first, where the bar would become too narrow.
+    """
+    head = f"{label} {min(share, 1.0):4.0%} "
+    for number in range(len(facts), -1, -1):
+        tail = " " + ", ".join(facts[:number]) if number else ""
+        room = width - len(head) - len(tail) - 2
+        if room >= _MIN_BAR:
+            return f"{head}|{_fill(share, room)}|{tail}"
+    return head.rstrip()[:width]
+
+
+def _fill(share: float, columns: int) -> str:
+    """Return a bar, filled to an eighth of a column. Pure."""
+    whole, eighths = divmod(round(min(max(share, 0.0), 1.0) * columns * 8), 8)
+    return ("█" * whole + (_EIGHTHS[eighths] if eighths else "")).ljust(columns)
+
+
+def _facts(rate: float, unit: str, left_s: float | None, fact: str) -> list[str]:
+    """Return what stands behind a bar, the most important first. Pure."""
+    speed = f"{format_bytes(rate)}/s" if unit == "B" else f"{format_rate(rate)} {unit}/s"
+    left = [] if left_s is None else [f"{tqdm.format_interval(max(left_s, 0))} left"]
+    return [speed, *left, *([fact] if fact else [])]
+
+
+def format_rate(rate: float) -> str:
+    """Return a rate as text: 1,234 or 0.25. Pure."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
