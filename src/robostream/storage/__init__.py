@@ -4,7 +4,7 @@
 location.py       dataset roots, relative paths, and URLs without secrets
 safe_files.py     private folders and files, and atomic writes
 lru.py            a least-recently-used cache with a weight budget
-byte_source.py    the protocols of a store and a file; merged reads; a seekable file object
+byte_source.py    the protocol of a file; merged reads; a seekable file object
 local_store.py    files on a local disk
 block_file.py     the format of a block file, and one open block file
 cache_folder.py   the cache folder, its locks, and the liveness of its processes
@@ -26,7 +26,6 @@ from robostream.storage.byte_source import (
     ByteRange,
     ByteSource,
     SourceFile,
-    Store,
     choose_gap,
     coalesce,
 )
@@ -69,7 +68,6 @@ __all__ = [
     "Location",
     "LruCache",
     "SourceFile",
-    "Store",
     "Traffic",
     "MappedFile",
     "as_location",
