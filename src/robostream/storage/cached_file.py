@@ -18,7 +18,6 @@ from functools import partial
 
 import numpy as np
 
-from robostream import config
 from robostream.errors import CacheError
 from robostream.storage.block_file import (
     BLOCK_HEADER,
@@ -46,7 +45,7 @@ _SAME_USE_S = 60
 
 
 class CachedFile:
-    """The blocks of one version of one remote file. Thread-safe; pickles with its cache."""
+    """The blocks of one version of one remote file. Thread-safe."""
 
     def __init__(self, cache: Cache, key: str, shown_name: str, size: int) -> None:
         self._cache = cache
@@ -62,9 +61,6 @@ class CachedFile:
         self._held: dict[tuple[int, int], MemoryChunk] = {}
         # Read before it was prefetched, and not kept.
         self._read_early: Ranges = []
-
-    def __reduce__(self) -> tuple[type[CachedFile], tuple[Cache, str, str, int]]:
-        return CachedFile, (self._cache, self._path.name, self._shown_name, self.size_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -102,7 +98,7 @@ class CachedFile:
         """Keep others from fetching the same bytes; yields what is missing. Do not nest."""
         blocks = self._layout.blocks_touching(*self._check(start, stop))
         self._open_or_create(next_use)
-        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_CLAIM_TIMEOUT_S):
+        with claimed(self._path, blocks.start, blocks.stop):
             yield self.missing(start, stop)
 
     def ensure_cached(self, start: int, stop: int, fetch: Fetch) -> None:
