@@ -9,11 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.storage import Cache, CachedFile, cached_file
 from robostream.storage.block_file import BlockLayout
-from robostream.testing import serve_files, start_proxy
 from tests.remote.conftest import BATCH_SIZE
+from tests.remote.fetched_bytes import fetched_bytes
 
 pytestmark = pytest.mark.long
 
@@ -28,31 +27,11 @@ def cached_bytes(dataset: Path) -> int:
     return sum(layout.file_bytes for layout in layouts)
 
 
-def fetch(dataset: Path, folder: Path, limit: int) -> tuple[int, int]:
+def fetch(dataset: Path, folder: Path, limit: int) -> list[int]:
     """Stream two epochs, and return the bytes that were fetched in each."""
-    fetched = []
     Cache(folder, limit, BLOCK)
-    with serve_files(dataset) as server, start_proxy(server) as proxy:
-        stream = StreamingLeRobotDataset(
-            "lab/cups",
-            root=dataset,
-            data_files_root=proxy.url,
-            cache_dir=folder,
-            cache_limit=limit,
-            frame_cache_bytes=0,
-            episode_pool_size=1,
-            lanes=1,
-            rank=0,
-            world_size=1,
-        )
-        loader = StreamingDataLoader(stream, BATCH_SIZE, num_workers=0)
-        for _ in range(2):
-            begun = len(proxy.journal())
-            for _ in loader:
-                pass
-            fetched.append(sum(exchange.sent_bytes for exchange in proxy.journal(begun)))
-        loader.close()
-    return fetched[0], fetched[1]
+    options = {"frame_cache_bytes": 0, "episode_pool_size": 1, "lanes": 1}
+    return fetched_bytes(dataset, folder, limit, batch_size=BATCH_SIZE, epochs=2, **options)
 
 
 def test_the_furthest_next_use_goes_first(

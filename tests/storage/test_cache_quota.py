@@ -29,10 +29,8 @@ def files(draw: st.DrawFn) -> Extents:
 @given(st.lists(files(), max_size=5), st.integers(0, 400 * BLOCK))
 def test_what_goes_is_enough_and_worth_the_least(held: list[Extents], needed: int) -> None:
     """Evictions free enough or everything, no extent too many, the least valuable first."""
-    chosen = dict(choose_evictions(held, needed))
     gone, stays = [], []
-    for number, file in enumerate(held):
-        flags = chosen.get(number, np.zeros(len(file.nbytes), bool))
+    for file, flags in zip(held, choose_evictions(held, needed), strict=True):
         for place, nbytes in enumerate(file.nbytes.tolist()):
             rank = (bool(file.wanted[place]), float(file.worths[place]))
             (gone if flags[place] else stays).append((rank, nbytes))

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -144,27 +143,14 @@ def test_a_claim_gives_what_is_missing_to_callers_that_fetch_by_themselves(
     assert file.read(0, SIZE, no_fetch) == remote.content
 
 
-def test_files_and_caches_pickle(tmp_path: Path, remote: Remote) -> None:
-    """A worker process that receives a cache or a file reads the same bytes."""
-    cache = cache_in(tmp_path)
-    file = open_cached_file(cache, "a", "1", SIZE)
-    file.set_next_use(0, SIZE, 3)
-    remote.check(file, 0, SIZE)
-
-    assert pickle.loads(pickle.dumps(file)).read(0, SIZE, no_fetch) == remote.content
-    sent = open_cached_file(pickle.loads(pickle.dumps(cache)), "a", "1", SIZE)
-    assert sent.read(0, SIZE, no_fetch) == remote.content
-
-
 def test_no_secret_reaches_the_disk(tmp_path: Path, remote: Remote) -> None:
-    """No file, name or pickle contains the user, password or query of an address."""
+    """No file and no name contains the user, password or query of an address."""
     name = "https://hf_SECRET:hf_SECRET@host:8080/data/file.mp4?X-Amz-Signature=SECRET#SECRET"
     cache = cache_in(tmp_path)
     file = open_cached_file(cache, name, "1", SIZE)
     remote.check(file, 0, SIZE)
 
     assert [kept.name for kept in cache.info().files] == ["https://host:8080/data/file.mp4?..."]
-    assert b"SECRET" not in pickle.dumps(file)
     for path in (tmp_path / "cache").rglob("*"):
         assert "SECRET" not in path.name
         assert path.is_dir() or b"SECRET" not in path.read_bytes()

@@ -18,7 +18,14 @@ import pytest
 from robostream import config
 from robostream.cli.main import main
 from robostream.errors import CacheError
-from robostream.storage import Cache, CacheSettings, FileOpener, as_location, open_cached_file
+from robostream.storage import (
+    Cache,
+    CacheSettings,
+    FileOpener,
+    as_location,
+    open_cached_file,
+    open_mapped_file,
+)
 from robostream.storage.block_file import BlockLayout, make_file_header
 from tests.storage.memory_remote import BLOCK, Remote, block_paths
 
@@ -75,7 +82,7 @@ def test_a_link_in_place_of_a_file_or_folder_leads_nowhere(
         (folder / "files").rmdir()
         (folder / "files").symlink_to(tmp_path)
     cache = Cache(folder, 10**6, BLOCK)
-    cache.mapped_file("a", "1", lambda: (4096, lambda file: file.write(b"x") and None))
+    open_mapped_file(cache, "a", "1", lambda: (4096, lambda file: file.write(b"x") and None))
     Remote(SIZE).check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
 
     assert victim.read_bytes() == SECRET

@@ -14,7 +14,12 @@ from typing import BinaryIO
 
 import pytest
 
-from robostream.storage import Cache, MappedFile, open_cached_file
+from robostream.storage import (
+    Cache,
+    MappedFile,
+    open_cached_file,
+    open_mapped_file,
+)
 from tests.forked import in_child
 from tests.storage.memory_remote import BLOCK, Remote
 
@@ -30,7 +35,7 @@ def maker(name: str) -> Callable[[], tuple[int, Callable[[BinaryIO], None]]]:
 
 
 def keep(cache: Cache, name: str) -> MappedFile:
-    file = cache.mapped_file(name, "1", maker(name))
+    file = open_mapped_file(cache, name, "1", maker(name))
     assert file is not None
     assert file.path.read_bytes() == content_of(name)
     return file
@@ -56,7 +61,7 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
     def ask(_: int) -> Path:
         cache = Cache(tmp_path, 10**7, BLOCK)
         begin.wait()
-        file = cache.mapped_file("a", "1", make)
+        file = open_mapped_file(cache, "a", "1", make)
         assert file is not None
         return file.path
 
@@ -64,7 +69,7 @@ def test_one_of_many_makes_the_file(tmp_path: Path) -> None:
         paths = set(pool.map(ask, range(6)))
 
     assert (len(paths), made) == (1, [1])
-    assert Cache(tmp_path, 10**7).mapped_file("a", "2", maker("b")) is not None
+    assert open_mapped_file(Cache(tmp_path, 10**7), "a", "2", maker("b")) is not None
     assert len(names(tmp_path)) == 2
 
 
@@ -75,16 +80,16 @@ def test_files_in_use_stay_and_the_oldest_other_goes(tmp_path: Path) -> None:
     for seconds, name in enumerate("bc"):
         path = keep(cache, name).path
         os.utime(path, (seconds, seconds))
-    oldest = cache.mapped_file("b", "1", never)
+    oldest = open_mapped_file(cache, "b", "1", never)
     assert oldest is not None
     os.utime(oldest.path, (0, 0))
     place = oldest.path.name
     del oldest
-    others = [keep(cache, "d"), cache.mapped_file("c", "1", never)]
+    others = [keep(cache, "d"), open_mapped_file(cache, "c", "1", never)]
 
     assert in_use.path.name in names(tmp_path)
     assert place not in names(tmp_path)
-    assert cache.mapped_file("e", "1", maker("e")) is None
+    assert open_mapped_file(cache, "e", "1", maker("e")) is None
     assert cache.info().used_bytes <= 3 * SIZE + 20_000
     assert all(file is not None for file in others)
 
@@ -124,8 +129,8 @@ def test_a_failed_make_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(KeyError):
-        cache.mapped_file("a", "1", fail)
-    assert cache.mapped_file("a", "1", lambda: (SIZE, refuse)) is None
+        open_mapped_file(cache, "a", "1", fail)
+    assert open_mapped_file(cache, "a", "1", lambda: (SIZE, refuse)) is None
     assert names(tmp_path) == set()
 
 
@@ -139,7 +144,7 @@ def test_what_a_killed_maker_left_goes(tmp_path: Path) -> None:
         signal.pause()
 
     child = in_child(
-        lambda: Cache(tmp_path, 10**7, BLOCK).mapped_file("a", "1", lambda: (SIZE, wait))
+        lambda: open_mapped_file(Cache(tmp_path, 10**7, BLOCK), "a", "1", lambda: (SIZE, wait))
     )
     os.close(said)
     assert os.read(heard, 100) == b"half way"

@@ -14,7 +14,7 @@ import pytest
 
 from robostream import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.cli.main import main
-from robostream.storage import Cache, open_cached_file
+from robostream.storage import Cache, open_cached_file, open_mapped_file
 from robostream.testing import serve_files, start_proxy
 from tests.forked import in_child
 from tests.servers.required import lacking
@@ -28,7 +28,9 @@ NOBODY = 65534
 def fill(folder: Path) -> Remote:
     cache, remote = Cache(folder, 10**6, BLOCK), Remote(SIZE)
     remote.check(open_cached_file(cache, "a", "1", SIZE), 0, SIZE)
-    assert cache.mapped_file("rows", "1", lambda: (100, lambda file: file.write(ROWS) and None))
+    assert open_mapped_file(
+        cache, "rows", "1", lambda: (100, lambda file: file.write(ROWS) and None)
+    )
     return remote
 
 
@@ -60,7 +62,7 @@ def test_a_cache_on_a_read_only_mount_is_used(
         file = open_cached_file(cache, "a", "1", SIZE)
         file.set_next_use(0, SIZE, 1)
         assert file.read(0, SIZE, no_fetch) == remote.content
-        rows = cache.mapped_file("rows", "1", never)
+        rows = open_mapped_file(cache, "rows", "1", never)
         assert rows is not None
         assert rows.path.read_bytes() == ROWS
         assert caplog.text == ""
@@ -87,7 +89,7 @@ def test_a_cache_of_another_user_is_used(tmp_path: Path, monkeypatch: pytest.Mon
         os.setuid(NOBODY)
         cache = Cache(Path(), 10**6)
         assert open_cached_file(cache, "a", "1", SIZE).read(0, SIZE, no_fetch) == remote.content
-        assert cache.mapped_file("rows", "1", never) is not None
+        assert open_mapped_file(cache, "rows", "1", never) is not None
         assert cache.is_off
         assert cache.info().files
 

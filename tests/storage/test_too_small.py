@@ -3,40 +3,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from robostream import StreamingDataLoader, StreamingLeRobotDataset, config
+from robostream import config
 from robostream.storage import Cache, open_cached_file
-from robostream.testing import serve_files, start_proxy
+from tests.remote.fetched_bytes import fetched_bytes
 from tests.servers.required import lacking
-from tests.storage.memory_remote import BLOCK, Remote, disk_bytes
+from tests.storage.memory_remote import BLOCK, Remote, block_paths, disk_bytes
 
 SIZE = 20 * BLOCK
-# In a large dataset it is at most 1.1 times. In this small one a part is 3 % of everything, and a
-# thread that fetches ahead may meet the decoder in the middle of one.
-MOST = 1.3
+# docs/cache.md states this number. An epoch measures 0.93 to 1.14: a part is 3 % of this small
+# dataset, and a thread that fetches ahead may meet the decoder in the middle of one.
+MOST = 1.25
 
 
 def epoch_bytes(dataset: Path, folder: Path, limit: int | None) -> int:
     """Return the bytes that are fetched in one epoch."""
-    with serve_files(dataset) as server, start_proxy(server) as proxy:
-        stream = StreamingLeRobotDataset(
-            "lab/cups",
-            root=dataset,
-            data_files_root=proxy.url,
-            cache_dir=folder,
-            cache_limit=limit,
-            rank=0,
-            world_size=1,
-        )
-        with contextlib.closing(StreamingDataLoader(stream, 8, num_workers=0)) as loader:
-            assert sum(len(batch["index"]) for batch in loader) == stream.num_frames
-        return sum(exchange.sent_bytes for exchange in proxy.journal())
+    return fetched_bytes(dataset, folder, limit, batch_size=8)[0]
 
 
 @pytest.fixture(scope="module")
@@ -57,20 +44,31 @@ def test_a_cache_smaller_than_the_dataset(
     memory_bytes: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """This holds for any limit and any memory for prefetching."""
+    """This holds for any limit and any memory for prefetching, in an empty and in a full cache."""
     monkeypatch.setattr(config, "PREFETCH_MEMORY_BYTES", memory_bytes, raising=False)
     limit = int(share * without)
-    fetched = []
-    # On a busy machine threads that fetch ahead meet the decoder more often, which only adds bytes.
-    for number in range(3):
-        folder = tmp_path / f"cache{number}"
-        Cache(folder, limit, BLOCK)  # small blocks, so that a part has several
-        fetched.append(epoch_bytes(small_dataset, folder, limit))
-        assert disk_bytes(folder) <= limit
-        if fetched[-1] <= MOST * without:
-            break
+    Cache(tmp_path, limit, BLOCK)  # small blocks, so that a part has several
+    for _ in range(2):  # the second server has another address, so nothing in the cache is from it
+        fetched = epoch_bytes(small_dataset, tmp_path, limit)
 
-    assert min(fetched) <= MOST * without
+        assert fetched <= MOST * without
+        assert disk_bytes(tmp_path) <= limit
+
+
+def test_an_announced_use_outlives_the_deletion_of_an_empty_file(tmp_path: Path) -> None:
+    """Eviction deletes a block file without blocks; a reader that has it open creates a new one."""
+    cache, remote = Cache(tmp_path, SIZE + 8 * BLOCK, BLOCK), Remote(SIZE)
+    soon, other, later = (open_cached_file(cache, name, "1", SIZE) for name in "abc")
+    with soon.claim(0, SIZE):  # creates the file
+        created = block_paths(tmp_path)
+    other.fill(0, remote.content)
+    later.fill(0, remote.content)  # evicts the other
+    assert not set(created) & set(block_paths(tmp_path))
+    soon.set_next_use(0, SIZE, 1.0)
+    soon.fill(0, remote.content)
+    later.fill(0, remote.content, next_use=math.inf)
+
+    assert soon.missing(0, SIZE) == []
 
 
 @pytest.mark.parametrize("options", ["ro", "size=1m"])

@@ -30,7 +30,9 @@ from robostream.storage import (
     FileOpener,
     LruCache,
     MappedFile,
+    discard_mapped_file,
     open_cache,
+    open_mapped_file,
 )
 
 logger = logging.getLogger(__name__)
@@ -137,13 +139,13 @@ class SharedRows:
         def make() -> tuple[int, Callable[[BinaryIO], None]]:
             return _measure(blocks()), lambda sink: _write(blocks(), key, sink)
 
-        return cache.mapped_file(source.identity, key, make)
+        return open_mapped_file(cache, source.identity, key, make)
 
     def _discard(self, file: MappedFile, reason: str) -> None:
         logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)
         cache = self._open_cache()
         if cache is not None:
-            cache.discard(file)
+            discard_mapped_file(cache, file)
 
     def _open_cache(self) -> Cache | None:
         try:

@@ -198,7 +198,7 @@ class PartFetcher:
         """
         fetched = self._fetched[coming] = []
         for span in self._spans(coming):
-            self._opener.prefetch(span.file, span.start, span.stop, when)
+            self._opener.open(span.file).prefetch(span.start, span.stop, when)
             fetched.append(span)
 
     def release(self, coming: UpcomingPart, when: float) -> None:
@@ -212,7 +212,8 @@ class PartFetcher:
             is_last = span.is_last or (
                 span.camera is not None and self._are_cached(coming, span.camera)
             )
-            self._opener.release(span.file, span.start, span.stop, math.inf if is_last else when)
+            next_use = math.inf if is_last else when
+            self._opener.open(span.file).release(span.start, span.stop, next_use)
 
     def _spans(self, coming: UpcomingPart) -> Iterator[_FileSpan]:
         """Open the files of a part; yield what must be read of them."""

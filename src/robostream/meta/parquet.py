@@ -18,7 +18,15 @@ from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
 from robostream.meta.decoded_size import DecodeBudget, DecodedSize, chunk_range
-from robostream.storage import ByteRange, ByteSource, Cache, SourceFile, choose_gap
+from robostream.storage import (
+    ByteRange,
+    ByteSource,
+    Cache,
+    SourceFile,
+    choose_gap,
+    discard_mapped_file,
+    open_mapped_file,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -177,14 +185,14 @@ def cache_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) 
         return len(head) + len(content), lambda file: file.writelines((head, content))
 
     version = repr((_CACHED_FORMAT, source.size(), source.version()))
-    cached = cache.mapped_file(source.identity, version, make)
+    cached = open_mapped_file(cache, source.identity, version, make)
     if made or cached is None:
         return made[0] if made else read()
     content = memoryview(cached.path.read_bytes())
     if zlib.crc32(content[_CRC_BYTES:]) == int.from_bytes(content[:_CRC_BYTES], "little"):
         return pa.ipc.open_stream(content[_CRC_BYTES:], options=_IN_THIS_THREAD).read_all()
     logger.warning("%s is damaged; reading %s again", cached.path, source.name)
-    cache.discard(cached)
+    discard_mapped_file(cache, cached)
     return read()
 
 

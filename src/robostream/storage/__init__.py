@@ -4,13 +4,13 @@
 location.py       dataset roots, relative paths, and URLs without secrets
 safe_files.py     private folders and files, and atomic writes
 lru.py            a least-recently-used cache with a weight budget
-byte_source.py    the protocols of a store and a file; merged reads; a seekable file object
+byte_source.py    the protocol of a file; merged reads; a seekable file object
 local_store.py    files on a local disk
 block_file.py     the format of a block file, and one open block file
 cache_folder.py   the cache folder, its locks, and the liveness of its processes
-mapped_file.py    complete files in the cache that processes memory-map
 cache_quota.py    the bytes in use, and which blocks to evict
-cache.py          the cache in one process: mapped files, contents, limits, warnings
+cache.py          the cache in one process: contents, limits, warnings
+mapped_file.py    complete files in the cache that processes memory-map
 cached_file.py    one remote file in the cache: reading, filling, next use
 retry.py          retries with backoff, request counters, and a rate limit per server
 remote_source.py  a remote file: retried reads, size and version checks, with or without cache
@@ -26,7 +26,6 @@ from robostream.storage.byte_source import (
     ByteRange,
     ByteSource,
     SourceFile,
-    Store,
     choose_gap,
     coalesce,
 )
@@ -45,7 +44,7 @@ from robostream.storage.location import (
     redact,
 )
 from robostream.storage.lru import LruCache
-from robostream.storage.mapped_file import MappedFile
+from robostream.storage.mapped_file import MappedFile, discard_mapped_file, open_mapped_file
 from robostream.storage.opener import CacheWarmer, FileOpener, open_cache
 from robostream.storage.retry import TRAFFIC, Traffic
 from robostream.storage.safe_files import (
@@ -69,7 +68,6 @@ __all__ = [
     "Location",
     "LruCache",
     "SourceFile",
-    "Store",
     "Traffic",
     "MappedFile",
     "as_location",
@@ -79,6 +77,8 @@ __all__ = [
     "download",
     "is_cache",
     "choose_gap",
+    "discard_mapped_file",
+    "open_mapped_file",
     "list_refs",
     "make_private_folder",
     "open_cache",

@@ -19,9 +19,7 @@ import struct
 import weakref
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +174,6 @@ class BlockFile:
         Until then the headers are dirty, so that a killed process leaves no uncounted space.
         """
         start, stop = self.layout.bytes_of(blocks)
-        if len(content) != stop - start:
-            raise ValueError(f"want {stop - start} bytes for {blocks}, got {len(content)}")
         size = self.layout.block_bytes
         headers = np.zeros(len(blocks), BLOCK_HEADER)
         headers["checksum"] = [
@@ -326,23 +322,11 @@ def is_block_size(block_bytes: int) -> bool:
 
 def punch_hole(fd: int, start: int, nbytes: int) -> bool:
     """Free a range of a file, which then reads as zeros; False if that is not supported."""
-    fallocate = _fallocate()
-    if fallocate is None:
-        return False
-    if fallocate(fd, _KEEP_SIZE | _PUNCH_HOLE, start, nbytes) == 0:
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    mode = _KEEP_SIZE | _PUNCH_HOLE
+    if fallocate(fd, mode, ctypes.c_int64(start), ctypes.c_int64(nbytes)) == 0:
         return True
     code = ctypes.get_errno()
     if code in _UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code))
-
-
-@lru_cache(maxsize=1)
-def _fallocate() -> Any:
-    """Return the C library's fallocate with 64-bit offsets, which Python does not wrap."""
-    arguments = ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64
-    prototype = ctypes.CFUNCTYPE(ctypes.c_int, *arguments, use_errno=True)
-    for name in ("fallocate64", "fallocate"):
-        with suppress(AttributeError):
-            return prototype((name, ctypes.CDLL(None)))
-    return None

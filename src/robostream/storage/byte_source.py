@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files read by byte range: the protocols of a file and a store, merged reads, a file object."""
+"""Files read by byte range: the protocol of a file, merged reads, a file object."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ _MAX_READ_BYTES = 64 * 1024 * 1024
 
 
 class ByteSource(Protocol):
-    """One file, read by byte range. Thread-safe; pickles as its address.
+    """One file, read by byte range. Thread-safe.
 
     Raises a `StorageError` whose message starts with `name`.
+
+    Attributes:
+        name: The path or URL, for messages.
+        identity: A key that is unique to the file across all servers; caches use it.
     """
 
-    @property
-    def name(self) -> str:
-        """The path or URL, for messages."""
-
-    @property
-    def identity(self) -> str:
-        """A key that is unique to the file across all servers; caches use it."""
+    name: str
+    identity: str
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -51,15 +50,14 @@ class ByteSource(Protocol):
     def ensure_cached(self, start: int, stop: int) -> None:
         """Fetch the bytes [start, stop) into the cache, if there is one. Blocks."""
 
+    def prefetch(self, start: int, stop: int, next_use: float) -> None:
+        """Keep the bytes [start, stop) available until `release`, if there is a cache. Blocks.
 
-class Store(Protocol):
-    """The files below one root, by relative path with slashes."""
+        The cache evicts the bytes with the latest next use; see `CachedFile.set_next_use`.
+        """
 
-    def open(self, file: str) -> ByteSource:
-        """Return a file. Reads nothing yet."""
-
-    def list_files(self, folder: str) -> dict[str, int]:
-        """Return the size of every file below a folder; raise NoListingError if it cannot."""
+    def release(self, start: int, stop: int, next_use: float) -> None:
+        """Record that the bytes [start, stop) were read, and the time of their next use."""
 
 
 def check_length(content: bytes, start: int, stop: int, name: str) -> bytes:

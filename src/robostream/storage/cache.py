@@ -15,30 +15,16 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from robostream import config
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.errors import CacheError
 from robostream.storage.block_file import BlockFile
-from robostream.storage.cache_folder import (
-    CacheFolder,
-    LivenessLock,
-    claimed,
-    locked,
-    open_cache_folder,
-)
-from robostream.storage.cache_quota import CacheQuota, block_files, locked_quota
-from robostream.storage.mapped_file import (
-    MappedFile,
-    begin_mapped_file,
-    find_mapped_file,
-    finish_mapped_file,
-    mapped_files,
-)
+from robostream.storage.cache_folder import CacheFolder, LivenessLock, open_cache_folder
+from robostream.storage.cache_quota import CacheQuota, block_files, locked_quota, mapped_files
 
 T = TypeVar("T")
 
@@ -86,7 +72,7 @@ class MemoryChunk:
 class Cache:
     """Blocks of remote files, and mapped files, in a folder of their own.
 
-    Thread-safe; pickles as its arguments.
+    Thread-safe.
 
     Args:
         folder: Created if it is missing; raises CacheError if it has other content.
@@ -103,7 +89,6 @@ class Cache:
     def __init__(
         self, folder: Path, limit_bytes: int, block_bytes: int = config.CACHE_BLOCK_BYTES
     ) -> None:
-        self._arguments = (Path(folder), limit_bytes, block_bytes)
         try:
             self.folder, failure = open_cache_folder(Path(folder), block_bytes), None
         except OSError as error:
@@ -119,9 +104,6 @@ class Cache:
         if failure is not None:
             self.turn_off(failure)
 
-    def __reduce__(self) -> tuple[type[Cache], tuple[Path, int, int]]:
-        return Cache, self._arguments
-
     def may_hold(self, size: int) -> bool:
         """Return whether a file of `size` bytes may be kept; warn if it is too large."""
         most = config.MOST_CACHED_BLOCKS * self.folder.block_bytes
@@ -132,38 +114,6 @@ class Cache:
                 f"(config.MOST_CACHED_BLOCKS), but one has {format_bytes(size)}.",
             )
         return size <= most
-
-    def mapped_file(
-        self, name: str, version: str, make: Callable[[], tuple[int, Callable[[BinaryIO], None]]]
-    ) -> MappedFile | None:
-        """Return a file that one process makes for all; None if it cannot be kept.
-
-        Args:
-            name: What it is made from.
-            version: The version of that; another one makes another file.
-            make: Called if the file is missing. Returns its size and a function that writes it;
-                errors of `make` itself are raised.
-        """
-        path = self.folder.files / hash_key(name, version)
-        number = int(path.name[:12], 16)
-        file = self._find(path)
-        if file is None and not self.is_off:
-            timeout_s = config.CACHE_CLAIM_TIMEOUT_S
-            with claimed(self.folder.lock, number, number + 1, timeout_s=timeout_s):
-                file = self._find(path)
-                if file is None:
-                    file = self._make(path, *make())
-        return file
-
-    def discard(self, file: MappedFile) -> None:
-        """Remove a damaged file, unless another has its name; existing mappings stay valid."""
-
-        def remove(_: CacheQuota) -> None:
-            with suppress(FileNotFoundError):
-                if os.path.samestat(file.stat(), file.path.lstat()):
-                    file.path.unlink()
-
-        self.run_locked(remove)
 
     def capacity(self) -> int:
         """Return how many bytes can be kept without evictions."""
@@ -272,31 +222,6 @@ class Cache:
         if self._liveness is None:
             self._liveness = LivenessLock(self.folder)
         return self._liveness.number
-
-    def _find(self, path: Path) -> MappedFile | None:
-        if self.is_off:
-            with suppress(OSError), locked(self.folder.lock):
-                return find_mapped_file(path)
-            return None
-        return self.run_locked(lambda _: find_mapped_file(path))
-
-    def _make(
-        self, path: Path, nbytes: int, write: Callable[[BinaryIO], None]
-    ) -> MappedFile | None:
-        def begin(quota: CacheQuota) -> tuple[Path, int] | None:
-            if quota.reserve(nbytes):
-                return begin_mapped_file(path, nbytes)
-            self.warn_full(nbytes)
-            return None
-
-        begun = self.run_locked(begin)
-        if begun is None:
-            return None
-        try:
-            return finish_mapped_file(*begun, path, write)
-        except OSError as error:
-            self.turn_off(error)
-            return None
 
 
 def hash_key(*parts: str) -> str:

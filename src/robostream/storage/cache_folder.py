@@ -29,6 +29,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
+from robostream import config
 from robostream.errors import CacheError
 from robostream.storage.block_file import is_block_size
 from robostream.storage.safe_files import (
@@ -147,12 +148,12 @@ def is_locked(path: Path) -> bool:
 
 
 @contextmanager
-def claimed(path: Path, first: int, stop: int, *, timeout_s: float) -> Iterator[None]:
+def claimed(path: Path, first: int, stop: int) -> Iterator[None]:
     """Claim the numbers [first, stop) of a file, so that one of several workers does the work.
 
-    A claim saves work and protects nothing: after `timeout_s`, or without lock support, the caller
-    continues without it. So claims cannot deadlock, and a stopped process blocks nobody. If the
-    file is missing or read-only, the claim holds among the threads of this process.
+    A claim saves work and protects nothing: after `config.CACHE_CLAIM_TIMEOUT_S`, or without lock
+    support, the caller continues without it, so claims cannot deadlock. If the file is missing or
+    read-only, the claim holds among the threads of this process.
     """
     try:
         fd = open_private(path, os.O_RDWR)
@@ -161,7 +162,7 @@ def claimed(path: Path, first: int, stop: int, *, timeout_s: float) -> Iterator[
         base = zlib.crc32(os.fsencode(path)) << 30
         first, stop = base + first, base + stop
     try:
-        deadline, wait_s = time.monotonic() + timeout_s, _FIRST_WAIT_S
+        deadline, wait_s = time.monotonic() + config.CACHE_CLAIM_TIMEOUT_S, _FIRST_WAIT_S
         while not _try_range(fd, fcntl.F_WRLCK, first, stop) and time.monotonic() < deadline:
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _MAX_WAIT_S)

@@ -18,7 +18,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -27,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.storage.block_file import MAGIC, BlockFile, Flags, open_block_file, runs
-from robostream.storage.cache_folder import CacheFolder, live_processes, locked
-from robostream.storage.mapped_file import mapped_files
+from robostream.storage.cache_folder import CacheFolder, is_locked, live_processes, locked
 from robostream.storage.safe_files import open_private
 
 EXTENT_BLOCKS = 16
@@ -39,6 +38,7 @@ _EXTRA_SHARE = 1 / 16
 _COUNT = struct.Struct("<QII")  # bytes in use, boot of the machine, checksum
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BLOCK_FILE_NAME = re.compile("[0-9a-f]{64}")
+_MAPPED_FILE_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,6 @@ def rank_blocks(
     `block_bytes` is 0 for a missing block; `wanted` are those that a live process announced to use.
     """
     begins = np.arange(0, len(block_bytes), EXTENT_BLOCKS)
-    if not len(begins):
-        return Extents(np.zeros(0, np.int64), np.zeros(0, bool), np.zeros(0))
     occupied = block_bytes > 0
     wanted = occupied & wanted
     last_use = np.maximum.reduceat(np.where(occupied, last_uses, 0.0), begins)
@@ -84,13 +82,13 @@ def choose_evictions(
     *,
     least_bytes: int = 0,
     next_use: float | None = None,
-) -> list[tuple[int, Flags]]:
-    """Return (index of the file, which of its extents) to evict for `needed_bytes`. Pure.
+) -> list[Flags]:
+    """Return for each file which of its extents to evict for `needed_bytes`. Pure.
 
     Evicts nothing unless `least_bytes` can be freed. Extents wanted at `next_use` or earlier stay;
     with None, any may go.
     """
-    if not files or needed_bytes <= 0:
+    if not files:
         return []
     nbytes = np.concatenate([each.nbytes for each in files])
     wanted = np.concatenate([each.wanted for each in files])
@@ -100,13 +98,11 @@ def choose_evictions(
     if next_use is not None:
         may_go &= ~wanted | (worths < -next_use) | np.isneginf(worths)
     order = order[may_go[order]]
-    if not len(order) or nbytes[order].sum() < least_bytes:
-        return []
-    count = int(np.searchsorted(np.cumsum(nbytes[order]), needed_bytes)) + 1
+    freed = np.cumsum(nbytes[order])
     chosen = np.zeros(len(nbytes), dtype=bool)
-    chosen[order[:count]] = True
-    parts = np.split(chosen, np.cumsum([len(each.nbytes) for each in files])[:-1])
-    return [(index, part) for index, part in enumerate(parts) if part.any()]
+    if needed_bytes > 0 and freed[-1:].sum() >= least_bytes:
+        chosen[order[: np.searchsorted(freed, needed_bytes) + 1]] = True
+    return np.split(chosen, np.cumsum([len(each.nbytes) for each in files])[:-1])
 
 
 def blocks_of(extents: Flags, occupied: Flags) -> list[range]:
@@ -135,7 +131,7 @@ class CacheQuota:
         for _, file in block_files(self._folder):
             file.clean(after_restart=True)
             used += file.nbytes
-        used += sum(state.st_size for _, state, _ in self._mapped_files())
+        used += sum(state.st_size for _, state, _ in mapped_files(self._folder))
         self._set_used(used)
         return used
 
@@ -176,7 +172,7 @@ class CacheQuota:
             path.unlink()
         for path in _broken_files(self._folder):
             path.unlink()
-        for path, state, is_in_use in self._mapped_files():
+        for path, state, is_in_use in mapped_files(self._folder):
             if is_in_use:
                 left += state.st_size
             else:
@@ -192,14 +188,6 @@ class CacheQuota:
         left = min(disk.f_blocks * disk.f_frsize * _LEFT_SHARE, _LEFT_BYTES)
         return min(self._limit_bytes, used + disk.f_bavail * disk.f_frsize - int(left))
 
-    def _mapped_files(self) -> Iterator[tuple[Path, os.stat_result, bool]]:
-        """Yield mapped files; delete the temporary files of dead processes."""
-        for path, state, is_in_use in mapped_files(self._folder):
-            if path.suffix == ".part" and not is_in_use:
-                path.unlink()
-            else:
-                yield path, state, is_in_use
-
     def _shrink_to(self, most: int, target: int, kept: Path | None, next_use: float | None) -> int:
         """Evict until at most `most` bytes are in use, or nothing if that is impossible.
 
@@ -213,29 +201,20 @@ class CacheQuota:
             extents.append(_rank_file(file, live))
             used += file.nbytes
         num_block_files = len(paths)
-        for path, state, is_in_use in self._mapped_files():
+        for path, state, is_in_use in mapped_files(self._folder):
             used += state.st_size
             if not is_in_use:
                 paths.append(path)
                 whole = np.array([state.st_size]), np.zeros(1, bool), np.array([state.st_mtime])
                 extents.append(Extents(*whole))
-        needed = used - min(most, target)
-        evictions = choose_evictions(extents, needed, least_bytes=used - most, next_use=next_use)
-        for index, chosen in evictions:
-            if index >= num_block_files:
-                used -= paths[index].stat().st_size
-                paths[index].unlink()
-                continue
-            file = _reopen(paths[index])
-            used -= file.nbytes
-            file.drop_blocks(blocks_of(chosen, file.occupied()))
-            used += file.nbytes
-        for path in paths[:num_block_files]:
-            file = _reopen(path)
-            if path != kept and not file.occupied().any() and not _is_wanted(file, live).any():
-                # A process that has it open notices that it is deleted, and creates a new one.
+        needed, least = used - min(most, target), used - most
+        evictions = choose_evictions(extents, needed, least_bytes=least, next_use=next_use)
+        for path, chosen in zip(paths[:num_block_files], evictions, strict=False):
+            used -= _evict_blocks(path, chosen, live, may_delete=path != kept)
+        for path, chosen in zip(paths[num_block_files:], evictions[num_block_files:], strict=True):
+            if chosen.any():
+                used -= path.stat().st_size
                 path.unlink()
-                used -= file.nbytes
         self._set_used(used)
         return used
 
@@ -273,11 +252,32 @@ def _broken_files(folder: CacheFolder) -> Iterator[Path]:
                     yield path
 
 
-def _reopen(path: Path) -> BlockFile:
+def mapped_files(folder: CacheFolder) -> Iterator[tuple[Path, os.stat_result, bool]]:
+    """Yield each mapped file, its status, and whether it is in use; delete those of dead writers.
+
+    The caller holds the folder lock.
+    """
+    for path in sorted(folder.files.iterdir()):
+        if _MAPPED_FILE_NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
+            is_in_use = is_locked(path)
+            if is_in_use or path.suffix != ".part":
+                yield path, path.stat(), is_in_use
+            else:
+                with suppress(OSError):  # a read-only disk
+                    path.unlink()
+
+
+def _evict_blocks(path: Path, chosen: Flags, live: list[int], *, may_delete: bool) -> int:
+    """Evict extents of a block file, and the file if nothing is left; return the bytes freed."""
     file = open_block_file(path)
     if file is None:
         raise OSError(f"{path}: gone or damaged while the cache was locked")
-    return file
+    before = file.nbytes
+    file.drop_blocks(blocks_of(chosen, file.occupied()))
+    if not may_delete or file.occupied().any() or _is_wanted(file, live).any():
+        return before - file.nbytes
+    path.unlink()  # a process that has it open notices that, and creates a new one
+    return before
 
 
 def _rank_file(file: BlockFile, live: list[int]) -> Extents:

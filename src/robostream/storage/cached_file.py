@@ -18,7 +18,6 @@ from functools import partial
 
 import numpy as np
 
-from robostream import config
 from robostream.errors import CacheError
 from robostream.storage.block_file import (
     BLOCK_HEADER,
@@ -46,7 +45,7 @@ _SAME_USE_S = 60
 
 
 class CachedFile:
-    """The blocks of one version of one remote file. Thread-safe; pickles with its cache."""
+    """The blocks of one version of one remote file. Thread-safe."""
 
     def __init__(self, cache: Cache, key: str, shown_name: str, size: int) -> None:
         self._cache = cache
@@ -62,9 +61,6 @@ class CachedFile:
         self._held: dict[tuple[int, int], MemoryChunk] = {}
         # Read before it was prefetched, and not kept.
         self._read_early: Ranges = []
-
-    def __reduce__(self) -> tuple[type[CachedFile], tuple[Cache, str, str, int]]:
-        return CachedFile, (self._cache, self._path.name, self._shown_name, self.size_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -102,7 +98,7 @@ class CachedFile:
         """Keep others from fetching the same bytes; yields what is missing. Do not nest."""
         blocks = self._layout.blocks_touching(*self._check(start, stop))
         self._open_or_create(next_use)
-        with claimed(self._path, blocks.start, blocks.stop, timeout_s=config.CACHE_CLAIM_TIMEOUT_S):
+        with claimed(self._path, blocks.start, blocks.stop):
             yield self.missing(start, stop)
 
     def ensure_cached(self, start: int, stop: int, fetch: Fetch) -> None:
@@ -158,12 +154,15 @@ class CachedFile:
         if math.isnan(next_use):
             raise ValueError("want a time of next use, got nan")
         blocks = self._layout.blocks_touching(*self._check(start, stop))
+        owner = self._cache.run(self._cache.process_number)
 
-        def write() -> None:
-            if (file := self._open_or_create(next_use)) is not None:
-                file.set_next_use(blocks, next_use, self._cache.process_number())
+        def write(quota: CacheQuota) -> None:
+            # Under the lock, so that the file is not deleted as one that nobody needs.
+            file = self._create(quota, next_use)
+            if file is not None and owner is not None:
+                file.set_next_use(blocks, next_use, owner)
 
-        self._cache.run(write)
+        self._cache.run_locked(write)
 
     def _find_or_fetch(self, start: int, stop: int, fetch: Fetch) -> dict[int, bytes]:
         """Return the pieces of a missing range; others may have fetched some of it."""
@@ -333,13 +332,12 @@ class CachedFile:
     def _create(self, quota: CacheQuota, next_use: float | None) -> BlockFile | None:
         """Return the block file, created if missing; None if it does not fit."""
         file = self._open()
-        if file is not None and not file.is_deleted:
+        if file is not None:
             return file
         if not quota.reserve(self._layout.data_at, kept=self._path, next_use=next_use):
             self._cache.warn_full(self._layout.data_at)
             return None
         create_block_file(self._path, self._layout, self._shown_name)
-        self._file = None
         return self._open()
 
     def _note_use(self, file: BlockFile, blocks: Iterable[range]) -> None:
@@ -358,7 +356,7 @@ class CachedFile:
     def _open(self) -> BlockFile | None:
         """Return the block file, None if it is missing."""
         file = None if self._file is None else self._file()
-        if file is None:
+        if file is None or file.is_deleted:
             file = open_block_file(self._path)
             if file is not None:
                 self._file = weakref.ref(self._cache.keep_open(file))

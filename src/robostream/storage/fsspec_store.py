@@ -19,7 +19,7 @@ from robostream.errors import (
     StorageError,
 )
 from robostream.storage.location import Location, redact
-from robostream.storage.remote_source import FileChunk, RemoteSource
+from robostream.storage.remote_source import FileChunk
 from robostream.storage.retry import Traffic, TransientError, retry_policy
 
 # The names that filesystems use for a file's version.
@@ -39,11 +39,11 @@ class FsspecStore:
         self._fs, self._root = self._call(lambda: _open_filesystem(location), location.url)
         self._endpoint = _endpoint(self._fs, location.options)
 
-    def open(self, file: str) -> RemoteSource:
+    def open(self, file: str) -> FsspecFile:
         """Return a file. Sends nothing yet."""
         path, name = f"{self._root}/{file}", self._location.describe(file)
         identity = hashlib.sha256(f"{name}\0{self._endpoint}".encode()).hexdigest()
-        return RemoteSource(FsspecFile(self._fs, path, name=name, identity=identity), self._traffic)
+        return FsspecFile(self._fs, path, name=name, identity=identity)
 
     def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""

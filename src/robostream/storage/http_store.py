@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
@@ -29,7 +30,7 @@ from robostream.storage.connections import (
     server_of,
 )
 from robostream.storage.location import Location, identify, join_url, redact
-from robostream.storage.remote_source import FileChunk, RemoteSource
+from robostream.storage.remote_source import FileChunk
 from robostream.storage.retry import Traffic, TransientError, retry_policy
 
 _CONTENT_RANGE = re.compile(r"bytes (?:([0-9]{1,18})-([0-9]{1,18})|\*)/([0-9]{1,18}|\*)")
@@ -45,7 +46,7 @@ _EXPIRED = frozenset((400, 401, 403, 404, 410))
 _NO_HEAD = frozenset((405, 501))
 
 
-class HttpStore:
+class HttpStore(ABC):
     """Files of one HTTP server. A subclass maps files to URLs and authorizes requests."""
 
     OPTIONS: ClassVar[tuple[str, ...]]
@@ -67,18 +68,17 @@ class HttpStore:
                 f"{location.url}: storage_options has {', '.join(unknown)}; known are {known}."
             )
 
+    @abstractmethod
     def url_of(self, file: str) -> str:
         """Return the URL of a file. Pure."""
-        raise NotImplementedError
 
+    @abstractmethod
     def authorize(self, method: str, url: str) -> Mapping[str, str]:
         """Return the headers that authorize a request."""
-        raise NotImplementedError
 
-    def open(self, file: str) -> RemoteSource:
+    def open(self, file: str) -> HttpFile:
         """Return a file. Sends nothing yet."""
-        http_file = HttpFile(self, self.url_of(file), self._location.describe(file))
-        return RemoteSource(http_file, self._traffic)
+        return HttpFile(self, self.url_of(file), self._location.describe(file))
 
     def get(self, url: str, name: str) -> HttpResponse:
         """Return the complete response to a GET request that is not for a file."""

@@ -16,7 +16,7 @@ from robostream.errors import (
     MissingFileError,
     StorageError,
 )
-from robostream.storage.byte_source import check_length
+from robostream.storage.byte_source import ByteSource, check_length
 from robostream.storage.location import check_encodable
 
 
@@ -40,7 +40,7 @@ class LocalStore:
         return {name: path.stat().st_size for name, path in files if path.is_file()}
 
 
-class LocalSource:
+class LocalSource(ByteSource):
     """A local file, opened at the first read. Safe to use after a fork.
 
     Args:
@@ -91,9 +91,6 @@ class LocalSource:
         if now != file.state:
             raise self._changed()
         return check_length(content, start, stop, self.name)
-
-    def ensure_cached(self, start: int, stop: int) -> None:
-        """Do nothing: the file is local."""
 
     def __getstate__(self) -> str:
         return self.name

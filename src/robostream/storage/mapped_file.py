@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from robostream.storage.cache_folder import CacheFolder, is_locked
+from robostream.storage.cache import Cache, hash_key
+from robostream.storage.cache_folder import claimed, locked
+from robostream.storage.cache_quota import CacheQuota
 from robostream.storage.safe_files import open_private
-
-_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
 
 class MappedFile:
@@ -29,61 +28,91 @@ class MappedFile:
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
-        self._fd = fd
+        self.fd = fd
         weakref.finalize(self, os.close, fd)
 
     def stat(self) -> os.stat_result:
         """Return the status of the file, even if it was unlinked."""
-        return os.fstat(self._fd)
+        return os.fstat(self.fd)
 
 
-def find_mapped_file(path: Path) -> MappedFile | None:
-    """Return a file, locked, or None if it is missing. The caller holds the folder lock."""
+def open_mapped_file(
+    cache: Cache,
+    name: str,
+    version: str,
+    make: Callable[[], tuple[int, Callable[[BinaryIO], None]]],
+) -> MappedFile | None:
+    """Return a file that one process makes for all; None if it cannot be kept.
+
+    Args:
+        cache: The cache.
+        name: What it is made from.
+        version: The version of that; another one makes another file.
+        make: Called if the file is missing. Returns its size and a function that writes it; errors
+            of `make` itself are raised.
+    """
+    path = cache.folder.files / hash_key(name, version)
+    number = int(path.name[:12], 16)
+    file = _find(cache, path)
+    if file is None and not cache.is_off:
+        with claimed(cache.folder.lock, number, number + 1):
+            file = _find(cache, path) or _make(cache, path, *make())
+    return file
+
+
+def discard_mapped_file(cache: Cache, file: MappedFile) -> None:
+    """Remove a damaged file, unless another has its name; existing mappings stay valid."""
+
+    def remove(_: CacheQuota) -> None:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(file.stat(), file.path.lstat()):
+                file.path.unlink()
+
+    cache.run_locked(remove)
+
+
+def _find(cache: Cache, path: Path) -> MappedFile | None:
     try:
-        fd = open_private(path, os.O_RDONLY)
+        with locked(cache.folder.lock):
+            file = MappedFile(path, open_private(path, os.O_RDONLY))
+            fcntl.flock(file.fd, fcntl.LOCK_SH)
     except FileNotFoundError:
         return None
-    file = MappedFile(path, fd)
-    fcntl.flock(fd, fcntl.LOCK_SH)
+    except OSError as error:
+        if not cache.is_off:
+            cache.turn_off(error)
+        return None
     with suppress(OSError):  # another user's file, or a read-only disk
-        os.utime(fd)  # the time of last use
+        os.utime(file.fd)  # the time of last use
     return file
 
 
-def begin_mapped_file(path: Path, nbytes: int) -> tuple[Path, int]:
-    """Return a temporary file with allocated space, locked. The caller holds the folder lock."""
+def _make(
+    cache: Cache, path: Path, nbytes: int, write: Callable[[BinaryIO], None]
+) -> MappedFile | None:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    fd = open_private(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        os.posix_fallocate(fd, 0, nbytes)
-    except BaseException:
-        os.close(fd)
-        temporary.unlink()
-        raise
-    return temporary, fd
 
+    def begin(quota: CacheQuota) -> MappedFile | None:
+        if not quota.reserve(nbytes):
+            cache.warn_full(nbytes)
+            return None
+        file = MappedFile(path, open_private(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        fcntl.flock(file.fd, fcntl.LOCK_EX)
+        os.posix_fallocate(file.fd, 0, nbytes)
+        return file
 
-def finish_mapped_file(
-    temporary: Path, fd: int, path: Path, write: Callable[[BinaryIO], None]
-) -> MappedFile:
-    """Write a temporary file, sync it, and rename it to `path`."""
-    file = MappedFile(path, fd)
-    try:
-        with open(fd, "r+b", closefd=False) as content:  # "r+b" keeps the allocated space
+    def finish(file: MappedFile) -> MappedFile:
+        with open(file.fd, "r+b", closefd=False) as content:  # "r+b" keeps the allocated space
             write(content)
             content.truncate()
-        os.fsync(fd)
+        os.fsync(file.fd)
         os.rename(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    return file
+        fcntl.flock(file.fd, fcntl.LOCK_SH)
+        return file
 
-
-def mapped_files(folder: CacheFolder) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yield each file, its status, and whether it is in use. The caller holds the folder lock."""
-    for path in sorted(folder.files.iterdir()):
-        if _NAME.fullmatch(path.name) and path.is_file() and not path.is_symlink():
-            yield path, path.stat(), is_locked(path)
+    try:
+        file = cache.run_locked(begin)
+        return None if file is None else cache.run(lambda: finish(file))
+    finally:
+        with suppress(OSError):  # it usually has its final name
+            temporary.unlink()

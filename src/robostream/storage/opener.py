@@ -9,17 +9,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from robostream.byte_sizes import format_bytes
 from robostream.errors import CacheError, StorageError
 from robostream.storage.block_file import BlockLayout
-from robostream.storage.byte_source import ByteSource, Store
+from robostream.storage.byte_source import ByteSource
 from robostream.storage.cache import Cache, cache_limit
-from robostream.storage.local_store import LocalStore
+from robostream.storage.local_store import LocalSource, LocalStore
 from robostream.storage.location import CacheSettings, Location, check_relative_path
 from robostream.storage.lru import LruCache
-from robostream.storage.remote_source import CachedSource, RemoteSource
+from robostream.storage.remote_source import RemoteFile, RemoteSource
 from robostream.storage.retry import Traffic
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,16 @@ def open_cache(settings: CacheSettings) -> Cache:
     return Cache(settings.folder, cache_limit(settings.folder, settings.limit))
 
 
+class Store(Protocol):
+    """The files below one root, by relative path with slashes."""
+
+    def open(self, file: str) -> LocalSource | RemoteFile:
+        """Return a file. Reads nothing yet."""
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder; raise NoListingError if it cannot."""
+
+
 class FileOpener:
     """Opens the files of one location. For one process.
 
@@ -55,7 +65,7 @@ class FileOpener:
         settings = location.cache if location.is_remote else None
         self.cache = None if settings is None else open_cache(settings)
         # A remote file that is opened again is the same object, with its size and version.
-        self._opened: LruCache[str, ByteSource] = LruCache(_MAX_OPENED)
+        self._opened: LruCache[str, RemoteSource] = LruCache(_MAX_OPENED)
         self._lock = threading.Lock()
 
     def open(self, file: str) -> ByteSource:
@@ -63,32 +73,16 @@ class FileOpener:
         with self._lock:
             source = self._opened.get(file)
             if source is None:
-                source = self._store.open(check_relative_path(file))
-                if isinstance(source, RemoteSource):
-                    if self.cache is not None:
-                        source = CachedSource(source, self.cache)
-                    self._opened.put(file, source)
+                opened = self._store.open(check_relative_path(file))
+                if isinstance(opened, LocalSource):
+                    return opened
+                source = self._opened.put(file, RemoteSource(opened, self.traffic, self.cache))
             return source
 
     def open_remote(self, file: str) -> ByteSource:
         """Return a file that is read without the cache."""
         source = self.open(file)
-        return source.remote if isinstance(source, CachedSource) else source
-
-    def prefetch(self, file: str, start: int, stop: int, next_use: float) -> None:
-        """Keep bytes of a file available until `release`, if there is a cache.
-
-        The cache evicts the bytes with the latest next use; see `CachedFile.set_next_use`.
-        """
-        source = self.open(file)
-        if isinstance(source, CachedSource):
-            source.prefetch(start, stop, next_use)
-
-    def release(self, file: str, start: int, stop: int, next_use: float) -> None:
-        """Record that bytes of a file were read, and the time of their next use."""
-        source = self.open(file)
-        if isinstance(source, CachedSource):
-            source.release(start, stop, next_use)
+        return source.without_cache() if isinstance(source, RemoteSource) else source
 
     def read_file(self, file: str, *, max_bytes: int, setting: str = "") -> bytes:
         """Return all bytes of a small file; raise above `max_bytes`, naming the `setting`."""
@@ -189,7 +183,7 @@ class CacheWarmer:
     def kept_bytes(self) -> int:
         """Return how many bytes of the files the cache has now."""
         sources = (self._opener.open(file) for file in self.sizes)
-        return sum(source.kept_bytes() for source in sources if isinstance(source, CachedSource))
+        return sum(source.kept_bytes() for source in sources if isinstance(source, RemoteSource))
 
 
 class _CancellingPool(ThreadPoolExecutor):

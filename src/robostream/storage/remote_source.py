@@ -9,10 +9,10 @@ from typing import Protocol
 
 from robostream import config
 from robostream.errors import ChangedFileError, MissingFileError, StorageError
-from robostream.storage.byte_source import check_length
+from robostream.storage.byte_source import ByteSource, check_length
 from robostream.storage.cache import Cache
 from robostream.storage.cached_file import CachedFile, open_cached_file
-from robostream.storage.retry import RetryPolicy, Traffic, retry_policy
+from robostream.storage.retry import Traffic, retry_policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +33,17 @@ class FileChunk:
 
 
 class RemoteFile(Protocol):
-    """One file on a server; each call sends one request."""
+    """One file on a server; each call sends one request.
 
-    @property
-    def name(self) -> str:
-        """The address without secrets, for messages."""
+    Attributes:
+        name: The address without secrets, for messages.
+        identity: A key without secrets that is unique to the file across all servers.
+        server: The host, to which a rate limit applies.
+    """
 
-    @property
-    def identity(self) -> str:
-        """A key without secrets that is unique to the file across all servers."""
-
-    @property
-    def server(self) -> str:
-        """The host, to which a rate limit applies."""
+    name: str
+    identity: str
+    server: str
 
     def stat(self) -> FileChunk:
         """Return the size and version of the file, without bytes; or raise."""
@@ -54,16 +52,27 @@ class RemoteFile(Protocol):
         """Return the bytes [start, stop), fewer only at the end of the file; or raise."""
 
 
-class RemoteSource:
-    """A byte source over a remote file. Thread-safe."""
+class RemoteSource(ByteSource):
+    """A byte source over a remote file. Thread-safe.
 
-    def __init__(self, file: RemoteFile, traffic: Traffic) -> None:
+    With a cache, it fetches what the cache lacks and keeps it there.
+    """
+
+    def __init__(self, file: RemoteFile, traffic: Traffic, cache: Cache | None) -> None:
         self.name = file.name
         self.identity = file.identity
-        self.traffic = traffic
         self._file = file
-        self._retry: RetryPolicy = retry_policy(file.server, traffic)
+        self._traffic = traffic
+        self._retry = retry_policy(file.server, traffic)
+        self._cache = cache
+        self._cached: CachedFile | None = None
         self._known: FileChunk | None = None
+
+    def without_cache(self) -> RemoteSource:
+        """Return the same file, read without the cache."""
+        source = RemoteSource(self._file, self._traffic, None)
+        source.expect(self.size(), self.version())
+        return source
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -81,14 +90,48 @@ class RemoteSource:
         """Return exactly the bytes [start, stop), or raise."""
         if stop <= start:
             return b""
-        self.traffic.add(bytes_read=stop - start)
-        return self.fetch(start, stop)
+        cached = self._open_cached()
+        self._traffic.add(bytes_read=stop - start)
+        if cached is None or stop > cached.size_bytes:
+            return self._fetch(start, stop)
+        return cached.read(start, stop, self._fetch)
 
     def ensure_cached(self, start: int, stop: int) -> None:
-        """Do nothing: there is no cache."""
+        """Fetch what the cache lacks of [start, stop), with one request for each gap."""
+        cached = self._open_cached()
+        if cached is not None:
+            cached.ensure_cached(start, min(stop, cached.size_bytes), self._fetch)
 
-    def fetch(self, start: int, stop: int) -> bytes:
-        """Return the bytes [start, stop) from the server, without counting them as read."""
+    def prefetch(self, start: int, stop: int, next_use: float) -> None:
+        """Keep [start, stop) available until `release`, if the cache may hold the file."""
+        cached = self._open_cached()
+        if cached is not None:
+            cached.prefetch(start, min(stop, cached.size_bytes), next_use, self._fetch)
+
+    def release(self, start: int, stop: int, next_use: float) -> None:
+        """Record that [start, stop) was read, and the time of its next use."""
+        cached = self._open_cached()
+        if cached is not None:
+            cached.release(start, min(stop, cached.size_bytes), next_use)
+
+    def kept_bytes(self) -> int:
+        """Return how many bytes of the file the cache has."""
+        cached = self._open_cached()
+        if cached is None:
+            return 0
+        missing = cached.missing(0, cached.size_bytes)
+        return cached.size_bytes - sum(stop - start for start, stop in missing)
+
+    def _open_cached(self) -> CachedFile | None:
+        """Return the file in the cache; None if it has no version or is too large to keep."""
+        if self._cached is None and self._cache is not None:
+            version, size = self.version(), self.size()
+            if version and self._cache.may_hold(size):
+                version = f"{version} of {self.identity}"  # other servers may use the same name
+                self._cached = open_cached_file(self._cache, self.name, version, size)
+        return self._cached
+
+    def _fetch(self, start: int, stop: int) -> bytes:
         content = self._send(lambda: self._file.fetch(start, stop)).content
         return check_length(content, start, stop, self.name)
 
@@ -105,7 +148,7 @@ class RemoteSource:
             if self._known is None:
                 raise
             raise ChangedFileError(f"{error} It was there when it was opened.") from error
-        self.traffic.add(bytes_fetched=len(chunk.content))
+        self._traffic.add(bytes_fetched=len(chunk.content))
         self._check(chunk)
         return chunk
 
@@ -133,71 +176,3 @@ class RemoteSource:
             )
         if chunk.tag and not known.tag:
             self._known = replace(known, tag=chunk.tag)
-
-
-class CachedSource:
-    """A byte source that fetches what the cache lacks, and keeps it. Thread-safe.
-
-    `remote` is the file without the cache.
-    """
-
-    def __init__(self, remote: RemoteSource, cache: Cache) -> None:
-        self.name = remote.name
-        self.identity = remote.identity
-        self.remote = remote
-        self._cache = cache
-        self._file: CachedFile | None = None
-
-    def size(self) -> int:
-        """Return the number of bytes in the file."""
-        return self.remote.size()
-
-    def version(self) -> str:
-        """Return a text that changes with the file; empty if the server has none."""
-        return self.remote.version()
-
-    def expect(self, size: int, version: str) -> None:
-        """Set the file's size and version; raise if it is known to have others."""
-        self.remote.expect(size, version)
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return exactly the bytes [start, stop), or raise."""
-        file = self._open()
-        if file is None or stop > file.size_bytes:
-            return self.remote.read(start, stop)
-        self.remote.traffic.add(bytes_read=stop - start)
-        return check_length(file.read(start, stop, self.remote.fetch), start, stop, self.name)
-
-    def ensure_cached(self, start: int, stop: int) -> None:
-        """Fetch what the cache lacks of [start, stop), with one request for each gap."""
-        file = self._open()
-        if file is not None:
-            file.ensure_cached(start, min(stop, file.size_bytes), self.remote.fetch)
-
-    def prefetch(self, start: int, stop: int, next_use: float) -> None:
-        """Keep [start, stop) available until `release`, if the cache may hold the file."""
-        file = self._open()
-        if file is not None:
-            file.prefetch(start, min(stop, file.size_bytes), next_use, self.remote.fetch)
-
-    def release(self, start: int, stop: int, next_use: float) -> None:
-        """Record that [start, stop) was read, and the time of its next use."""
-        file = self._open()
-        if file is not None:
-            file.release(start, min(stop, file.size_bytes), next_use)
-
-    def kept_bytes(self) -> int:
-        """Return how many bytes of the file the cache has."""
-        file = self._open()
-        if file is None:
-            return 0
-        missing = file.missing(0, file.size_bytes)
-        return file.size_bytes - sum(stop - start for start, stop in missing)
-
-    def _open(self) -> CachedFile | None:
-        """Return the file in the cache; None if it has no version or is too large to keep."""
-        version = self.remote.version()
-        if self._file is None and version and self._cache.may_hold(self.remote.size()):
-            version = f"{version} of {self.identity}"  # other servers may use the same name
-            self._file = open_cached_file(self._cache, self.name, version, self.remote.size())
-        return self._file
