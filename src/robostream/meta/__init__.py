@@ -27,7 +27,7 @@ from robostream.meta.features import (
 )
 from robostream.meta.info import DatasetInfo, Stats, parse_info, parse_stats, rescale_depth
 from robostream.meta.locate import is_being_recorded, pin_and_download
-from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
+from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
 
@@ -47,6 +47,7 @@ __all__ = [
     "decoded_bytes",
     "depth_unit",
     "encode_depth",
+    "forward",
     "image_shape",
     "is_being_recorded",
     "is_depth",
