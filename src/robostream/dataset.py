@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torch.utils.data import Dataset
 
@@ -24,7 +24,7 @@ from robostream.assemble import (
 from robostream.byte_sizes import parse_bytes
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
-from robostream.meta import Features, LeRobotDatasetMetadata
+from robostream.meta import Features, LeRobotDatasetMetadata, forward
 from robostream.storage import explicit_root
 from robostream.write import (
     DatasetWriter,
@@ -67,6 +67,13 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         cache_limit: Size limit of the disk cache, such as "200GB"; by default half of the free
             space, 0 for no cache.
     """
+
+    root: Final[Path | str] = forward("meta.root", "The dataset's folder, or URL.")
+    revision: Final[str | None] = forward(
+        "meta.revision", "The pinned commit, for a dataset on the Hub."
+    )
+    fps: Final[int] = forward("meta.fps", "Frames per second.")
+    features: Final[Features] = forward("meta.features", "All features.")
 
     def __init__(
         self,
@@ -188,26 +195,6 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         dataset.reader = None
         dataset._subset = False
         return dataset
-
-    @property
-    def root(self) -> Path | str:
-        """The dataset's folder, or URL."""
-        return self.meta.root
-
-    @property
-    def revision(self) -> str | None:
-        """The pinned commit, for a dataset on the Hub."""
-        return self.meta.revision
-
-    @property
-    def fps(self) -> int:
-        """Frames per second."""
-        return self.meta.fps
-
-    @property
-    def features(self) -> Features:
-        """All features."""
-        return self.meta.features
 
     @property
     def episodes(self) -> list[int] | None:

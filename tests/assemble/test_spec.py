@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robostream.assemble import SampleOptions, SampleSpec, make_spec
+from robostream.assemble.spec import SampleOptions, SampleSpec, make_spec
 from robostream.errors import SelectionError
 from robostream.meta import LeRobotDatasetMetadata
 from tests.fixture_datasets import FIXTURES, copy_of, edit_info

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.assemble import DatasetLocation, RowReader, SampleOptions, check_times, open_dataset
+from robostream.assemble import DatasetLocation, RowReader, SampleOptions, open_dataset
+from robostream.assemble.columns import check_times
 from robostream.errors import DataFileError
 from tests.fixture_datasets import ROOTS, copy_of, root_id
 

@@ -22,7 +22,6 @@ from robostream.assemble.cameras import (
     probe_cameras,
     warn_of_shape,
 )
-from robostream.assemble.columns import check_times
 from robostream.assemble.images import decode_image
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
 from robostream.assemble.opened import (
@@ -45,7 +44,6 @@ from robostream.assemble.selection import (
     AbsoluteToRelative,
     EpisodeFilter,
     FrameSelection,
-    select_episodes,
 )
 from robostream.assemble.spec import (
     ImageTransforms,
@@ -54,7 +52,6 @@ from robostream.assemble.spec import (
     SampleOptions,
     SampleSpec,
     check_transforms,
-    make_spec,
     window_targets,
 )
 from robostream.assemble.video_spans import find_byte_span, match_frames
@@ -77,7 +74,6 @@ __all__ = [
     "SampleLayout",
     "SampleOptions",
     "SampleSpec",
-    "check_times",
     "check_transforms",
     "choose_cache",
     "decode_image",
@@ -90,13 +86,11 @@ __all__ = [
     "find_frames",
     "find_video_shape",
     "find_yuv_cameras",
-    "make_spec",
     "match_frames",
     "new_row_lru",
     "open_dataset",
     "probe_cameras",
     "read_texts",
-    "select_episodes",
     "warn_of_shape",
     "window_targets",
     "write_depth",

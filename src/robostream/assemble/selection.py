@@ -56,18 +56,25 @@ def select_episodes(
 
 
 class FrameSelection:
-    """The frames of the selected episodes by item number. Takes O(episodes) memory."""
+    """The frames of the selected episodes by item number. Takes O(episodes) memory.
+
+    Attributes:
+        episodes: The episodes, in storage order.
+        lengths: Their frames.
+        starts: The dataset-wide index of their first frames.
+        ends: The item number at which each of them ends.
+    """
 
     def __init__(self, meta: LeRobotDatasetMetadata, episodes: npt.NDArray[np.int64]) -> None:
         self.episodes = episodes
         self.lengths = np.asarray(meta.episodes["length"])[episodes]
-        self._first = np.asarray(meta.episodes["dataset_from_index"])[episodes]
-        self._ends = np.cumsum(self.lengths)
+        self.starts = np.asarray(meta.episodes["dataset_from_index"])[episodes]
+        self.ends = np.cumsum(self.lengths)
 
     @property
     def num_frames(self) -> int:
         """The number of selected frames."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return int(self.ends[-1]) if len(self.ends) else 0
 
     def locate(self, item: int) -> tuple[int, int]:
         """Return the (episode, frame) of an item; negative numbers count from the end."""
@@ -75,21 +82,9 @@ class FrameSelection:
         if not -count <= item < count:
             raise IndexError(f"item {item} is out of range; the selection has {count} frames")
         item %= count
-        place = int(np.searchsorted(self._ends, item, side="right"))
-        start = int(self._ends[place] - self.lengths[place])
+        place = int(np.searchsorted(self.ends, item, side="right"))
+        start = int(self.ends[place] - self.lengths[place])
         return int(self.episodes[place]), item - start
-
-    def find(self, absolute: int) -> int:
-        """Return the item number of a dataset-wide index; KeyError if it is not selected."""
-        place = int(np.searchsorted(self._first, absolute, side="right")) - 1
-        if place < 0 or absolute >= self._first[place] + self.lengths[place]:
-            raise KeyError(absolute)
-        return int(absolute - self._first[place] + self._ends[place] - self.lengths[place])
-
-    def absolute_indices(self) -> Iterator[int]:
-        """Yield the dataset-wide index of each item in order."""
-        for first, length in zip(self._first, self.lengths, strict=True):
-            yield from range(int(first), int(first + length))
 
 
 class AbsoluteToRelative(Mapping[int, int]):
@@ -99,10 +94,15 @@ class AbsoluteToRelative(Mapping[int, int]):
         self._selection = selection
 
     def __getitem__(self, absolute: int) -> int:
-        return self._selection.find(absolute)
+        first, lengths = self._selection.starts, self._selection.lengths
+        place = int(np.searchsorted(first, absolute, side="right")) - 1
+        if place < 0 or absolute >= first[place] + lengths[place]:
+            raise KeyError(absolute)
+        return int(absolute - first[place] + self._selection.ends[place] - lengths[place])
 
     def __iter__(self) -> Iterator[int]:
-        return self._selection.absolute_indices()
+        for first, length in zip(self._selection.starts, self._selection.lengths, strict=True):
+            yield from range(int(first), int(first + length))
 
     def __len__(self) -> int:
         return self._selection.num_frames

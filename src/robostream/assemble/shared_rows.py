@@ -25,7 +25,6 @@ from robostream.assemble.opened import OpenedDataset
 from robostream.errors import CacheError
 from robostream.meta import OpenParquet, open_parquet
 from robostream.storage import (
-    ByteSource,
     Cache,
     FileOpener,
     LruCache,
@@ -116,21 +115,10 @@ class SharedRows:
         self._mapped.clear()
 
     def _map(self, relative: str) -> MappedRows | None:
-        if not self._is_shared:
-            return None
+        """Return the decoded columns of the current version of a data file; None if not shared."""
         source = self._opener.open(relative)
+        cache = self._open_cache() if self._is_shared and source.version() else None
         key = repr((_VERSION, source.identity, source.size(), source.version(), self._keys))
-        file = self._decoded(source, key)
-        if file is None:
-            self._is_shared = False  # trying again would decode each file twice
-            return None
-        return self._mapped.put(relative, MappedRows(file, key))
-
-    def _decoded(self, source: ByteSource, key: str) -> MappedFile | None:
-        """Return the cached file of decoded columns for the current version of a Parquet file."""
-        cache = self._open_cache()
-        if cache is None or not source.version():
-            return None
 
         def blocks() -> Iterator[pa.Table]:
             with open_parquet(source, columns_together=self._is_remote) as file:
@@ -139,7 +127,11 @@ class SharedRows:
         def make() -> tuple[int, Callable[[BinaryIO], None]]:
             return _measure(blocks()), lambda sink: _write(blocks(), key, sink)
 
-        return open_mapped_file(cache, source.identity, key, make)
+        file = None if cache is None else open_mapped_file(cache, source.identity, key, make)
+        if file is None:
+            self._is_shared = False  # trying again would decode each file twice
+            return None
+        return self._mapped.put(relative, MappedRows(file, key))
 
     def _discard(self, file: MappedFile, reason: str) -> None:
         logger.warning("%s: the decoded rows are damaged (%s); decoding again", file.path, reason)

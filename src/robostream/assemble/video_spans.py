@@ -36,12 +36,9 @@ def match_frames(
     Frame f has the time f / fps after the start of the episode's span. The reader of the rows
     checks their timestamps against the same times.
     """
-    start_s = float(meta.episodes[f"videos/{key}/from_timestamp"][episode])
-    stop_s = float(meta.episodes[f"videos/{key}/to_timestamp"][episode])
+    start_s, stop_s = (float(times_s[episode]) for times_s in _spans(meta, key))
     length = int(meta.episodes["length"][episode])
     where = f"{key}, episode {episode}"
-    if _ends_are_last_frames(meta, key):
-        stop_s += 1 / meta.fps
     check_span(start_s, stop_s, length, meta.fps, f"{meta.root}/meta: {where}")
     times_s = start_s + np.arange(length) / meta.fps
     numbers = index.match(times_s, tolerance_s=tolerance_s, where=where)
@@ -128,34 +125,29 @@ def _check_file(
 @functools.lru_cache(maxsize=64)
 def _file_spans(meta: LeRobotDatasetMetadata, key: str) -> tuple[Seconds, Seconds]:
     """Return for each episode when the first span in its video file starts and the last ends."""
-    table, short = meta.episodes, _frames_short(meta, key)
-    stops_s = table[f"videos/{key}/to_timestamp"]
-    if _ends_are_last_frames(meta, key):
-        short, stops_s = short - 1, stops_s + 1 / meta.fps
+    starts_s, stops_s = _spans(meta, key)
     # A span of another length than its episode is an error of that episode alone.
-    is_valid = np.abs(short) <= _SLACK_FRAMES
-    files, file_of = np.unique(_file_ids(table, key), return_inverse=True)
+    frames = (stops_s - starts_s) * meta.fps
+    is_valid = np.abs(meta.episodes["length"] - frames) <= _SLACK_FRAMES
+    files, file_of = np.unique(_file_ids(meta.episodes, key), return_inverse=True)
     first_s, last_s = np.full(len(files), np.inf), np.full(len(files), -np.inf)
-    np.minimum.at(first_s, file_of[is_valid], table[f"videos/{key}/from_timestamp"][is_valid])
+    np.minimum.at(first_s, file_of[is_valid], starts_s[is_valid])
     np.maximum.at(last_s, file_of[is_valid], stops_s[is_valid])
     return first_s[file_of], last_s[file_of]
 
 
 @functools.lru_cache(maxsize=64)
-def _ends_are_last_frames(meta: LeRobotDatasetMetadata, key: str) -> bool:
-    """Return whether every span of a camera ends at its last frame's time, not one frame later.
+def _spans(meta: LeRobotDatasetMetadata, key: str) -> tuple[Seconds, Seconds]:
+    """Return when the span of each episode starts, and when it stops: 1 / fps after its last frame.
 
-    LeRobot writes the time one frame past the last, and never reads it. Some converters write the
-    last frame's time, which is accepted if all episodes have it.
+    LeRobot writes this time, and never reads it. Some converters write the time of the last frame,
+    which is accepted if all episodes have it.
     """
-    return bool(np.all(np.abs(_frames_short(meta, key) - 1) < _SAME_FRAMES))
-
-
-def _frames_short(meta: LeRobotDatasetMetadata, key: str) -> Seconds:
-    """Return how many frames each episode has beyond those its span has time for."""
     starts_s, stops_s = (meta.episodes[f"videos/{key}/{end}_timestamp"] for end in ("from", "to"))
-    short: Seconds = meta.episodes["length"] - (stops_s - starts_s) * meta.fps
-    return short
+    frames_short = meta.episodes["length"] - (stops_s - starts_s) * meta.fps
+    if np.all(np.abs(frames_short - 1) < _SAME_FRAMES):
+        stops_s = stops_s + 1 / meta.fps
+    return starts_s, stops_s
 
 
 def _file_ids(table: EpisodeTable, key: str) -> npt.NDArray[np.int64]:

@@ -8,7 +8,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -31,7 +31,7 @@ from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.samples import iterate_samples
 from robostream.loader.stream_spec import StreamSpec, choose_lanes
-from robostream.meta import Features
+from robostream.meta import Features, forward
 from robostream.plan import EpochPlan, WorkerShard, rank_lanes
 
 _IN_WORKER = "kept by the iterator of a worker"
@@ -88,6 +88,33 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
             `streaming`, `buffer_size`, `max_num_shards`, `rng`, `prefetch_videos`,
             `video_prefetch_workers`, `decode_threads`.
     """
+
+    root: Final[Path | str] = forward("meta.root", "The folder or URL of the metadata.")
+    revision: Final[str | None] = forward(
+        "meta.revision", "The pinned commit, for a dataset on the Hub."
+    )
+    num_frames: Final[int] = forward(
+        "_cursor.spec.dataset.selection.num_frames",
+        "Frames of the selected episodes: what all ranks together deliver in an epoch.",
+    )
+    fps: Final[int] = forward("meta.fps", "Frames per second.")
+    features: Final[Features] = forward("meta.features", "All features of the dataset.")
+    tolerance_s: Final[float] = forward(
+        "_cursor.spec.dataset.spec.tolerance_s", "How far a frame's time may be from the table's."
+    )
+    image_transforms: Final[ImageTransforms | None] = forward(
+        "_cursor.spec.dataset.spec.image_transforms", "The transform of each camera of a sample."
+    )
+    depth_output_unit: Final[str] = forward(
+        "_cursor.spec.dataset.spec.depth_output_unit", "The unit of depth cameras."
+    )
+    rank: Final[int] = forward(
+        "_cursor.spec.rank.rank", "The number of this process among those that share an epoch."
+    )
+    world_size: Final[int] = forward(
+        "_cursor.spec.rank.world_size", "How many processes share an epoch."
+    )
+    lanes: Final[int] = forward("_cursor.spec.lanes", "How many lanes the order is cut into.")
 
     # The process that opened it, and its context. A copy begins with None.
     _context: tuple[int, WorkerContext] | None = None
@@ -166,69 +193,14 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self._cursor = StreamCursor(spec, BadEpisodes(on_bad_episode))
 
     @property
-    def root(self) -> Path | str:
-        """The folder or URL of the metadata."""
-        return self.meta.root
-
-    @property
-    def revision(self) -> str | None:
-        """The pinned commit, for a dataset on the Hub."""
-        return self.meta.revision
-
-    @property
     def episodes(self) -> list[int]:
         """The selected episodes."""
         return [int(episode) for episode in self._spec.dataset.selection.episodes]
 
     @property
-    def num_frames(self) -> int:
-        """Frames of the selected episodes: what all ranks together deliver in an epoch."""
-        return self._spec.dataset.selection.num_frames
-
-    @property
     def num_episodes(self) -> int:
         """Number of selected episodes."""
         return len(self._spec.dataset.selection.episodes)
-
-    @property
-    def fps(self) -> int:
-        """Frames per second."""
-        return self.meta.fps
-
-    @property
-    def features(self) -> Features:
-        """All features of the dataset."""
-        return self.meta.features
-
-    @property
-    def tolerance_s(self) -> float:
-        """How far a frame's time may be from the table's."""
-        return self._spec.dataset.spec.tolerance_s
-
-    @property
-    def image_transforms(self) -> ImageTransforms | None:
-        """The transform of each camera of a sample."""
-        return self._spec.dataset.spec.image_transforms
-
-    @property
-    def depth_output_unit(self) -> str:
-        """The unit of depth cameras."""
-        return self._spec.dataset.spec.depth_output_unit
-
-    @property
-    def rank(self) -> int:
-        """The number of this process among those that share an epoch."""
-        return self._spec.rank.rank
-
-    @property
-    def world_size(self) -> int:
-        """How many processes share an epoch."""
-        return self._spec.rank.world_size
-
-    @property
-    def lanes(self) -> int:
-        """How many lanes the order is cut into."""
-        return self._spec.lanes
 
     @property
     def num_shards(self) -> int:

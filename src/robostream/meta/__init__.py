@@ -25,11 +25,11 @@ from robostream.meta.features import (
     keys_of_dtype,
     validate_features,
 )
-from robostream.meta.info import DatasetInfo, Stats, parse_info, parse_stats, rescale_depth
+from robostream.meta.info import DatasetInfo, Stats
 from robostream.meta.locate import is_being_recorded, pin_and_download
-from robostream.meta.metadata import LeRobotDatasetMetadata, location_of, resize_cameras
+from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
-from robostream.meta.tasks import TaskTable, tasks_from_arrow, tasks_to_arrow
+from robostream.meta.tasks import TaskTable, tasks_to_arrow
 
 __all__ = [
     "CAMERA_DTYPES",
@@ -47,19 +47,16 @@ __all__ = [
     "decoded_bytes",
     "depth_unit",
     "encode_depth",
+    "forward",
     "image_shape",
     "is_being_recorded",
     "is_depth",
     "keys_of_dtype",
     "location_of",
     "open_parquet",
-    "parse_info",
-    "parse_stats",
     "pin_and_download",
     "readable_parquet",
-    "rescale_depth",
     "resize_cameras",
-    "tasks_from_arrow",
     "tasks_to_arrow",
     "validate_features",
 ]

@@ -9,6 +9,7 @@ what the page headers say, so they are read here, and memory is counted before A
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -18,8 +19,11 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import DataFileError
+from robostream.storage import SourceFile
 
 ReadRange = Callable[[int, int], bytes]
+
+READ_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
 
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _OFFSET_BYTES = 4  # of a text, or of a list, in Arrow
@@ -83,10 +87,8 @@ class Leaf(NamedTuple):
 
     Attributes:
         at: Its number in the file.
-        path: Its path in the schema.
         width: The bytes of one value and of the list offsets above it; without those of a text.
         is_text: Whether values are bytes of any length.
-        is_repeated: Whether a row may have several values.
         is_plain_text: Whether Arrow can leave its values dictionary-encoded.
     """
 
@@ -117,25 +119,11 @@ class Pages(NamedTuple):
 
 
 class DecodedSize:
-    """Counts the decoded memory of columns of one file.
+    """Counts the decoded memory of columns of one file; `where` names it in errors."""
 
-    Args:
-        file: The file.
-        read: Returns a range of its bytes.
-        reopen: Opens it again with one text column left dictionary-encoded.
-        where: Its name, for errors.
-    """
-
-    def __init__(
-        self,
-        file: pq.ParquetFile,
-        read: ReadRange,
-        reopen: Callable[[str], pq.ParquetFile],
-        where: str,
-    ) -> None:
-        self._metadata = file.metadata
-        self._read = read
-        self._reopen = reopen
+    def __init__(self, file: BytesIO | SourceFile, metadata: Any, where: str) -> None:
+        self._file = file
+        self._metadata = metadata
         self._where = where
         self._leaves: dict[tuple[str, ...], list[Leaf]] = {}
         self._reopened: dict[str, pq.ParquetFile] = {}
@@ -198,7 +186,8 @@ class DecodedSize:
     def _count_texts(self, group: int, path: str) -> int:
         """Return the bytes of all texts of a column, from its dictionary and indices."""
         if path not in self._reopened:
-            self._reopened[path] = self._reopen(path)
+            options = {"metadata": self._metadata, "read_dictionary": [path], **READ_OPTIONS}
+            self._reopened[path] = pq.ParquetFile(self._file, **options)
         table = self._reopened[path].read_row_group(group, [path], use_threads=False)
         total = 0
         for array in table.column(0).chunks:
@@ -207,6 +196,10 @@ class DecodedSize:
             lengths = pc.binary_length(array.dictionary).cast(pa.int64())
             total += int(pc.sum(lengths.take(array.indices)).as_py() or 0)
         return total
+
+    def _read(self, start: int, stop: int) -> bytes:
+        self._file.seek(start)
+        return self._file.read(stop - start) or b""
 
     def _pages(self, chunk: Any, group: int, leaf: Leaf) -> Pages:
         values = coded = dictionary = entries = largest = texts = 0

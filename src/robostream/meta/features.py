@@ -35,10 +35,8 @@ def validate_features(features: Mapping[str, Any], where: str) -> Features:
         raise MetadataError(f"{where}: want features as objects by name, got {features!r:.200}")
     checked: Features = {}
     for name, entry in features.items():
-        _check_name(name, where)
-        _check_entry(name, entry, where)
-        if entry["dtype"] in CAMERA_DTYPES:
-            _check_camera(name, entry, where)
+        if fault := _find_fault(name, entry):
+            raise MetadataError(f"{where}: {fault}")
         checked[name] = copy.deepcopy(dict(entry))
         checked[name]["shape"] = tuple(int(size) for size in entry["shape"])
         checked[name].setdefault("names", None)
@@ -112,84 +110,73 @@ def resized(entry: Mapping[str, Any], size: tuple[int, int]) -> dict[str, Any]:
     return {**entry, "shape": shape, "names": names}
 
 
-def _check_name(name: object, where: str) -> None:
+def _find_fault(name: object, entry: Any) -> str | None:
+    """Return what is wrong with the entry of a feature, or None."""
     if not isinstance(name, str):
-        raise MetadataError(f"{where}: the name of a feature must be a text; got {name!r}")
+        return f"the name of a feature must be a text; got {name!r}"
     if "/" in name:
-        raise MetadataError(
-            f"{where}: feature name {name!r} contains '/', which separates nested names in the "
-            f"episode table. Rename it, for example to {name.replace('/', '.')!r}."
+        return (
+            f"feature name {name!r} contains '/', which separates nested names in the episode "
+            f"table. Rename it, for example to {name.replace('/', '.')!r}."
         )
-
-
-def _check_entry(name: str, entry: Any, where: str) -> None:
     if not isinstance(entry, Mapping) or "dtype" not in entry or "shape" not in entry:
-        raise MetadataError(
-            f"{where}: feature {name!r} must be an object with 'dtype' and 'shape', got {entry!r}"
-        )
-    dtype, shape = entry["dtype"], entry["shape"]
-    if dtype not in _OTHER_DTYPES and not _is_numeric(dtype):
-        raise MetadataError(
-            f"{where}: feature {name!r} has dtype {dtype!r}; want a numpy dtype name such as "
-            f"'float32', or one of {', '.join(_OTHER_DTYPES)}"
-        )
-    if not isinstance(shape, list | tuple) or not all(
-        arguments.is_whole(size) and size > 0 for size in shape
-    ):
-        raise MetadataError(
-            f"{where}: feature {name!r} has shape {shape!r}; want a list of whole numbers above 0"
-        )
-    of_camera = dtype in CAMERA_DTYPES
-    most = config.MOST_PIXEL_NUMBERS if of_camera else config.MOST_FEATURE_NUMBERS
-    if math.prod(shape) > most:
-        raise MetadataError(
-            f"{where}: feature {name!r} has shape {shape!r:.200}, which is {math.prod(shape):,} "
-            f"numbers for each frame; want at most {most:,} for dtype {dtype!r}"
-        )
-    if len(shape) > 5:
-        raise MetadataError(
-            f"{where}: feature {name!r} has {len(shape)} axes; the format stores at most 5"
-        )
-
-
-def _check_camera(name: str, entry: Mapping[str, Any], where: str) -> None:
+        return f"feature {name!r} must be an object with 'dtype' and 'shape', got {entry!r}"
+    if fault := _find_wrong_shape(entry["dtype"], entry["shape"]):
+        return f"feature {name!r} has {fault}"
+    if entry["dtype"] not in CAMERA_DTYPES:
+        return None
     if len(entry["shape"]) != 3:
-        raise MetadataError(
-            f"{where}: camera {name!r} has shape {entry['shape']!r}; want three numbers, such as "
+        return (
+            f"camera {name!r} has shape {entry['shape']!r}; want three numbers, such as "
             "[height, width, channels]"
         )
+    fault = _find_wrong_info(entry)
+    return fault and f"camera {name!r}: {fault}"
+
+
+def _find_wrong_shape(dtype: Any, shape: Any) -> str | None:
+    if dtype not in _OTHER_DTYPES and not _is_numeric(dtype):
+        return (
+            f"dtype {dtype!r}; want a numpy dtype name such as 'float32', or one of "
+            f"{', '.join(_OTHER_DTYPES)}"
+        )
+    is_list = isinstance(shape, list | tuple)
+    if not is_list or not all(arguments.is_whole(size) and size > 0 for size in shape):
+        return f"shape {shape!r}; want a list of whole numbers above 0"
+    is_camera = dtype in CAMERA_DTYPES
+    most = config.MOST_PIXEL_NUMBERS if is_camera else config.MOST_FEATURE_NUMBERS
+    if math.prod(shape) > most:
+        return (
+            f"shape {shape!r:.200}, which is {math.prod(shape):,} numbers for each frame; want at "
+            f"most {most:,} for dtype {dtype!r}"
+        )
+    return f"{len(shape)} axes; the format stores at most 5" if len(shape) > 5 else None
+
+
+def _find_wrong_info(entry: Mapping[str, Any]) -> str | None:
     for block in ("info", "video_info"):
         fields = entry.get(block) or {}
         if not isinstance(fields, Mapping):
-            raise MetadataError(
-                f"{where}: camera {name!r}: want an object as {block!r}, got {fields!r:.200}. "
-                "Without one the camera is read as colour."
+            return (
+                f"want an object as {block!r}, got {fields!r:.200}. Without one the camera is read "
+                "as colour."
             )
         for mark in _DEPTH_MARKS:
             if fields.get(mark) not in (None, True, False):
-                raise MetadataError(
-                    f"{where}: camera {name!r}: want true or false as {mark!r}, got "
-                    f"{fields[mark]!r:.200}"
-                )
-    if is_depth(entry):
-        _check_depth(name, entry, where)
-
-
-def _check_depth(name: str, entry: Mapping[str, Any], where: str) -> None:
+                return f"want true or false as {mark!r}, got {fields[mark]!r:.200}"
+    if not is_depth(entry):
+        return None
     info = entry.get("info") or {}
     if info.get("depth_unit") not in (None, "m", "mm"):
-        raise MetadataError(
-            f'{where}: camera {name!r}: want "m" or "mm" as \'depth_unit\', got '
-            f"{info['depth_unit']!r:.200}"
-        )
-    if entry["dtype"] == "video":
-        try:
+        return f'want "m" or "mm" as \'depth_unit\', got {info["depth_unit"]!r:.200}'
+    try:
+        if entry["dtype"] == "video":
             DepthCoding.from_info(info)
-        except ValueError as error:
-            raise MetadataError(
-                f"{where}: camera {name!r}: 'info' records no depth coding: {error}. Write there "
-                "what the video was encoded with."
-            ) from error
+    except ValueError as error:
+        return (
+            f"'info' records no depth coding: {error}. Write there what the video was encoded with."
+        )
+    return None
 
 
 def _is_numeric(dtype: Any) -> bool:

@@ -8,8 +8,9 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from robostream import arguments, config
 from robostream.errors import (
@@ -47,6 +48,11 @@ from robostream.storage import (
 )
 
 
+def forward(path: str, doc: str) -> Any:
+    """Return a read-only property that is an attribute of an attribute, such as "meta.fps"."""
+    return property(attrgetter(path), doc=doc)
+
+
 class LeRobotDatasetMetadata:
     """The metadata of a LeRobot v3.0 dataset, read from meta/ alone.
 
@@ -61,6 +67,30 @@ class LeRobotDatasetMetadata:
         storage_options: Options of the store of a URL: keys, tokens, its endpoint.
         cache: The disk cache of remote files; None for no cache.
     """
+
+    url_root: Final[str] = forward("_location.url", "The URL of the folder of data/ and videos/.")
+    fps: Final[int] = forward("info.fps", "Frames per second of all episodes.")
+    robot_type: Final[str | None] = forward(
+        "info.robot_type", "The robot the data was recorded on."
+    )
+    data_path: Final[str] = forward("info.data_path", "The template of Parquet paths.")
+    video_path: Final[str | None] = forward("info.video_path", "The template of MP4 paths.")
+    video_keys: Final[list[str]] = forward("info.video_keys", "Cameras stored as MP4.")
+    image_keys: Final[list[str]] = forward(
+        "info.image_keys", "Cameras stored as images inside Parquet."
+    )
+    camera_keys: Final[list[str]] = forward("info.camera_keys", "All cameras.")
+    depth_keys: Final[list[str]] = forward("info.depth_keys", "Cameras that measure distance.")
+    total_episodes: Final[int] = forward("info.total_episodes", "Number of episodes.")
+    total_frames: Final[int] = forward("info.total_frames", "Number of frames of all episodes.")
+    total_tasks: Final[int] = forward("info.total_tasks", "Number of task texts.")
+    chunks_size: Final[int] = forward("info.chunks_size", "The most files in one chunk folder.")
+    data_files_size_in_mb: Final[float] = forward(
+        "info.data_files_size_in_mb", "The size at which a recorder begins a new Parquet file."
+    )
+    video_files_size_in_mb: Final[float] = forward(
+        "info.video_files_size_in_mb", "The size at which a recorder begins a new MP4 file."
+    )
 
     _resized: Features | None = None
 
@@ -105,54 +135,9 @@ class LeRobotDatasetMetadata:
         )
 
     @property
-    def url_root(self) -> str:
-        """The URL of the folder of data/ and videos/."""
-        return self._location.url
-
-    @property
-    def fps(self) -> int:
-        """Frames per second of all episodes."""
-        return self.info.fps
-
-    @property
     def features(self) -> Features:
         """All features as info.json declares them, with the shapes of resized cameras."""
         return self._resized or self.info.features
-
-    @property
-    def robot_type(self) -> str | None:
-        """The robot the data was recorded on."""
-        return self.info.robot_type
-
-    @property
-    def data_path(self) -> str:
-        """The template of Parquet paths."""
-        return self.info.data_path
-
-    @property
-    def video_path(self) -> str | None:
-        """The template of MP4 paths."""
-        return self.info.video_path
-
-    @property
-    def video_keys(self) -> list[str]:
-        """Cameras stored as MP4."""
-        return self.info.video_keys
-
-    @property
-    def image_keys(self) -> list[str]:
-        """Cameras stored as images inside Parquet."""
-        return self.info.image_keys
-
-    @property
-    def camera_keys(self) -> list[str]:
-        """All cameras."""
-        return self.info.camera_keys
-
-    @property
-    def depth_keys(self) -> list[str]:
-        """Cameras that measure distance."""
-        return self.info.depth_keys
 
     @property
     def has_language_columns(self) -> bool:
@@ -175,36 +160,6 @@ class LeRobotDatasetMetadata:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each feature."""
         return {key: tuple(entry["shape"]) for key, entry in self.features.items()}
-
-    @property
-    def total_episodes(self) -> int:
-        """Number of episodes."""
-        return self.info.total_episodes
-
-    @property
-    def total_frames(self) -> int:
-        """Number of frames of all episodes."""
-        return self.info.total_frames
-
-    @property
-    def total_tasks(self) -> int:
-        """Number of task texts."""
-        return self.info.total_tasks
-
-    @property
-    def chunks_size(self) -> int:
-        """The most files in one chunk folder."""
-        return self.info.chunks_size
-
-    @property
-    def data_files_size_in_mb(self) -> float:
-        """The size at which a recorder begins a new Parquet file."""
-        return self.info.data_files_size_in_mb
-
-    @property
-    def video_files_size_in_mb(self) -> float:
-        """The size at which a recorder begins a new MP4 file."""
-        return self.info.video_files_size_in_mb
 
     @functools.cached_property
     def fingerprint(self) -> str:

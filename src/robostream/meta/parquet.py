@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.byte_sizes import format_bytes
 from robostream.errors import DamagedFileError, DataFileError, MetadataError, StorageError
-from robostream.meta.decoded_size import DecodeBudget, DecodedSize, chunk_range
+from robostream.meta.decoded_size import READ_OPTIONS, DecodeBudget, DecodedSize, chunk_range
 from robostream.storage import (
     ByteRange,
     ByteSource,
@@ -39,8 +39,6 @@ _LEAN_REQUESTS = 16
 _CACHED_FORMAT = "columns 1"
 _CRC_BYTES = 4
 _IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
-
-_OPTIONS = {"pre_buffer": False, "page_checksum_verification": True}
 
 
 @contextmanager
@@ -99,8 +97,8 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         self._columns_together = columns_together
         self._is_lean = is_lean
         self._file = BytesIO(_read_whole(source)) if at_once else self._bytes
-        super().__init__(self._file, **_OPTIONS)
-        self._decoded_size = DecodedSize(self, self._read_range, self._reopen, source.name)
+        super().__init__(self._file, **READ_OPTIONS)
+        self._decoded_size = DecodedSize(self._file, self.metadata, source.name)
 
     def read(self, columns: Sequence[str], budget: DecodeBudget) -> pa.Table:
         """Return columns of all rows, counted against the budget first."""
@@ -146,14 +144,6 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
                 f"bytes does not have. {_CURE}"
             )
         return ranges
-
-    def _read_range(self, start: int, stop: int) -> bytes:
-        self._file.seek(start)
-        return self._file.read(stop - start) or b""
-
-    def _reopen(self, path: str) -> pq.ParquetFile:
-        options = {"metadata": self.metadata, "read_dictionary": [path]}
-        return pq.ParquetFile(self._file, **options, **_OPTIONS)
 
 
 def _read_whole(source: ByteSource) -> bytes:

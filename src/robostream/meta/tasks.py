@@ -50,7 +50,6 @@ class TaskTable:
 
 def read_tasks(file: OpenParquet, where: str) -> TaskTable:
     """Return the tasks of an opened tasks.parquet, without reading other columns."""
-    check_unique(file.schema_arrow.names, where)
     text_column = _text_column(file.schema_arrow, where)
     budget = DecodeBudget()
     with readable_parquet(where):
@@ -62,7 +61,6 @@ def read_tasks(file: OpenParquet, where: str) -> TaskTable:
 
 def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:
     """Return the tasks of a tasks.parquet, whichever name its text column has."""
-    check_unique(table.column_names, where)
     text_column = _text_column(table.schema, where)
     indices, texts = table.column("task_index"), table.column(text_column)
     is_numeric = pa.types.is_integer(indices.type) or pa.types.is_floating(indices.type)
@@ -82,6 +80,7 @@ def tasks_from_arrow(table: pa.Table, where: str) -> TaskTable:
 
 def _text_column(schema: pa.Schema, where: str) -> str:
     """Return the text column: "task", pandas' index, or the only text column."""
+    check_unique(schema.names, where)
     texts = [field.name for field in schema if _is_text(field.type)]
     named = [name for name in ("task", "__index_level_0__") if name in schema.names]
     found = named[:1] or texts

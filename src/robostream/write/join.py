@@ -63,24 +63,6 @@ def plan_joins(episodes: Sequence[StagedEpisode]) -> list[JoinJob]:
     return [JoinJob(*target, tuple(members)) for target, members in grouped.items()]
 
 
-class OpenJoins:
-    """The files that episodes saved by this writer go to, until later episodes go to others."""
-
-    def __init__(self) -> None:
-        self._episodes: dict[str | None, list[StagedEpisode]] = {}
-
-    def add(self, episode: StagedEpisode) -> list[JoinJob]:
-        """Add the next episode and return the jobs of the files that it completes."""
-        complete = []
-        for camera, place in episode.places.items():
-            members = self._episodes.setdefault(camera, [])
-            if members and members[0].places[camera] != place:
-                complete.append(JoinJob(camera, members[0].places[camera], tuple(members)))
-                members.clear()
-            members.append(episode)
-        return complete
-
-
 def run_join(job: JoinJob, staging: StagingFolder, info: DatasetInfo) -> None:
     """Make the job's file, unless it exists, then delete its parts."""
     target = staging.ready / job.relative_path(info)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from robostream.meta import Features
 
 # LeRobot's settings, plus checksums, so that readers detect damaged pages.
 PARQUET_OPTIONS = {"compression": "snappy", "use_dictionary": True, "write_page_checksum": True}
+# Arrow's JSON type came with pyarrow 19; before it, the same texts are plain strings.
+_JSON = pa.json_() if hasattr(pa, "json_") else pa.string()
 _IMAGE_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _TEXT = {"dtype": "string", "_type": "Value"}
 _LANGUAGE_DESCRIPTIONS: dict[str, dict[str, Any]] = {
@@ -57,16 +58,8 @@ def language_fields(name: str) -> list[str]:
 
 def language_array(name: str, frames: Sequence[Sequence[Mapping[str, Any]]]) -> pa.Array:
     """Return a language column from the checked rows of each frame. Pure."""
-    kind = _language_type(name)
-    rows = [row for frame in frames for row in frame]
-    columns = [
-        _calls_array([row[field.name] for row in rows], field.type)
-        if field.name == "tool_calls"
-        else pa.array([row[field.name] for row in rows], field.type)
-        for field in kind.value_type
-    ]
-    stored = pa.StructArray.from_arrays(columns, fields=list(kind.value_type))
-    return pa.ListArray.from_arrays(_offsets(frames), stored, type=kind)
+    # pa.array() cannot make values of the JSON type, but their texts can be cast to it.
+    return pa.array(frames, _language_type(name, pa.string())).cast(_language_type(name))
 
 
 def read_rows(path: Path) -> pa.Table:
@@ -127,10 +120,8 @@ def _describe(name: str, entry: Mapping[str, Any]) -> tuple[pa.Field, dict[str, 
     return pa.field(name, value, metadata=extension), described
 
 
-def _language_type(name: str) -> pa.DataType:
-    # Arrow's JSON type came with pyarrow 19; before it, the same texts are plain strings.
-    json_type = pa.json_() if hasattr(pa, "json_") else pa.string()
-    types = {"timestamp": pa.float32(), "tool_calls": pa.list_(json_type)}
+def _language_type(name: str, call_type: pa.DataType = _JSON) -> pa.DataType:
+    types = {"timestamp": pa.float32(), "tool_calls": pa.list_(call_type)}
     return pa.list_(pa.struct([(f, types.get(f, pa.string())) for f in language_fields(name)]))
 
 
@@ -163,17 +154,3 @@ def _image_column(images: Sequence[tuple[str, bytes]]) -> pa.ChunkedArray:
         arrays = [pa.array(contents, pa.binary()), pa.array(names)]
         chunks.append(pa.StructArray.from_arrays(arrays, fields=list(_IMAGE_TYPE)))
     return pa.chunked_array(chunks, _IMAGE_TYPE)
-
-
-def _calls_array(calls: Sequence[list[str] | None], kind: pa.DataType) -> pa.Array:
-    # Built from its parts, because pa.array() cannot make lists of the JSON type.
-    texts = pa.array([text for call in calls for text in call or ()], pa.string())
-    if isinstance(kind.value_type, pa.BaseExtensionType):
-        texts = kind.value_type.wrap_array(texts)
-    missing = pa.array([call is None for call in calls], pa.bool_())
-    offsets = _offsets([call or () for call in calls])
-    return pa.ListArray.from_arrays(offsets, texts, type=kind, mask=missing)
-
-
-def _offsets(lists: Sequence[Sequence[Any]]) -> pa.Array:
-    return pa.array([0, *accumulate(len(items) for items in lists)], pa.int32())

@@ -25,10 +25,15 @@ from robostream.write.encoder import video_info
 from robostream.write.encoder_options import RecordingOptions
 from robostream.write.episode_buffer import EpisodeBuffer, RecordedEpisode
 from robostream.write.frames import check_frame
-from robostream.write.join import OpenJoins, run_join
+from robostream.write.join import JoinJob, run_join
 from robostream.write.publish import publish_saved
 from robostream.write.rows import row_table, write_rows
-from robostream.write.saved_episodes import CameraInfo, DatasetTotals, commit_episode
+from robostream.write.saved_episodes import (
+    CameraInfo,
+    DatasetTotals,
+    StagedEpisode,
+    commit_episode,
+)
 from robostream.write.staging import StagingFolder, WriterLock, rows_path, video_path
 
 _RECORD_AGAIN = "Call clear_episode_buffer() and record this episode again."
@@ -105,12 +110,11 @@ class DatasetWriter:
         self._units = {
             k: block["depth_unit"] for k, block in blocks.items() if block.get("depth_unit")
         }
-        # Facts about the cameras that info.json does not have yet. Every saved episode's record
-        # repeats them, so that they survive the loss of an episode.
-        self._camera_info: CameraInfo = {}
-        # Cameras whose videos info.json describes: all of them, once there is an episode.
-        self._described = set(meta.video_keys) if meta.total_episodes else set()
-        self._open_joins = OpenJoins()
+        # Facts about the cameras that info.json does not have yet, known from the first episode.
+        # Every saved episode's record repeats them, so that they survive the loss of an episode.
+        self._camera_info: CameraInfo | None = None
+        # Saved episodes of the files that later ones may still go to; by camera, None for rows.
+        self._unjoined: dict[str | None, list[StagedEpisode]] = {}
         self._state = "recording"
         self._resources = OpenResources(lock, EpisodeBuffer(staging.open, self.info, options))
         self._if_dropped = weakref.finalize(self, self._resources.release_dropped, self.root)
@@ -239,7 +243,9 @@ class DatasetWriter:
         columns = self._totals.complete_columns(recorded)
         table = row_table(self.info.features, columns)
         rows_bytes = write_rows(table, rows_path(self._staging.open))
-        camera_info = self._new_camera_info(recorded)
+        camera_info = self._camera_info
+        if camera_info is None:
+            camera_info = self._new_camera_info(recorded)
         totals, record = self._totals.with_episode(
             recorded, columns, rows_bytes=rows_bytes, camera_info=camera_info
         )
@@ -249,23 +255,29 @@ class DatasetWriter:
         self._camera_info = camera_info
         self._resources.buffer.reset()
         # The full record is on disk; joining needs only the episode's places in files.
-        for job in self._open_joins.add(dataclasses.replace(record, stats={}, camera_info={})):
-            self._resources.submit_join(partial(run_join, job, self._staging, self.info))
+        self._join_full_files(dataclasses.replace(record, stats={}, camera_info={}))
+
+    def _join_full_files(self, episode: StagedEpisode) -> None:
+        """Join the episodes of each file that the new episode does not go to."""
+        for camera, place in episode.places.items():
+            members = self._unjoined.setdefault(camera, [])
+            if members and members[0].places[camera] != place:
+                job = JoinJob(camera, members[0].places[camera], tuple(members))
+                self._resources.submit_join(partial(run_join, job, self._staging, self.info))
+                members.clear()
+            members.append(episode)
 
     def _new_camera_info(self, recorded: RecordedEpisode) -> CameraInfo:
         """Return the facts about cameras that info.json does not have yet."""
-        found = {key: dict(entry) for key, entry in self._camera_info.items()}
-        for key, unit in recorded.depth_units.items():
-            if key not in self._units:
-                found.setdefault(key, {})["depth_unit"] = unit
-        known = self._described | set(self._camera_info)
-        for key, result in recorded.cameras.items():
-            if result.video is not None and key not in known:
-                is_depth = key in self.info.depth_keys
-                encoder = self.options.depth_encoder if is_depth else self.options.encoder
-                path = video_path(self._staging.open, key)
-                block = video_info(path, fps=self.info.fps, encoder=encoder)
-                found.setdefault(key, {}).update(block)
+        units = {k: unit for k, unit in recorded.depth_units.items() if k not in self._units}
+        found: CameraInfo = {key: {"depth_unit": unit} for key, unit in units.items()}
+        # Once there is an episode, info.json describes all videos.
+        for key in [] if self.info.total_episodes else self.info.video_keys:
+            is_depth = key in self.info.depth_keys
+            encoder = self.options.depth_encoder if is_depth else self.options.encoder
+            path = video_path(self._staging.open, key)
+            block = video_info(path, fps=self.info.fps, encoder=encoder)
+            found.setdefault(key, {}).update(block)
         return found
 
     def _require_recording(self) -> None:
