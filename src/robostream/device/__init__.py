@@ -24,7 +24,7 @@ from robostream.device.gpu_memory import (
     open_device_batches,
     open_shared,
 )
-from robostream.device.nvdec import DeviceRenderer, DeviceScaler, open_nvdec
+from robostream.device.nvdec import DeviceRenderer, open_nvdec
 from robostream.device.shared_memory import (
     LESS_MEMORY,
     BatchFormat,
@@ -64,7 +64,6 @@ __all__ = [
     "DeviceBatches",
     "DeviceConfig",
     "DeviceRenderer",
-    "DeviceScaler",
     "HostTransfer",
     "Tensors",
     "UploadThread",

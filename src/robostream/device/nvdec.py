@@ -18,7 +18,6 @@ from robostream.decode import (
     CodecConfig,
     DecodedFrame,
     FrameLayout,
-    FrameScaler,
     PackedFrame,
     Plane,
     PyavBackend,
@@ -58,7 +57,7 @@ def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
         return new_context(config, name, accelerator)
 
 
-def frame_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
+def frame_on_device(frame: av.VideoFrame, file: str) -> DecodedFrame:
     """Return a planar copy of a frame that the GPU decoded.
 
     The copy is queued behind the decoder's work: see `on_decoder_stream`.
@@ -79,10 +78,14 @@ def frame_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
 
 
 class DeviceRenderer(Renderer):
-    """Copies frames within a GPU's memory."""
+    """Copies and scales frames within a GPU's memory.
+
+    Scales with FFmpeg's filter, to within 2 levels in each plane.
+    """
 
     def __init__(self) -> None:
         super().__init__(None)
+        self._weights: dict[tuple[int, int], Any] = {}
 
     def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Write a decoded frame into its slot."""
@@ -97,18 +100,10 @@ class DeviceRenderer(Renderer):
         # Assigning a number would wait for all queued work of the GPU.
         label_place(out).fill_(label)
 
-
-class DeviceScaler(FrameScaler):
-    """Scales frames on a GPU with FFmpeg's filter, to within 2 levels in each plane."""
-
-    def __init__(self) -> None:
-        super().__init__(Renderer(None))
-        self._weights: dict[tuple[int, int], Any] = {}
-
-    def scale(self, frame: DecodedFrame, size: Size | None, *, file: str) -> DecodedFrame:
-        """Return a frame at a size of even height; itself if the size is its own or None."""
+    def scale(self, frame: DecodedFrame, size: Size, *, file: str) -> DecodedFrame:
+        """Return a frame at a size of even height; itself if the size is its own."""
         old = frame.layout
-        if size is None or size == (old.height, old.width):
+        if size == (old.height, old.width):
             return frame
         torch = import_torch()
         new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
