@@ -85,17 +85,12 @@ __all__ = [
     "refuse_gpu",
     "unpack",
 ]
-_HOMES = {
-    "COPIES_IN_FLIGHT": "upload",
-    "HostTransfer": "upload",
-    "UploadThread": "upload",
-    "Tensors": "draw",
-    "choose_transfer": "upload",
-}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'robostream.device' has no attribute {name!r}")
-    module = importlib.import_module(f"robostream.device.{_HOMES.get(name, 'gpu')}")
-    return getattr(module, name)
+    if name in __all__:
+        for home in ("gpu", "upload"):
+            module = importlib.import_module(f"robostream.device.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module 'robostream.device' has no attribute {name!r}")

@@ -27,7 +27,7 @@ from robostream.decode import (
     label_place,
     new_context,
 )
-from robostream.device.gpu_memory import device_memory, import_torch, on_decoder_stream
+from robostream.device.gpu_memory import device_memory, on_decoder_stream
 from robostream.errors import VideoFileError
 
 
@@ -62,10 +62,12 @@ def frame_on_device(frame: av.VideoFrame, file: str) -> DecodedFrame:
 
     The copy is queued behind the decoder's work: see `on_decoder_stream`.
     """
-    torch = import_torch()
+    import torch
+
     if len(frame.planes) != 2 or not frame.width % 2 == frame.height % 2 == 0:
         raise _other_format(frame, file)
-    y, uv = (torch.from_dlpack(plane.__dlpack__()) for plane in frame.planes)
+    share: Any = torch.from_dlpack  # type: ignore[attr-defined]
+    y, uv = (share(plane.__dlpack__()) for plane in frame.planes)
     if y.dtype != torch.uint8:
         raise _other_format(frame, file)
     height, width = y.shape
@@ -105,7 +107,8 @@ class DeviceRenderer(Renderer):
         old = frame.layout
         if size == (old.height, old.width):
             return frame
-        torch = import_torch()
+        import torch
+
         new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
         source = frame.planes[0].memory
         content = torch.empty(new.nbytes, dtype=torch.uint8, device=source.device)
@@ -124,9 +127,10 @@ class DeviceRenderer(Renderer):
         return _frame(new, content)
 
     def _filter(self, old: int, new: int, device: Any) -> Any:
+        import torch
+
         if (old, new) not in self._weights:
-            weights = import_torch().from_numpy(filter_weights(old, new))
-            self._weights[old, new] = weights.to(device)
+            self._weights[old, new] = torch.from_numpy(filter_weights(old, new)).to(device)
         return self._weights[old, new]
 
 
