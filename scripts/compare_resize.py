@@ -18,7 +18,7 @@ from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
 from robostream.bench.tables import format_table
-from robostream.decode import DecodedFrame, FrameReader, FrameScaler, Renderer, load_ffmpeg
+from robostream.decode import DecodedFrame, FrameReader, Renderer, load_ffmpeg
 from robostream.decode.frames import convert
 from robostream.decode.render import FILTER
 from robostream.tools import SynthSpec
@@ -53,7 +53,7 @@ def compare(width: int, height: int) -> list[list[object]]:
     decoded = make_frames(width, height)
     full = [draw(frame) for frame in decoded]
     wanted = {mode: [by_torch(image, mode) for image in full] for mode in MODES}
-    scalers = {name: FrameScaler(RENDERER, flags) for name, flags in FILTERS.items()}
+    scalers = {name: Renderer(load_ffmpeg(), flags) for name, flags in FILTERS.items()}
     ways: dict[str, Callable[[int], Image]] = {
         name: lambda n, scaler=scaler: draw(scaler.scale(decoded[n], TARGET, file=""))
         for name, scaler in scalers.items()
@@ -90,7 +90,7 @@ def make_frames(width: int, height: int) -> list[DecodedFrame]:
     key = next(key for key in frames[0] if key.startswith(image_key("")))
     reformatter, reader = VideoReformatter(), FrameReader()
     colours = (av.VideoFrame.from_ndarray(frame[key], format="rgb24") for frame in frames)
-    return [reader.read(convert(reformatter, c, "yuv420p"), file="") for c in colours]
+    return [reader.read(convert(reformatter, c, "yuv420p"), "") for c in colours]
 
 
 RENDERER = Renderer(load_ffmpeg())

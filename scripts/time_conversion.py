@@ -33,7 +33,7 @@ def draw_us(ffmpeg: Ffmpeg | None, width: int, height: int) -> float:
     noise = np.random.default_rng(0)
     for plane in frame.planes:
         plane.update(noise.bytes(plane.buffer_size))
-    renderer, decoded = Renderer(ffmpeg), FrameReader().read(frame, file="")
+    renderer, decoded = Renderer(ffmpeg), FrameReader().read(frame, "")
     out = np.zeros((3, height, width), np.uint8)
     tries = timeit.repeat(
         lambda: renderer.draw(decoded, out, file=""), number=CALLS, repeat=REPEATS

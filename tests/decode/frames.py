@@ -26,7 +26,7 @@ def noise(width: int, height: int, name: str, seed: int) -> av.VideoFrame:
 
 def picture_of(frame: av.VideoFrame) -> DecodedFrame:
     """Return what a backend makes of a frame."""
-    return FrameReader().read(frame, file="top.mp4")
+    return FrameReader().read(frame, "top.mp4")
 
 
 def through_rgb24(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:

@@ -10,11 +10,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from robostream.decode import Backend, build_index
-from robostream.decode.backends import FileRun, PyavBackend, TorchcodecBackend
+from robostream.decode import Backend, PyavBackend, TorchcodecBackend
 from robostream.decode.packets import Run, begins_afresh, plan_runs
 from robostream.errors import MissingExtraError, VideoFileError
-from robostream.storage import LocalSource
+from tests.decode.clips import open_file
 from tests.decode.conftest import SampleVideo, local_engine
 from tests.decode.videos import KINDS
 
@@ -39,12 +38,12 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 def test_a_run_yields_its_frames_once(clip: VideoMaker, backend: Backend, kind: str) -> None:
     """Every shown frame from the run's first frame on comes once; anything else is number -1."""
     video = clip(kind)
-    source = LocalSource(video.path)
-    index = build_index(source)
+    file = open_file(video)
+    index = file.index
     last = np.array([index.num_frames - 1])
     for run in [*plan_runs(index, np.arange(index.num_frames)), *plan_runs(index, last)]:
         shown = index.frames_of(run.first_packet, run.stop_packet)
-        got = [number for _, number, _ in backend.decode([FileRun(source, index, run)])]
+        got = [number for _, number, _ in backend.decode([(file, run)])]
 
         assert sorted(n for n in got if n >= 0) == sorted(n for n in shown if n >= run.first_frame)
 
@@ -64,9 +63,8 @@ def test_frames_are_right_in_any_order(clip: VideoMaker, backend: Backend, kind:
 def test_frames_outlive_the_run(clip: VideoMaker, backend: Backend) -> None:
     """Frames held while the decoder goes on do not change."""
     video = clip("h264_bframes")
-    source = LocalSource(video.path)
-    index = build_index(source)
-    pieces = [FileRun(source, index, run) for run in plan_runs(index, np.arange(index.num_frames))]
+    file = open_file(video)
+    pieces = [(file, run) for run in plan_runs(file.index, np.arange(file.index.num_frames))]
     pictures = {n: p for _, n, p in backend.decode(pieces) if p is not None}
     before = {n: [a.tobytes() for a in p.arrays()] for n, p in pictures.items()}
     list(backend.decode(pieces))
@@ -77,9 +75,8 @@ def test_frames_outlive_the_run(clip: VideoMaker, backend: Backend) -> None:
 def test_an_abandoned_run_spoils_nothing(clip: VideoMaker, backend: Backend) -> None:
     """A run left in the middle, or failed, leaves the next one right."""
     video = clip("h264_bframes")
-    source = LocalSource(video.path)
-    index = build_index(source)
-    whole = FileRun(source, index, plan_runs(index, np.arange(index.num_frames))[0])
+    file = open_file(video)
+    whole = file, plan_runs(file.index, np.arange(file.index.num_frames))[0]
     for _ in range(3):
         next(iter(backend.decode([whole])))
         with local_engine(backend=backend) as engine:
@@ -93,7 +90,7 @@ def test_recovery_points_are_told_from_key_pictures(clip: VideoMaker) -> None:
     """H.264 open GOPs and intra refreshes are decoded from the IDR picture before."""
     for kind, expected in (("h264_bframes", True), ("h264_open_gop", False)):
         video = clip(kind)
-        index = build_index(LocalSource(video.path))
+        index = open_file(video).index
         second = int(index.starts[1])
         at = int(index.byte_offsets[second])
         packet = memoryview(video.path.read_bytes())[at : at + int(index.sizes[second])]
@@ -104,17 +101,18 @@ def test_recovery_points_are_told_from_key_pictures(clip: VideoMaker) -> None:
 def test_parameter_sets_in_the_stream_do_not_leak(clip: VideoMaker) -> None:
     """After a run that brought its own parameter sets, the first part still decodes right."""
     video = clip("in_band_parameters")
-    source = LocalSource(video.path)
-    index = build_index(source)
+    file = open_file(video)
+    index = file.index
     backend = PyavBackend()
     engine = local_engine(backend=backend)
     for frame in (0, 40, 0, 47, 5, 30):
         out = video.slots(1)
         engine.read(video.file, [frame], out)
         np.testing.assert_array_equal(out[0], video.pictures[frame])
-    start = Run(int(index.starts[4]), int(index.starts[4]) + 2, int(index.start_frames[4]), 0)
+    first = int(index.starts[4])
+    start = Run(first, first + 2, int(index.start_frames[4]), index.configs[0])
 
-    assert len(list(backend.decode([FileRun(source, index, start)]))) == 2
+    assert len(list(backend.decode([(file, start)]))) == 2
 
 
 def test_a_missing_torchcodec_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,12 +42,12 @@ class Stage:
         requests: list[tuple[ClipUses, list[int]]] = []
         for which, frames in wanted:
             uses = self.clips[which]
-            slots = self.cache.slots(uses.clip)
+            slots = uses.slots
             for frame in frames:
                 uses.want(frame, [0])
             missing = {frame for frame in frames if slots[frame] < 0}
             last = max(frames)
-            missing.update(uses.missing(last, last + ahead, slots))
+            missing.update(uses.missing(last, last + ahead))
             requests.append((uses, sorted(missing)))
         self.decoder.decode(requests)
         for which, frames in wanted:
@@ -139,12 +139,11 @@ def test_a_closed_clip_holds_no_decoder_and_no_frame(clip: VideoMaker) -> None:
     stage = Stage([video] * 2, [order] * 2, budget=10**8, max_waiting=2)
     stage.deliver(0, [(0, [0]), (1, [0])], ahead=10)
     closed = stage.clips[0]
-    slots = stage.cache.slots(closed.clip)
-    assert max(slots) >= 0
-    stage.decoder.close(closed.clip)
+    assert max(closed.slots) >= 0
+    stage.decoder.close(closed)
 
     assert not stage.is_waiting(0)
-    assert set(slots) == {-1}
+    assert set(closed.slots) == {-1}
     assert stage.is_waiting(1)
     stage.cache.open(closed)
     stage.deliver(1, [(1, [1])])

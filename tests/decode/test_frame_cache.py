@@ -20,6 +20,7 @@ from robostream.decode import (
     LruFrameCache,
     NextUseCache,
     PackedFrame,
+    Uses,
     frame_layout,
 )
 from tests.decode.clips import no_file, uses_of
@@ -39,12 +40,12 @@ def fill_with(value: int) -> Callable[[DecodedFrame, PackedFrame], None]:
 
 def put(cache: NextUseCache, uses: ClipUses, frame: int, layout: FrameLayout = SMALL) -> bool:
     """Cache a frame filled with its number; return whether it got in."""
-    return cache.add(uses.clip, frame, DecodedFrame(layout, ()), fill_with(frame % 251))
+    return cache.add(uses, frame, DecodedFrame(layout, ()), fill_with(frame % 251))
 
 
 def cached(cache: NextUseCache, uses: ClipUses) -> list[int]:
     """Return the frames of a clip that are cached, checking their bytes."""
-    slots = cache.slots(uses.clip)
+    slots = uses.slots
     frames = [frame for frame in range(len(uses.clip)) if slots[frame] >= 0]
     for frame in frames:
         (packed,) = cache.packed(uses.clip, [slots[frame]])
@@ -98,7 +99,7 @@ def test_nothing_gives_way_to_a_frame_delivered_later(
             before = [(u, f) for u in every for f in cached(cache, u)]
             due = int(uses.due(np.array([frame]))[0])
             is_in = put(cache, uses, frame)
-            gone = [(u, f) for u, f in before if cache.slots(u.clip)[f] < 0]
+            gone = [(u, f) for u, f in before if u.slots[f] < 0]
 
             assert len(gone) <= 1
             assert all(int(u.due(np.array([f]))[0]) > due for u, f in gone)
@@ -112,9 +113,9 @@ def test_a_released_slot_is_taken_next() -> None:
     uses = opened(cache, [3, 4, 5])
     put(cache, uses, 0)
     put(cache, uses, 1)
-    slots = cache.slots(uses.clip)
+    slots = uses.slots
     slot = slots[0]
-    cache.release(uses.clip, [0])
+    cache.release(uses, [0])
     put(cache, uses, 2)
 
     assert slots == [-1, slots[1], slot]
@@ -179,10 +180,10 @@ def test_sizes_that_come_and_go_stay_right() -> None:
     for _ in range(600):
         uses, layout = clips[rng.integers(2)]
         frame = int(rng.integers(len(uses.clip)))
-        if cache.slots(uses.clip)[frame] < 0:
+        if uses.slots[frame] < 0:
             put(cache, uses, frame, layout)
         else:
-            cache.release(uses.clip, [frame])
+            cache.release(uses, [frame])
         for one, _ in clips:
             cached(cache, one)
 
@@ -193,7 +194,7 @@ def test_a_closed_clip_holds_no_slots() -> None:
     uses = opened(cache, [1, 2])
     assert put(cache, uses, 0)
     assert put(cache, uses, 1)
-    cache.close(uses.clip)
+    cache.close(uses)
     other = opened(cache, [8, 9])
 
     assert put(cache, other, 0)
@@ -222,11 +223,16 @@ LAYOUTS = [
 A, B = (Clip(replace(no_file(40), name=name), range(40)) for name in ("a", "b"))
 
 
+def uses_in(cache: LruFrameCache, clip: Clip) -> Uses:
+    """Return a file's frames as a read finds them in a cache."""
+    return Uses(clip, {}, cache.slots(clip))
+
+
 def put_recent(
     cache: LruFrameCache, clip: Clip, frame: int, layout: FrameLayout = LAYOUTS[0]
 ) -> bool:
     """Cache a frame filled with its number; return whether it got in."""
-    return cache.add(clip, frame, DecodedFrame(layout, ()), fill_with(frame))
+    return cache.add(uses_in(cache, clip), frame, DecodedFrame(layout, ()), fill_with(frame))
 
 
 actions = st.tuples(
@@ -247,7 +253,7 @@ def test_the_least_recently_used_go_first(
     evictions = 0
     for action, frame, layout in steps:
         if action == "add":
-            cache.release(A, [frame])
+            cache.release(uses_in(cache, A), [frame])
             model.pop(frame, None)
             if put_recent(cache, A, frame, layout):
                 model[frame] = layout
@@ -255,7 +261,7 @@ def test_the_least_recently_used_go_first(
                 model.popitem(last=False)
                 evictions += 1
         elif action == "release":
-            cache.release(A, [frame])
+            cache.release(uses_in(cache, A), [frame])
             model.pop(frame, None)
         elif slots[frame] >= 0:
             assert len(cache.packed(A, [slots[frame]])) == 1
@@ -264,7 +270,7 @@ def test_the_least_recently_used_go_first(
         assert cache.nbytes == sum(one.nbytes for one in model.values()) <= budget
         evictions -= cache.take_evictions()
         assert evictions == 0
-        assert [cached.frame for cached in cache._frames._values.values()] == list(model)
+        assert [cached.key[1] for cached in cache._frames._values.values()] == list(model)
     for frame, layout in model.items():
         (packed,) = cache.packed(A, [slots[frame]])
         assert packed.layout is layout
@@ -300,6 +306,17 @@ def test_files_do_not_share_frames() -> None:
 
     assert cache.slots(A)[7] == cache.slots(again)[7] >= 0
     assert cache.slots(B)[7] < 0
+
+
+def test_files_without_frames_leave_nothing_behind() -> None:
+    """However many files were looked at, only cached frames take memory."""
+    cache = LruFrameCache(2 * LAYOUTS[0].nbytes)
+    for number in range(100):
+        clip = Clip(replace(no_file(40), name=str(number)), range(40))
+        assert cache.slots(clip)[0] < 0
+        put_recent(cache, clip, 0)
+
+    assert len(cache._slots) == len(cache._frames) == 2
 
 
 def test_frames_of_a_failed_read_are_forgotten() -> None:

@@ -33,7 +33,7 @@ def test_each_packet_gets_its_own_bytes(
     index = replace(
         build_index(LocalSource(clip("h264_g2").path)), byte_offsets=offsets, sizes=sizes
     )
-    packets = read_packets(LocalSource(path), index, Run(0, len(sizes), 0, 0))
+    packets = read_packets(LocalSource(path), index, Run(0, len(sizes), 0, index.configs[0]))
 
     assert packets == [content[p : p + n] for p, n in zip(offsets, sizes, strict=True)]
 

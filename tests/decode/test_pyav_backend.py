@@ -19,6 +19,7 @@ from robostream.decode import (
     FrameIndex,
     PyavBackend,
     Renderer,
+    VideoFile,
     build_index,
     plan_runs,
 )
@@ -43,7 +44,7 @@ def index(video: SampleVideo) -> FrameIndex:
 
 def piece(path: Path, index: FrameIndex, frame: int) -> FileRun:
     """Return the run of a frame."""
-    return FileRun(LocalSource(path), index, plan_runs(index, [frame])[0])
+    return VideoFile(str(path), LocalSource(path), index), plan_runs(index, [frame])[0]
 
 
 def decode(pieces: list[FileRun]) -> dict[tuple[int, int], npt.NDArray[np.uint8]]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import Clip, DecodedFrame, FrameLayout, LruFrameCache
+from robostream.decode import Clip, DecodedFrame, FrameLayout, LruFrameCache, Uses
 from robostream.decode.random_access import ReadingOrder, frames_to_decode
 from tests.decode.clips import open_file
 from tests.decode.conftest import SampleVideo
@@ -25,10 +25,16 @@ def opened(video: SampleVideo) -> Clip:
     return Clip(file, range(file.index.num_frames))
 
 
+def needing(clip: Clip, frames: list[int], cache: LruFrameCache) -> Uses:
+    """Return a clip of which some frames are needed now."""
+    return Uses(clip, dict.fromkeys(frames, 0), cache.slots(clip))
+
+
 def keep(clip: Clip, frame: int, cache: LruFrameCache) -> None:
     """Cache a frame."""
-    cache.release(clip, [frame])
-    cache.add(clip, frame, DecodedFrame(LAYOUT, ()), lambda *_: None)
+    uses = needing(clip, [frame], cache)
+    cache.release(uses, [frame])
+    cache.add(uses, frame, DecodedFrame(LAYOUT, ()), lambda *_: None)
 
 
 def read(clip: Clip, frames: list[int], order: ReadingOrder, cache: LruFrameCache) -> list[int]:
@@ -36,7 +42,8 @@ def read(clip: Clip, frames: list[int], order: ReadingOrder, cache: LruFrameCach
     missing = [frame for frame in frames if cache.slots(clip)[frame] < 0]
     if not missing:
         return []
-    chosen = frames_to_decode(clip, missing, (0, len(clip)), order, cache)
+    uses = needing(clip, missing, cache)
+    chosen = frames_to_decode(uses, (0, len(clip)), order, cache.budget_bytes)
     for frame in chosen:
         keep(clip, frame, cache)
     return chosen
@@ -78,7 +85,7 @@ def test_steps_back_or_too_far_are_no_order(clip: VideoMaker) -> None:
     order, cache = ReadingOrder(), LruFrameCache(10**8)
     for frames in (range(100, 0, -1), range(0, 250, 9), [5] * 20):
         for frame in frames:
-            frames_to_decode(file, [frame], ALL, order, cache)
+            frames_to_decode(needing(file, [frame], cache), ALL, order, cache.budget_bytes)
 
             assert not order.follows(file.file.name, frame)
 
@@ -122,7 +129,8 @@ def test_more_is_decoded_only_within_bounds(
         if not wanted:
             continue
         kept = {frame for frame in range(260) if cache.slots(file)[frame] >= 0}
-        chosen = frames_to_decode(file, wanted, span, order, cache)
+        uses = needing(file, wanted, cache)
+        chosen = frames_to_decode(uses, span, order, cache.budget_bytes)
         beside = set(chosen) - set(wanted)
 
         assert chosen == sorted(set(chosen))

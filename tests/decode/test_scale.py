@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robostream.decode import DecodedFrame
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frames import frame_layout
-from robostream.decode.render import FrameScaler, Renderer, Size, scale_values
+from robostream.decode.render import Renderer, Size, scale_values
 from tests.decode.frames import noise, picture_of, through_rgb24
 
 # Planes of fewer than 4 rows or columns FFmpeg does not filter.
@@ -39,8 +39,8 @@ def draw(picture: DecodedFrame) -> npt.NDArray[np.uint8]:
     return out
 
 
-def scale(picture: DecodedFrame, size: Size | None) -> DecodedFrame:
-    return FrameScaler(Renderer(load_ffmpeg())).scale(picture, size, file="some.mp4")
+def scale(picture: DecodedFrame, size: Size) -> DecodedFrame:
+    return Renderer(load_ffmpeg()).scale(picture, size, file="some.mp4")
 
 
 @given(old=SIZES, new=SIZES, seed=st.integers(0, 99))
@@ -68,13 +68,12 @@ def test_a_flat_picture_stays_flat(old: Size, new: Size, level: int) -> None:
 
 @given(size=SIZES, seed=st.integers(0, 99))
 def test_the_size_it_has_changes_nothing(size: Size, seed: int) -> None:
-    """Neither values nor a decoded picture; no size means its own."""
+    """Neither values nor a decoded picture."""
     picture = random_plane(size, seed)
     decoded = picture_of(noise(size[1], size[0], "yuv420p", seed))
 
     assert scale_values(picture, size) is picture
     assert scale(decoded, size) is decoded
-    assert scale(decoded, None) is decoded
 
 
 @given(old=SIZES, new=SIZES, seed=st.integers(0, 99))

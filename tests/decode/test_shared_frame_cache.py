@@ -52,13 +52,13 @@ def mapped(path: Path, shape: SharedFrameLayout) -> npt.NDArray[np.uint8]:
     return np.memmap(path, np.uint8, "r+", shape=(shape.nbytes,))
 
 
-def put(cache: SharedFrameCache, clip: Clip, frame: int, layout: FrameLayout) -> bool:
+def put(cache: SharedFrameCache, uses: ClipUses, frame: int, layout: FrameLayout) -> bool:
     """Cache a frame filled with a value of its own; return whether it got in."""
 
     def pack(_: DecodedFrame, packed: PackedFrame) -> None:
-        packed.content[:] = value_of(clip, frame)
+        packed.content[:] = value_of(uses.clip, frame)
 
-    return cache.add(clip, frame, DecodedFrame(layout, ()), pack)
+    return cache.add(uses, frame, DecodedFrame(layout, ()), pack)
 
 
 def value_of(clip: Clip, frame: int) -> int:
@@ -66,11 +66,11 @@ def value_of(clip: Clip, frame: int) -> int:
     return 10 + clip.camera * 100 + clip.episode * 7 + frame
 
 
-def episode_of(cache: SharedFrameCache, camera: int, episode: int) -> Clip:
+def episode_of(cache: SharedFrameCache, camera: int, episode: int) -> ClipUses:
     """Return an open clip of a whole episode."""
     uses = uses_of([0] * LENGTHS[episode], camera=camera, episode=episode)
     cache.open(uses)
-    return uses.clip
+    return uses
 
 
 @given(
@@ -89,8 +89,8 @@ def test_every_frame_has_a_slot_of_its_own(order: list[tuple[int, int, int]]) ->
 
     for camera in (0, 1):
         for episode in LENGTHS:
-            clip = episode_of(reader, camera, episode)
-            slots = reader.slots(clip)
+            uses = episode_of(reader, camera, episode)
+            clip, slots = uses.clip, uses.slots
             found = {frame for frame, slot in enumerate(slots) if slot >= 0}
             assert found == {f for c, e, f in order if (c, e) == (camera, episode)}
             for frame in found:
@@ -105,18 +105,16 @@ def test_a_clip_of_part_of_an_episode_finds_its_frames() -> None:
     for frame in range(6):
         put(cache, episode_of(cache, 0, 9), frame, WIDE)
     whole = episode_of(cache, 0, 9)
-    part = Clip(whole.file, np.arange(6)[2:5], 0, 9, first=2)
-    cache.open(
-        ClipUses(
-            part,
-            Clock(),
-            samples=np.array([2, 4]),
-            steps=np.array([0, 0]),
-            offsets=np.zeros(1, np.int64),
-        )
+    part = ClipUses(
+        Clip(whole.clip.file, np.arange(6)[2:5], 0, 9, first=2),
+        Clock(),
+        samples=np.array([2, 4]),
+        steps=np.array([0, 0]),
+        offsets=np.zeros(1, np.int64),
     )
+    cache.open(part)
 
-    assert cache.slots(part) == cache.slots(whole)[2:5]
+    assert part.slots == list(whole.slots)[2:5]
 
 
 def test_frames_of_other_sizes_are_not_cached() -> None:
@@ -126,24 +124,24 @@ def test_frames_of_other_sizes_are_not_cached() -> None:
     assert not put(cache, episode_of(cache, 0, 3), 0, NARROW)
     assert not put(cache, episode_of(cache, 1, 3), 0, WIDE)
     assert not put(cache, episode_of(cache, 2, 3), 0, DEPTH)
-    assert cache.slots(episode_of(cache, 0, 3)) == [-1] * 5
+    assert episode_of(cache, 0, 3).slots == [-1] * 5
 
 
 def test_a_frame_is_seen_once_it_is_written() -> None:
     """While it is being written, only half of a frame may be in its memory."""
     memory = new_memory(SHAPE)
     one, other = SharedFrameCache(memory, SHAPE), SharedFrameCache(memory, SHAPE)
-    clip = episode_of(one, 0, 7)
+    uses = episode_of(one, 0, 7)
 
     def pack(_: DecodedFrame, packed: PackedFrame) -> None:
         packed.content[:] = 1
-        assert other.slots(episode_of(other, 0, 7)) == [-1] * 4
+        assert episode_of(other, 0, 7).slots == [-1] * 4
 
-    assert one.add(clip, 1, DecodedFrame(WIDE, ()), pack)
-    slot = one.slots(clip)[1]
+    assert one.add(uses, 1, DecodedFrame(WIDE, ()), pack)
+    slot = uses.slots[1]
 
     assert slot >= 0
-    assert other.slots(episode_of(other, 0, 7)) == [-1, slot, -1, -1]
+    assert episode_of(other, 0, 7).slots == [-1, slot, -1, -1]
 
 
 @pytest.mark.parametrize("kind", ["yuv420p", "yuvj420p", "rgb", "depth"])
@@ -158,10 +156,10 @@ def test_all_processes_know_the_layout_of_a_frame(kind: str, colours: tuple[int,
     writer = SharedFrameCache(memory, shape)
     writes = uses_of([0] * 5)
     writer.open(writes)
-    put(writer, writes.clip, 3, layout)
+    put(writer, writes, 3, layout)
     reader, reads = SharedFrameCache(memory, shape), uses_of([0] * 5)
     reader.open(reads)
-    (packed,) = reader.packed(reads.clip, [reader.slots(reads.clip)[3]])
+    (packed,) = reader.packed(reads.clip, [reads.slots[3]])
 
     assert packed.layout is layout
 
@@ -205,11 +203,11 @@ def test_processes_see_each_others_frames(clip: VideoMaker, tmp_path: Path) -> N
 def test_used_frames_stay() -> None:
     """Shared frames stay after their last delivery, for the next epoch."""
     cache = SharedFrameCache(new_memory(SHAPE), SHAPE)
-    clip = episode_of(cache, 0, 3)
-    put(cache, clip, 2, WIDE)
-    slots = list(cache.slots(clip))
-    cache.release(clip, [2])
-    cache.close(clip)
+    uses = episode_of(cache, 0, 3)
+    put(cache, uses, 2, WIDE)
+    slots = uses.slots
+    cache.release(uses, [2])
+    cache.close(uses)
 
     assert cache.keeps_used
-    assert cache.slots(episode_of(cache, 0, 3)) == slots
+    assert episode_of(cache, 0, 3).slots == slots

@@ -35,14 +35,15 @@ def test_ratios_follow_from_the_counts() -> None:
 
 def test_a_meter_gives_what_it_has_in_the_order_of_the_counters() -> None:
     """What is taken is named as it was counted, and is gone from the meter."""
-    meter = Meter(images_delivered=1, images_decoded=2, picture_hits=3, fetch_s=5, decode_s=6)
-    meter.convert_s, meter.copy_s = 7, 8
+    meter = Meter(images_delivered=1, images_decoded=2, picture_hits=3, picture_evictions=4)
+    meter.fetch_s, meter.decode_s, meter.convert_s, meter.copy_s = 5, 6, 7, 8
+    meter.file_hits, meter.file_misses, meter.file_evictions = 9, 10, 11
     assert meter.elsewhere_s == 20
-    taken = meter.take(picture_evictions=4, file_hits=9, file_misses=10, file_evictions=11)
+    taken = meter.take()
 
     # What was asked of servers is counted where that is done.
     assert taken == ONE_READ[: len(COUNTERS) - len(TRAFFIC)]
-    assert not any(meter.take(picture_evictions=0, file_hits=0, file_misses=0, file_evictions=0))
+    assert not any(meter.take())
 
 
 def test_reading_is_timed() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.decode import VideoFiles
+from robostream.decode import Meter, VideoFiles
 from robostream.errors import VideoFileError
 from robostream.storage import LocalSource
 from tests.decode.conftest import SampleVideo
@@ -28,7 +28,8 @@ VideoMaker = Callable[[str], SampleVideo]
 def test_it_is_a_least_recently_used_cache(clip: VideoMaker, names: list[str], cap: int) -> None:
     """Hits, misses, evictions and what is held are those of an ordered dict with a cap."""
     path = clip("h264_g2").path
-    files = VideoFiles(lambda name: LocalSource(path), max_files=cap)
+    meter = Meter()
+    files = VideoFiles(lambda name: LocalSource(path), max_files=cap, meter=meter)
     model: OrderedDict[str, None] = OrderedDict()
     hits = evictions = 0
     for name in names:
@@ -40,11 +41,8 @@ def test_it_is_a_least_recently_used_cache(clip: VideoMaker, names: list[str], c
             evictions += 1
         assert files.get(name).name == name
 
-    assert files.take_counts() == {
-        "file_hits": hits,
-        "file_misses": len(names) - hits,
-        "file_evictions": evictions,
-    }
+    counted = (meter.file_hits, meter.file_misses, meter.file_evictions)
+    assert counted == (hits, len(names) - hits, evictions)
     assert len(files) == len(model)
 
 
@@ -75,25 +73,27 @@ def test_threads_open_different_files_at_a_time_and_one_file_once(clip: VideoMak
         both.wait(timeout=30)
         return LocalSource(name)
 
-    files = VideoFiles(open_source, max_files=2)
+    meter = Meter()
+    files = VideoFiles(open_source, max_files=2, meter=meter)
     with ThreadPoolExecutor(6) as threads:
         found = list(threads.map(files.get, names * 3))
 
     assert sorted(opened) == sorted(names)
     assert found == found[:2] * 3
-    assert files.take_counts() == {"file_hits": 4, "file_misses": 2, "file_evictions": 0}
+    assert (meter.file_hits, meter.file_misses, meter.file_evictions) == (4, 2, 0)
 
 
 def test_a_file_that_was_let_go_can_still_be_read(clip: VideoMaker, tmp_path: Path) -> None:
     """It stays open while somebody holds it, even if it is gone from the disk."""
     path = Path(shutil.copy(clip("h264_g2").path, tmp_path))
     content = path.read_bytes()
-    files = VideoFiles(LocalSource, max_files=1)
+    meter = Meter()
+    files = VideoFiles(LocalSource, max_files=1, meter=meter)
     held = files.get(str(path))
     files.get(clip("av1_g2").file)
     path.unlink()
 
-    assert files.take_counts()["file_evictions"] == 1
+    assert meter.file_evictions == 1
     assert held.source.read(0, len(content)) == content
 
 

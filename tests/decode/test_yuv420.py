@@ -38,7 +38,7 @@ def parcel_of(picture: DecodedFrame) -> npt.NDArray[np.uint8]:
     slot = PackedFrame(parcel[: layout.nbytes], parcel.ctypes.data, layout)
     renderer = Renderer(load_ffmpeg())
     renderer.pack(picture, slot)
-    renderer.write_label(parcel, label_of(layout, file="top.mp4"))
+    renderer.write_label(parcel, label_of(layout, (layout.height, layout.width), "top.mp4"))
     return parcel
 
 
@@ -122,4 +122,4 @@ def test_a_parcel_is_half_of_rgb() -> None:
 def test_what_cannot_be_drawn_elsewhere_is_refused(layout: object, says: str) -> None:
     """Before it travels, with the file's name."""
     with pytest.raises(VideoFileError, match=says):
-        label_of(layout, file="top.mp4")  # type: ignore[arg-type]
+        label_of(layout, (48, 64), "top.mp4")  # type: ignore[arg-type]

@@ -65,8 +65,8 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the CPU in the place of a GPU, for loaders without workers."""
 
-    def read(frame: av.VideoFrame, *, file: str) -> Any:
-        return frame_on_device(frame.reformat(format="nv12"), file=file)
+    def read(frame: av.VideoFrame, file: str) -> Any:
+        return frame_on_device(frame.reformat(format="nv12"), file)
 
     def open_context(config: CodecConfig, device: str) -> av.VideoCodecContext:
         return open_on_cpu(config)

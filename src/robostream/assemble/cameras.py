@@ -21,7 +21,6 @@ from robostream.assemble.rows import RowReader
 from robostream.assemble.video_spans import match_frames
 from robostream.decode import (
     PLANAR_8BIT,
-    FileRun,
     FrameLayout,
     PyavBackend,
     VideoFile,
@@ -160,7 +159,7 @@ def _errors_left_to_readers(what: str, episode: int) -> Iterator[None]:
 
 def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
     run = plan_runs(file.index, [number])[0]
-    decoded = PyavBackend().decode([FileRun(file.source, file.index, run)])
+    decoded = PyavBackend().decode([(file, run)])
     layouts = [frame.layout for _, _, frame in decoded if frame is not None]
     return layouts[-1] if layouts else None
 

@@ -254,8 +254,7 @@ class BatchBuilder:
         except DatasetError:
             return  # the first sample that needs these frames raises the error
         for uses, first, stop in ranges:
-            slots = self._worker.decoders[uses.clip.camera].cache.slots(uses.clip)
-            missing = uses.missing(first, uses.clip.end_of_gop(stop), slots)
+            missing = uses.missing(first, uses.clip.end_of_gop(stop))
             if missing and lane.is_catching_up:
                 # Frames that leave only at the end of the epoch are decoded then.
                 soon = uses.due(np.array(missing)) <= 2 * lane.window_steps
@@ -288,14 +287,12 @@ class BatchBuilder:
                     worker.fetch(uses, frames)
         try:
             for _, uses, frames in wants:
-                clip = uses.clip
-                cache = worker.decoders[clip.camera].cache
+                cache = worker.decoders[uses.clip.camera].cache
                 if cache.has_checksums:
-                    cache.drop_damaged(clip, frames)
-                slots = cache.slots(clip)
+                    cache.drop_damaged(uses, frames)
                 for frame in frames:
-                    if slots[frame] < 0:
-                        needed = uses.with_gop(frame, slots) if worker.keeps_frames else [frame]
+                    if uses.slots[frame] < 0:
+                        needed = uses.with_gop(frame) if worker.keeps_frames else [frame]
                         if uses.unfetched:
                             worker.fetch(uses, needed)
                         ahead.setdefault(uses, []).extend(needed)
@@ -307,8 +304,7 @@ class BatchBuilder:
     def _decode_one_by_one(self, wants: list[_Want]) -> None:
         """Decode for one sample after the other, to find the one that cannot be built."""
         for sample, uses, frames in wants:
-            slots = self._worker.decoders[uses.clip.camera].cache.slots(uses.clip)
-            missing = sorted({frame for frame in frames if slots[frame] < 0})
+            missing = sorted({frame for frame in frames if uses.slots[frame] < 0})
             try:
                 self._worker.decode([(uses, missing)])
             except Exception as error:

@@ -31,7 +31,7 @@ from robostream.decode import (
     needed_frames,
     packet_span,
 )
-from robostream.device import DeviceRenderer, DeviceScaler, device_memory, open_nvdec
+from robostream.device import DeviceRenderer, device_memory, open_nvdec
 from robostream.plan import Ints, WorkerShard
 
 _NOW = np.zeros(1, np.int64)
@@ -131,7 +131,6 @@ class WorkerContext:
             self._meter,
             backend=open_nvdec(gpu),
             renderer=DeviceRenderer(),
-            scaler=DeviceScaler(),
             yuv_sizes=yuv_sizes,
         )
 
@@ -215,7 +214,7 @@ class WorkerContext:
 
     def close_clip(self, uses: ClipUses) -> None:
         """Drop the cached frames and the waiting decoder of a clip."""
-        self.decoders[uses.clip.camera].close(uses.clip)
+        self.decoders[uses.clip.camera].close(uses)
 
     def end_batch(self) -> None:
         """Drop the decoded frames that are not cached, and count what was done."""
@@ -225,9 +224,9 @@ class WorkerContext:
 
     def count(self) -> None:
         """Add the counts since the last call to the shared counters."""
-        evictions = sum([decoder.cache.take_evictions() for decoder in self._all_decoders])
-        work = self._meter.take(picture_evictions=evictions, **self._files.take_counts())
-        self.statistics.add((*work, *self._opener.traffic.take()))
+        for decoder in self._all_decoders:
+            self._meter.picture_evictions += decoder.cache.take_evictions()
+        self.statistics.add((*self._meter.take(), *self._opener.traffic.take()))
 
     def explain(self, error: Exception) -> Exception:
         """Return the error that says why a sample cannot be built; see `VideoFiles.explain`."""

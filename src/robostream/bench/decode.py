@@ -25,11 +25,11 @@ from robostream.bench.results import Figures, machine, median_ratio
 from robostream.bench.tables import format_rows, format_table
 from robostream.decode import (
     BufferPool,
-    FileRun,
     FrameEngine,
     PackedFrame,
     PyavBackend,
     Renderer,
+    VideoFile,
     build_index,
     load_ffmpeg,
     plan_runs,
@@ -159,9 +159,9 @@ def _costs(file: str) -> dict[str, float]:
     """Return the microseconds it takes to convert a decoded image, and to cache it."""
     source = LocalSource(file)
     index = build_index(source)
-    runs = plan_runs(index, range(min(_IMAGES, index.num_frames)))
-    file_runs = [FileRun(source, index, run) for run in runs]
-    frames = [frame for _, _, frame in PyavBackend().decode(file_runs) if frame is not None]
+    opened = VideoFile(file, source, index)
+    runs = [(opened, run) for run in plan_runs(index, range(min(_IMAGES, index.num_frames)))]
+    frames = [frame for _, _, frame in PyavBackend().decode(runs) if frame is not None]
     renderer, layout = Renderer(load_ffmpeg()), frames[0].layout
     pool = BufferPool(2 * len(frames) * layout.nbytes)
     slots = [PackedFrame(*pool.memory(pool.take(layout.nbytes) or 0), layout) for _ in frames]

@@ -28,7 +28,7 @@ from robostream.bench.measure import Batch, consume, limit_time, loading_figures
 from robostream.bench.processes import run_process, touch_memory
 from robostream.bench.results import Figures, git_commit, machine, read_figures
 from robostream.bench.tables import RESULTS, Publication, format_table, markdown_table, publish
-from robostream.decode import Backend, FileRun, build_index, plan_runs
+from robostream.decode import Backend, FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
 from robostream.loader import StreamingDataLoader, share_of_cores, usable_memory
@@ -286,14 +286,15 @@ def _decode_rate(backend: Backend, runs: list[FileRun], seconds: float) -> float
 
 def _gops(root: str) -> list[FileRun]:
     """Return GOPs of a dataset's videos, at most the first 64 frames of each."""
-    runs = []
+    runs: list[FileRun] = []
     for path in sorted(Path(root).glob("videos/*/*/*.mp4"))[:24]:
         source = LocalSource(path)
         index = build_index(source)
+        file = VideoFile(source.name, source, index)
         starts = index.start_frames.tolist()
         for start, stop in zip(starts, [*starts[1:], index.num_frames], strict=True):
             frames = list(range(start, min(stop, start + 64)))
-            runs.append(FileRun(source, index, plan_runs(index, frames)[0]))
+            runs.append((file, plan_runs(index, frames)[0]))
     return runs
 
 

@@ -23,13 +23,14 @@ random_access.py  FrameEngine: frames by number, with read-ahead, made of the ab
 
 from robostream.decode.backends import (
     Backend,
+    FileRun,
     PyavBackend,
     TorchcodecBackend,
     has_codec,
     new_context,
 )
 from robostream.decode.buffer_pool import BufferPool
-from robostream.decode.clip import Clip, ClipUses, Clock, Slots, needed_frames
+from robostream.decode.clip import Clip, ClipUses, Clock, Uses, needed_frames
 from robostream.decode.decoder import FrameDecoder
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache, LruFrameCache, NextUseCache
@@ -42,19 +43,14 @@ from robostream.decode.frames import (
     FrameReader,
     PackedFrame,
     Plane,
+    describe_size_mismatch,
     frame_layout,
     one_thread,
 )
 from robostream.decode.indexing import build_index
-from robostream.decode.packets import FileRun, new_packet, packet_span, plan_runs
+from robostream.decode.packets import new_packet, packet_span, plan_runs
 from robostream.decode.random_access import FrameEngine
-from robostream.decode.render import (
-    FrameScaler,
-    Renderer,
-    Size,
-    describe_size_mismatch,
-    scale_values,
-)
+from robostream.decode.render import Renderer, Size, scale_values
 from robostream.decode.shared_frame_cache import SharedFrameCache, SharedFrameLayout
 from robostream.decode.statistics import COUNTERS, DecodeStatistics, Meter, summarise
 from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
@@ -87,7 +83,6 @@ __all__ = [
     "FrameIndex",
     "FrameLayout",
     "FrameReader",
-    "FrameScaler",
     "LruFrameCache",
     "Meter",
     "NextUseCache",
@@ -98,8 +93,8 @@ __all__ = [
     "SharedFrameCache",
     "SharedFrameLayout",
     "Size",
-    "Slots",
     "TorchcodecBackend",
+    "Uses",
     "VideoFile",
     "VideoFiles",
     "VideoSource",

@@ -22,15 +22,16 @@ from av.codec.hwaccel import HWAccel
 from robostream.decode.frame_index import CodecConfig, FrameIndex
 from robostream.decode.frames import DecodedFrame, FrameReader, frame_layout, frame_of_arrays
 from robostream.decode.packets import (
-    FileRun,
+    Run,
     begins_afresh,
     carry_parameters,
     new_packet,
     read_packets,
     start_earlier,
 )
+from robostream.decode.video_files import VideoFile
 from robostream.errors import MissingExtraError, VideoFileError
-from robostream.storage import ByteSource, LruCache, SourceFile
+from robostream.storage import LruCache, SourceFile
 
 # Contexts that wait for the next run. Each camera may have encoder settings of its own.
 _IDLE_CONTEXTS = 8
@@ -42,6 +43,7 @@ _OPEN_DECODERS = 16
 # So many frames are asked of torchcodec at a time: the RGB of a long GOP is large.
 _FRAMES_PER_CALL = 32
 
+FileRun = tuple[VideoFile, Run]
 # (index in the list of runs, frame number, frame); number -1 and no frame for what is not wanted.
 Decoded = tuple[int, int, DecodedFrame | None]
 Packets = list["av.Packet[Any] | None"]
@@ -61,13 +63,6 @@ class Backend(Protocol):
         """
 
 
-class ReadFrame(Protocol):
-    """Reads the planes of a PyAV frame of a file."""
-
-    def __call__(self, frame: av.VideoFrame, *, file: str) -> DecodedFrame:
-        """Return the decoded frame."""
-
-
 @functools.cache
 def has_codec(name: str, mode: Literal["r", "w"]) -> bool:
     """Return whether PyAV's FFmpeg has a decoder ("r"), or an encoder ("w"), of this name."""
@@ -85,14 +80,15 @@ class PyavBackend:
 
     Args:
         open_context: Opens a codec context; on the CPU unless given.
-        read: Reads the planes of a frame.
+        read: Called with each frame and its file's name; returns what `decode` yields. Reads the
+            frame's planes unless given.
         frames_at_a_time: So many frames are decoded before they are handed on.
     """
 
     def __init__(
         self,
         open_context: OpenContext | None = None,
-        read: ReadFrame | None = None,
+        read: Callable[[av.VideoFrame, str], Any] | None = None,
         *,
         frames_at_a_time: int = _FRAMES_AT_A_TIME,
     ) -> None:
@@ -101,55 +97,46 @@ class PyavBackend:
         self._read = read or FrameReader().read
         self._frames_at_a_time = frames_at_a_time
 
-    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, int, Any]]:
         """Yield (index of run, frame number, frame) for several runs, one after the other."""
-        read = self._read
-        for place, number, frame in self.frames(file_runs):
-            file = file_runs[place].source.name
-            yield place, number, None if frame is None else read(frame, file=file)
-
-    def frames(
-        self, file_runs: Sequence[FileRun]
-    ) -> Iterator[tuple[int, int, av.VideoFrame | None]]:
-        """Yield (index of run, frame number, PyAV's frame) for several runs."""
-        frames = self._decode(file_runs)
+        frames, read = self._decode(file_runs), self._read
         # The caller of one run may take its frames one by one, with a decoder that waits between.
         size = 1 if len(file_runs) == 1 else self._frames_at_a_time
         shown: set[tuple[int, int]] = set()
         while several := list(itertools.islice(frames, size)):
             for place, frame in several:
-                file_run, number = file_runs[place], frame.pts
-                if number is None or number < file_run.run.first_frame:
+                (file, run), number = file_runs[place], frame.pts
+                if number is None or number < run.first_frame:
                     yield place, -1, None
                     continue
                 if frame.is_corrupt or (place, number) in shown:
                     raise VideoFileError(
-                        f"{file_run.source.name}: frame {number} is damaged; the decoder "
+                        f"{file.source.name}: frame {number} is damaged; the decoder "
                         f"{'reports it as corrupt' if frame.is_corrupt else 'gave it twice'}. "
                         "Download or copy the file again."
                     )
                 shown.add((place, number))
-                yield place, number, frame
+                yield place, number, read(frame, file.source.name)
 
     def _decode(self, file_runs: Sequence[FileRun]) -> Iterator[tuple[int, av.VideoFrame]]:
         """Yield (index of run, frame) for all frames; a frame's time stamp is its number."""
         idle = self._idle
         for place, (packets, is_clean) in enumerate(list(map(_prepare, file_runs))):
-            file_run, config = file_runs[place], file_runs[place].config
+            file, run = file_runs[place]
             # A context in use is not among the idle ones, so one whose run fails is not reused.
-            context = idle.pop(config, None) or self._open(config)
+            context = idle.pop(run.config, None) or self._open(run.config)
             try:
                 for packet in packets:
                     for frame in context.decode(packet):
                         yield place, frame
             except av.FFmpegError as error:
                 raise VideoFileError(
-                    f"{file_run.source.name}: frames {file_run.run.first_frame} and on cannot be "
-                    f"decoded ({error.strerror}). The file is damaged; download or copy it again."
+                    f"{file.source.name}: frames {run.first_frame} and on cannot be decoded "
+                    f" ({error.strerror}). The file is damaged; download or copy it again."
                 ) from error
             if is_clean:
                 context.flush_buffers()
-                idle[config] = context
+                idle[run.config] = context
                 if len(idle) > _IDLE_CONTEXTS:
                     del idle[next(iter(idle))]  # the least recently used
 
@@ -175,11 +162,12 @@ def new_context(
 
 def _prepare(file_run: FileRun) -> tuple[Packets, bool]:
     """Return the packets of a run, and whether their context may be reused."""
-    source, index, run, config = file_run.source, file_run.index, file_run.run, file_run.config
-    contents = read_packets(source, index, run)
+    file, run = file_run
+    index, config = file.index, run.config
+    contents = read_packets(file.source, index, run)
     while not begins_afresh(contents[0], config) and (earlier := start_earlier(index, run)):
         run = earlier
-        contents = read_packets(source, index, run)
+        contents = read_packets(file.source, index, run)
     # The decoder hands the number of a packet's frame on as the frame's time stamp.
     numbers = index.frames_of(run.first_packet, run.stop_packet)
     # None after the last packet makes the decoder give the frames that it has held back.
@@ -209,10 +197,11 @@ class TorchcodecBackend:
                 yield place, number, frame
 
     def _decode_run(self, file_run: FileRun) -> Iterator[tuple[int, DecodedFrame]]:
-        source, index, run = file_run.source, file_run.index, file_run.run
-        decoder = self._decoders.get(index.file)
+        file, run = file_run
+        index, name = file.index, file.source.name
+        decoder = self._decoders.get(name)
         if decoder is None:
-            decoder = self._decoders.put(index.file, self._open(source, index))
+            decoder = self._decoders.put(name, self._open(file))
         shown = index.frames_of(run.first_packet, run.stop_packet)
         numbers = sorted(number for number in shown if number >= run.first_frame)
         times_s = index.times_s()[numbers]
@@ -223,13 +212,13 @@ class TorchcodecBackend:
                 batch = decoder.get_frames_at(indices=wanted)
             except RuntimeError as error:
                 raise VideoFileError(
-                    f"{source.name}: frames {wanted[0]} to {wanted[-1]} cannot be decoded "
+                    f"{name}: frames {wanted[0]} to {wanted[-1]} cannot be decoded "
                     f"({error}). The file is damaged; download or copy it again."
                 ) from error
             off = np.abs(batch.pts_seconds.numpy() - times_s[at : at + _FRAMES_PER_CALL])
             if np.any(off > half_a_tick):
                 raise VideoFileError(
-                    f"{source.name}: torchcodec gave other frames than {wanted[0]} to "
+                    f"{name}: torchcodec gave other frames than {wanted[0]} to "
                     f"{wanted[-1]} (their times are up to {off.max():.6f} s off). Use the PyAV "
                     "backend for this file."
                 )
@@ -240,14 +229,14 @@ class TorchcodecBackend:
                 _, height, width = channels.shape
                 yield number, frame_of_arrays(frame_layout("rgb", width, height, 0, 0), channels)
 
-    def _open(self, source: ByteSource, index: FrameIndex) -> Any:
+    def _open(self, file: VideoFile) -> Any:
+        mappings = _frame_mappings(file.index)
         try:
-            return self._decoder_type(
-                SourceFile(source), custom_frame_mappings=_frame_mappings(index)
-            )
+            return self._decoder_type(SourceFile(file.source), custom_frame_mappings=mappings)
         except (RuntimeError, ValueError) as error:
             raise VideoFileError(
-                f"{index.file}: torchcodec cannot open this ({error}). Use the PyAV backend for it."
+                f"{file.source.name}: torchcodec cannot open this ({error}). Use the PyAV backend "
+                "for it."
             ) from error
 
 

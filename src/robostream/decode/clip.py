@@ -32,6 +32,7 @@ class Clip:
         size: The size frames are scaled to; None for their own.
         has_long_gops: Whether decoders wait inside its GOPs.
         base: The number of frame 0 if the numbers have no gaps, else None.
+        name: The file and the episode, for messages.
     """
 
     file: VideoFile
@@ -42,13 +43,16 @@ class Clip:
     size: Size | None = None
     has_long_gops: bool = False
     base: int | None = field(init=False)
+    name: str = field(init=False)
     _frames: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         base, last = int(self.numbers[0]), int(self.numbers[-1])
         is_gapless = last - base == len(self.numbers) - 1
         frames = {} if is_gapless else {int(n): frame for frame, n in enumerate(self.numbers)}
+        name, episode = self.file.source.name, self.episode
         object.__setattr__(self, "base", base if is_gapless else None)
+        object.__setattr__(self, "name", name if episode < 0 else f"{name}, episode {episode}")
         object.__setattr__(self, "_frames", frames)
 
     def __len__(self) -> int:
@@ -92,6 +96,9 @@ class Slots(Protocol):
     def __getitem__(self, frame: int, /) -> int:
         """Return the slot of a frame."""
 
+    def __setitem__(self, frame: int, slot: int, /) -> None:
+        """Note the slot of a frame."""
+
 
 class Clock:
     """The step that one iterator is building."""
@@ -106,7 +113,36 @@ class Clock:
         self.step = step
 
 
-class ClipUses:
+class Uses:
+    """The frames of a clip that are needed now; which are needed later is unknown.
+
+    Attributes:
+        clip: The clip.
+        now: The frames that are needed now.
+        slots: The cache slot of each frame, -1 for a frame that is not cached. The cache sets them.
+    """
+
+    __slots__ = ("clip", "now", "slots")
+
+    def __init__(self, clip: Clip, now: dict[int, int], slots: Slots) -> None:
+        self.clip = clip
+        self.now = now
+        self.slots = slots
+
+    def is_due_later(self, frame: int) -> bool:
+        """Return whether a frame is known to be needed again after now."""
+        return False
+
+    def due(self, frames: Ints) -> Ints:
+        """Return in how many steps each frame is needed next; NEVER if that is unknown."""
+        return np.full(len(frames), NEVER)
+
+    def due_of(self, frame: int) -> int:
+        """Return the same for one frame, without numpy, which is slow with single numbers."""
+        return NEVER
+
+
+class ClipUses(Uses):
     """When the frames of a clip are delivered, and how often still.
 
     This is the one place that says when a frame is due.
@@ -123,7 +159,7 @@ class ClipUses:
 
     Attributes:
         left: How often each frame is still to be delivered.
-        now: How often the batches being built deliver each frame.
+        now: How often the batches being built deliver each frame that they need.
         num_left: The sum of `left`.
         unfetched: Ranges [first, stop) of frames whose bytes were not fetched yet; those of one
             range are fetched together.
@@ -136,13 +172,12 @@ class ClipUses:
         "_span",
         "_steps",
         "_uses",
-        "clip",
         "is_behind",
         "left",
-        "now",
         "num_left",
         "unfetched",
     )
+    slots: list[int]
 
     def __init__(
         self,
@@ -157,9 +192,8 @@ class ClipUses:
     ) -> None:
         count = len(clip)
         frames = np.clip(samples[:, None] + (offsets - clip.first), 0, count - 1)
-        self.clip = clip
+        super().__init__(clip, {}, [-1] * count)
         self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
-        self.now: dict[int, int] = {}
         self.num_left = frames.size
         self.is_behind = is_behind
         cut = min(max(split - clip.first, 0), count)
@@ -197,13 +231,13 @@ class ClipUses:
         self.num_left -= len(frames)
         return done
 
-    def missing(self, first: int, stop: int, slots: Slots) -> list[int]:
+    def missing(self, first: int, stop: int) -> list[int]:
         """Return the frames of [first, stop) that are still to be delivered and not cached."""
-        left = self.left
+        left, slots = self.left, self.slots
         stop = min(stop, len(left))
         return [frame for frame in range(first, stop) if left[frame] and slots[frame] < 0]
 
-    def with_gop(self, frame: int, slots: Slots) -> list[int]:
+    def with_gop(self, frame: int) -> list[int]:
         """Return a missing frame, and others of its GOP that are missing.
 
         In a short GOP, most of the cost is the first frame; decoding the others later would decode
@@ -213,7 +247,7 @@ class ClipUses:
         if self.clip.has_long_gops and not self.is_behind:
             return [frame]
         first, stop = self.clip.gop_of(frame)
-        return self.missing(first, stop, slots)
+        return self.missing(first, stop)
 
     def unfetched_parts(self, frames: list[int]) -> list[tuple[int, int]]:
         """Return the unfetched ranges that some frames lie in."""
@@ -232,7 +266,7 @@ class ClipUses:
         return np.where(there, found % self._span - now, NEVER)
 
     def due_of(self, frame: int) -> int:
-        """Return the same for one frame, without numpy, which is slow with single numbers."""
+        """Return the same for one frame."""
         uses, now = self._all_uses(), self._clock.step
         place = bisect_left(uses, frame * self._span + min(now, self._span - 1))
         found, step = divmod(int(uses[place]), self._span) if place < len(uses) else (-1, 0)

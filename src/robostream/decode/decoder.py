@@ -9,39 +9,24 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy.typing as npt
 
-from robostream.decode.backends import Backend, Decoded, PyavBackend
-from robostream.decode.clip import Clip, ClipUses
+from robostream.decode.backends import Backend, Decoded, FileRun, PyavBackend
+from robostream.decode.clip import Clip, ClipUses, Uses
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache
-from robostream.decode.frames import DecodedFrame, FrameLayout
-from robostream.decode.packets import FileRun, plan_runs
-from robostream.decode.render import FrameScaler, Renderer, Size, describe_size_mismatch
+from robostream.decode.frames import DecodedFrame
+from robostream.decode.packets import plan_runs
+from robostream.decode.render import Renderer, Size
 from robostream.decode.statistics import Meter
 from robostream.decode.yuv420 import label_of
 from robostream.errors import VideoFileError
 
 # A decoder that waits in a GOP is given packets for at least so many frames, to the end of a GOP.
 _FRAMES_PER_RUN = 64
-
-
-class Uses(Protocol):
-    """Which frames of a clip are needed now, and which later."""
-
-    @property
-    def clip(self) -> Clip:
-        """The clip."""
-
-    @property
-    def now(self) -> Mapping[int, int]:
-        """The frames that are needed now."""
-
-    def is_due_later(self, frame: int) -> bool:
-        """Return whether a frame is needed again after now."""
 
 
 # Called with each frame that is needed now, as soon as it is decoded.
@@ -55,8 +40,7 @@ class FrameDecoder:
         cache: Caches decoded frames.
         meter: Counts what is done and how long it takes.
         backend: Decodes; PyAV on the CPU unless given.
-        renderer: Draws and packs frames; on the CPU unless given.
-        scaler: Scales frames; on the CPU unless given.
+        renderer: Draws, packs and scales frames; on the CPU unless given.
         max_waiting: How many decoders may wait inside long GOPs.
         yuv_sizes: The size of each camera's frames that are delivered as YUV 4:2:0; None for RGB.
     """
@@ -68,7 +52,6 @@ class FrameDecoder:
         *,
         backend: Backend | None = None,
         renderer: Renderer | None = None,
-        scaler: FrameScaler | None = None,
         max_waiting: int = 0,
         yuv_sizes: Sequence[Size | None] = (None,),
     ) -> None:
@@ -76,7 +59,6 @@ class FrameDecoder:
         self._meter = meter
         self._backend = backend or PyavBackend()
         self._renderer = renderer or Renderer(load_ffmpeg())
-        self._scaler = scaler or FrameScaler(self._renderer)
         self._max_waiting = max_waiting
         self._yuv_sizes = yuv_sizes
         # Decoders inside long GOPs, the least recently used first, and the frame each gives next.
@@ -112,9 +94,8 @@ class FrameDecoder:
                 if clip.has_long_gops:
                     self._continue(uses, frames)
                     continue
-                file = clip.file
-                for run in plan_runs(file.index, clip.numbers_of(frames)):
-                    file_runs.append(FileRun(file.source, file.index, run))
+                for run in plan_runs(clip.file.index, clip.numbers_of(frames)):
+                    file_runs.append((clip.file, run))
                     owners.append(uses)
             for place, number, decoded in self._backend.decode(file_runs):
                 self._keep(owners[place], number, decoded, deliver)
@@ -125,8 +106,7 @@ class FrameDecoder:
     def draw(self, uses: ClipUses, frames: list[int], out: npt.NDArray[Any]) -> None:
         """Write frames into the slots of a sample and count them as delivered."""
         began = time.perf_counter()
-        clip, cache = uses.clip, self.cache
-        slots = cache.slots(clip)
+        clip, slots = uses.clip, uses.slots
         found = [slots[frame] for frame in frames]
         if min(found) >= 0:
             self.draw_cached(clip, found, out)
@@ -137,8 +117,8 @@ class FrameDecoder:
                 else:
                     self._draw_uncached(clip, frame, out[place])
         done = uses.deliver(frames)
-        if done and not cache.keeps_used:
-            cache.release(clip, done)
+        if done and not self.cache.keeps_used:
+            self.cache.release(uses, done)
         self._meter.images_delivered += len(frames)
         self._meter.convert_s += time.perf_counter() - began
 
@@ -146,29 +126,21 @@ class FrameDecoder:
         """Write cached frames of a clip into an array, (frames, channels, height, width)."""
         packed = self.cache.packed(clip, slots)
         yuv_size = self._yuv_sizes[clip.camera]
-        if yuv_size is not None:
-            for frame, place in zip(packed, out, strict=True):
-                label = _label(clip, frame.layout, yuv_size)
-                self._renderer.write_yuv(frame.content, place, label=label)
-        elif len(packed) == 1 or len({frame.layout for frame in packed}) == 1:
-            _check_size(clip, packed[0].layout, out.shape[-2:])
-            self._renderer.draw_packed(packed, out, file=clip.file.source.name)
+        if yuv_size is None:
+            self._renderer.draw_packed(packed, out, file=clip.name)
         else:
-            for place, frame in enumerate(packed):
-                _check_size(clip, frame.layout, out.shape[-2:])
-                self._renderer.draw_packed(
-                    [frame], out[place : place + 1], file=clip.file.source.name
-                )
+            for frame, place in zip(packed, out, strict=True):
+                label = label_of(frame.layout, yuv_size, clip.name)
+                self._renderer.write_yuv(frame.content, place, label=label)
         self._meter.picture_hits += len(slots)
 
     def draw_decoded(self, clip: Clip, decoded: DecodedFrame, out: npt.NDArray[Any]) -> None:
         """Write a decoded frame into one slot of a sample."""
         yuv_size = self._yuv_sizes[clip.camera]
         if yuv_size is None:
-            _check_size(clip, decoded.layout, out.shape[-2:])
-            self._renderer.draw(decoded, out, file=clip.file.source.name)
+            self._renderer.draw(decoded, out, file=clip.name)
             return
-        label = _label(clip, decoded.layout, yuv_size)
+        label = label_of(decoded.layout, yuv_size, clip.name)
         self._renderer.pack_into(decoded, out)
         self._renderer.write_label(out, label)
 
@@ -176,15 +148,15 @@ class FrameDecoder:
         """Drop the decoded frames that are not cached."""
         self._uncached.clear()
 
-    def close(self, clip: Clip) -> None:
+    def close(self, uses: Uses) -> None:
         """Drop the cached frames and the waiting decoder of a clip."""
-        self.cache.close(clip)
-        self._stop(clip)
+        self.cache.close(uses)
+        self._stop(uses.clip)
 
     def _draw_uncached(self, clip: Clip, frame: int, out: npt.NDArray[Any]) -> None:
         decoded = self._uncached.get((clip, frame))
         if decoded is None:
-            raise frame_missing(clip, frame)
+            raise_missing(clip, frame)
         self.draw_decoded(clip, decoded, out)
 
     def _keep(
@@ -194,7 +166,7 @@ class FrameDecoder:
         self._meter.images_decoded += 1
         clip, cache = uses.clip, self.cache
         frame = clip.frame_of(number)
-        if decoded is None or frame < 0 or cache.slots(clip)[frame] >= 0:
+        if decoded is None or frame < 0 or uses.slots[frame] >= 0:
             return frame
         is_needed = frame in uses.now
         # A frame that is delivered for the last time now is not copied.
@@ -203,13 +175,13 @@ class FrameDecoder:
             return frame
         began = time.perf_counter()
         if clip.size is not None:
-            decoded = self._scaler.scale(decoded, clip.size, file=clip.file.source.name)
+            decoded = self._renderer.scale(decoded, clip.size, file=clip.name)
         if is_needed and deliver is not None:
             deliver(frame, decoded)
             is_needed = False
         drawn = time.perf_counter()
         if is_cached:
-            is_cached = cache.add(clip, frame, decoded, self._renderer.pack)
+            is_cached = cache.add(uses, frame, decoded, self._renderer.pack)
         if is_needed and not is_cached:
             self._uncached[clip, frame] = decoded
         self._meter.convert_s += drawn - began
@@ -219,9 +191,8 @@ class FrameDecoder:
     def _continue(self, uses: Uses, frames: list[int]) -> None:
         """Decode frames in long GOPs, with the clip's decoder if it is on the way to them."""
         clip = uses.clip
-        slots = self.cache.slots(clip)
         for frame in frames:
-            if slots[frame] >= 0 or (clip, frame) in self._uncached:
+            if uses.slots[frame] >= 0 or (clip, frame) in self._uncached:
                 continue
             if not (self._is_on_the_way(clip, frame) and self._run_to(uses, frame)):
                 self._start(clip, frame)
@@ -246,8 +217,7 @@ class FrameDecoder:
         stop = index.start_from(int(clip.numbers[frame]) + _FRAMES_PER_RUN)
         numbers = clip.numbers_of(range(frame, clip.frame_from(stop)))
         run = plan_runs(index, numbers)[0]
-        decoding = self._backend.decode([FileRun(clip.file.source, index, run)])
-        self._waiting[clip] = iter(decoding)
+        self._waiting[clip] = self._backend.decode([(clip.file, run)])
         self._next_frame[clip] = 0
         while len(self._waiting) > self._max_waiting:
             self._stop(next(iter(self._waiting)))
@@ -271,24 +241,9 @@ class FrameDecoder:
             decoding.close()  # type: ignore[attr-defined]  # a generator, which returns its decoder
 
 
-def frame_missing(clip: Clip, frame: int) -> VideoFileError:
-    """Return the error of a frame that its decoder has not given."""
-    return VideoFileError(
+def raise_missing(clip: Clip, frame: int) -> NoReturn:
+    """Raise the error of a frame that its decoder has not given."""
+    raise VideoFileError(
         f"{clip.file.source.name}: the decoder gave no image for frame {int(clip.numbers[frame])}. "
         "The file is damaged; download or copy it again."
     )
-
-
-def _check_size(clip: Clip, layout: FrameLayout, size: tuple[int, ...]) -> None:
-    """Raise if an episode's frame has another (height, width) than its slot."""
-    if layout.shape[1:] != size and clip.episode >= 0:
-        raise VideoFileError(
-            f"{clip.file.source.name}, episode {clip.episode}: "
-            + describe_size_mismatch((layout.width, layout.height), (size[1], size[0]))
-        )
-
-
-def _label(clip: Clip, layout: FrameLayout, size: Size) -> int:
-    """Return the label of a YUV 4:2:0 frame; raise if it has another size than its slot."""
-    _check_size(clip, layout, size)
-    return label_of(layout, file=clip.file.source.name)

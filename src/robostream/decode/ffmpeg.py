@@ -203,7 +203,7 @@ def _draws_the_same(ffmpeg: Ffmpeg, name: str, width: int, colours: tuple[int, i
     wanted = convert(VideoReformatter(), frame, "rgb24").to_ndarray().transpose(2, 0, 1)
     reader = PlaneReader(ffmpeg, name, (width, height), colours)
     direct, through_memory = np.zeros((2, 3, height, width), np.uint8)
-    decoded = FrameReader().read(frame, file="noise")
+    decoded = FrameReader().read(frame, "noise")
     packed = PackedFrame(*allocate(width * height * 3 // 2), decoded.layout)
     reader.write(decoded, direct)
     reader.pack(decoded, packed)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from robostream.decode.buffer_pool import BufferPool, allocate
-from robostream.decode.clip import Clip, ClipUses, Slots
+from robostream.decode.clip import Clip, Uses
 from robostream.decode.frames import DecodedFrame, PackedFrame
 from robostream.storage import LruCache
 
@@ -26,88 +26,75 @@ _VICTIMS_PER_SCAN = 1024
 Pack = Callable[[DecodedFrame, PackedFrame], None]
 
 
-class FrameCache(Protocol):
-    """Packed frames of clips. For one thread.
+class FrameCache:
+    """Packed frames of clips; their slots are in `Uses.slots`. For one thread.
+
+    By default nothing is to be opened, released or checked.
 
     Attributes:
         keeps_used: Whether frames stay after their last delivery.
         has_checksums: Whether frames may be found damaged, because they lie on a disk.
     """
 
-    keeps_used: bool
-    has_checksums: bool
-
-    def open(self, uses: ClipUses) -> None:
-        """Begin to cache frames of a clip; find those that are cached already."""
-
-    def close(self, clip: Clip) -> None:
-        """Release all frames of a clip that are of no use to others."""
-
-    def slots(self, clip: Clip) -> Slots:
-        """Return the slots of an open clip's frames; they change with the cache."""
+    keeps_used: bool = False
+    has_checksums: bool = False
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
         """Return the frames of a clip in some slots; they count as used."""
+        raise NotImplementedError
 
-    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame of an open clip; return False if it is not to be cached."""
+        raise NotImplementedError
 
-    def release(self, clip: Clip, frames: Sequence[int]) -> None:
-        """Drop those of some frames that are cached."""
+    def open(self, uses: Uses) -> None:
+        """Begin to cache frames of a clip; find those that are cached already."""
 
-    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
+    def close(self, uses: Uses) -> None:
+        """Release all frames of a clip that are of no use to others."""
+
+    def release(self, uses: Uses, frames: Sequence[int]) -> None:
+        """Drop those of some frames that are cached and of no use to others."""
+
+    def drop_damaged(self, uses: Uses, frames: Sequence[int]) -> None:
         """Drop those of some cached frames whose bytes are damaged."""
 
     def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
         """Return whether all frames [first, stop) of an episode are cached for later epochs."""
+        return False
 
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
+        return 0
 
 
-class NextUseCache:
+class NextUseCache(FrameCache):
     """Frames of one process; each is dropped after its last delivery.
 
     When the budget is full, a new frame replaces the one that is delivered last of all, unless
     the new one is delivered even later. `memory` is that of a GPU, if frames lie there.
     """
 
-    keeps_used = False
-    has_checksums = False
-
     def __init__(self, budget_bytes: int, memory: Any = None) -> None:
         self._pool = BufferPool(budget_bytes, memory)
-        self._uses: dict[Clip, ClipUses] = {}
-        self._slots: dict[Clip, list[int]] = {}
-        self._owners: list[tuple[ClipUses, int] | None] = []
+        self._owners: list[tuple[Uses, int] | None] = []
         self._packed: dict[int, PackedFrame] = {}
         self._victims: dict[int, deque[tuple[int, int]]] = {}
         self._added_since_scan = 0
         self._evictions = 0
 
-    def open(self, uses: ClipUses) -> None:
-        """Begin to cache frames of a clip."""
-        self._uses[uses.clip] = uses
-        self._slots[uses.clip] = [-1] * len(uses.clip)
-
-    def close(self, clip: Clip) -> None:
+    def close(self, uses: Uses) -> None:
         """Drop all frames of a clip."""
-        if clip in self._slots:
-            self.release(clip, range(len(clip)))
-            del self._slots[clip], self._uses[clip]
-
-    def slots(self, clip: Clip) -> list[int]:
-        """Return the slots of an open clip's frames; they change with the cache."""
-        return self._slots[clip]
+        self.release(uses, range(len(uses.clip)))
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
         """Return the frames in some slots."""
         packed = self._packed
         return [packed[slot] for slot in slots]
 
-    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame; return False if all cached ones are delivered before it."""
-        layout, uses = decoded.layout, self._uses[clip]
+        layout = decoded.layout
         slot = self._pool.take(layout.nbytes)
         if slot is None:
             slot = self._take_furthest(layout.nbytes, uses.due_of(frame))
@@ -120,26 +107,19 @@ class NextUseCache:
         while len(self._owners) <= slot:
             self._owners.append(None)
         self._owners[slot] = uses, frame
-        self._slots[clip][frame] = slot
+        uses.slots[frame] = slot
         self._added_since_scan += 1
         return True
 
-    def release(self, clip: Clip, frames: Sequence[int]) -> None:
+    def release(self, uses: Uses, frames: Sequence[int]) -> None:
         """Drop those of some frames that are cached."""
-        slots = self._slots[clip]
+        slots = uses.slots
         for frame in frames:
             slot = slots[frame]
             if slot >= 0:
                 slots[frame] = -1
                 self._owners[slot] = None
                 self._pool.give(slot)
-
-    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
-        """Do nothing: this memory lies on no disk."""
-
-    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
-        """Return False: no frame stays for later epochs."""
-        return False
 
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
@@ -168,7 +148,7 @@ class NextUseCache:
 
     def _find_victims(self, nbytes: int) -> deque[tuple[int, int]]:
         """Return (due, slot) of the cached frames of a size that are delivered last."""
-        by_clip: dict[ClipUses, tuple[list[int], list[int]]] = {}
+        by_clip: dict[Uses, tuple[list[int], list[int]]] = {}
         for slot, owner in enumerate(self._owners):
             if owner is not None and self._pool.slot_bytes(slot) == nbytes:
                 frames, slots = by_clip.setdefault(owner[0], ([], []))
@@ -200,27 +180,33 @@ class NextUseCache:
         for slot in slots:
             self._packed.pop(slot, None)
 
-    def _evict(self, uses: ClipUses, frame: int) -> None:
+    def _evict(self, uses: Uses, frame: int) -> None:
         self._evictions += 1
-        self.release(uses.clip, (frame,))
+        self.release(uses, (frame,))
 
 
 class _CachedFrame(NamedTuple):
-    """A cached frame, and where its slot is listed."""
+    """A cached frame, and its file and number."""
 
     packed: PackedFrame
-    slots: dict[int, int]
-    frame: int
+    key: tuple[str, int]
 
 
-class _FileSlots(dict[int, int]):
-    """Slots by frame number of a file."""
+class FileSlots:
+    """The slots of one file's frames, among those of all files."""
 
-    def __missing__(self, frame: int) -> int:
-        return -1
+    def __init__(self, file: str, slots: dict[tuple[str, int], int]) -> None:
+        self._file = file
+        self._slots = slots
+
+    def __getitem__(self, frame: int) -> int:
+        return self._slots.get((self._file, frame), -1)
+
+    def __setitem__(self, frame: int, slot: int) -> None:
+        self._slots[self._file, frame] = slot
 
 
-class LruFrameCache:
+class LruFrameCache(FrameCache):
     """Frames by file and number, at most `budget_bytes`; the least recently used are evicted.
 
     They stay when their file is closed.
@@ -230,16 +216,14 @@ class LruFrameCache:
         next_slot: The slot of the next frame that is added; slots are not reused.
     """
 
-    has_checksums = False
-
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.keeps_used = budget_bytes > 0
-        self._files: dict[str, _FileSlots] = {}
+        self._slots: dict[tuple[str, int], int] = {}
         self._frames: LruCache[int, _CachedFrame] = LruCache(
             budget_bytes,
             weigh=lambda cached: cached.packed.layout.nbytes,
-            drop=lambda cached: cached.slots.pop(cached.frame),
+            drop=lambda cached: self._slots.pop(cached.key),
         )
         self.next_slot = 0
 
@@ -248,25 +232,16 @@ class LruFrameCache:
         """Bytes of all frames."""
         return self._frames.weight
 
-    def open(self, uses: ClipUses) -> None:
-        """Do nothing: frames are found by their file."""
-
-    def close(self, clip: Clip) -> None:
-        """Do nothing: frames stay until they are evicted."""
-
-    def slots(self, clip: Clip) -> _FileSlots:
+    def slots(self, clip: Clip) -> FileSlots:
         """Return the slots of a file's frames; they change with the cache."""
-        slots = self._files.get(clip.file.name)
-        if slots is None:
-            slots = self._files[clip.file.name] = _FileSlots()
-        return slots
+        return FileSlots(clip.file.name, self._slots)
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
         """Return the frames in some slots; they count as used now."""
         found = map(self._frames.get, slots)
         return [cached.packed for cached in found if cached is not None]
 
-    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame that is not cached yet; return False if it exceeds the whole budget."""
         layout = decoded.layout
         if layout.nbytes > self.budget_bytes:
@@ -280,24 +255,15 @@ class LruFrameCache:
             content, address = allocate(layout.nbytes)
         packed = PackedFrame(content, address, layout)
         pack(decoded, packed)
-        slots, slot = self.slots(clip), self.next_slot
-        self._frames.put(slot, _CachedFrame(packed, slots, frame))
-        slots[frame] = slot
+        self._frames.put(self.next_slot, _CachedFrame(packed, (uses.clip.file.name, frame)))
+        uses.slots[frame] = self.next_slot
         self.next_slot += 1
         return True
 
-    def release(self, clip: Clip, frames: Sequence[int]) -> None:
+    def release(self, uses: Uses, frames: Sequence[int]) -> None:
         """Drop those of some frames that are cached."""
-        slots = self.slots(clip)
         for frame in frames:
-            self._frames.forget(slots[frame])
-
-    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
-        """Do nothing: this memory lies on no disk."""
-
-    def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
-        """Return False: frames are not found by episode."""
-        return False
+            self._frames.forget(uses.slots[frame])
 
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
@@ -311,4 +277,3 @@ class LruFrameCache:
     def clear(self) -> None:
         """Drop all frames."""
         self._frames.clear()
-        self._files.clear()

@@ -65,6 +65,19 @@ class FrameLayout:
         half = ((self.width + 1) // 2, self.height // 2)
         return [whole, half, half]
 
+    def check_slot(self, shape: tuple[int, ...], dtype: npt.DTypeLike, file: str) -> None:
+        """Raise VideoFileError unless a frame fits (channels, height, width) of a type."""
+        if shape == self.shape and dtype in self.dtypes:
+            return
+        found, wanted = (self.width, self.height), (shape[-1], shape[-2])
+        sizes = "" if found == wanted else describe_size_mismatch(found, wanted) + " "
+        raise VideoFileError(
+            f"{file}: {sizes}The video holds {'depth' if self.kind == 'depth' else 'colour'} "
+            f"frames of {self.width}x{self.height}, which fill slots of shape {self.shape} and "
+            f"type {' or '.join(d.name for d in self.dtypes)}; asked for {shape} of "
+            f"{np.dtype(dtype).name}. A camera is depth or colour, whichever meta/info.json says."
+        )
+
 
 @functools.cache
 def frame_layout(
@@ -72,6 +85,15 @@ def frame_layout(
 ) -> FrameLayout:
     """Return the one layout with these properties."""
     return FrameLayout(kind, width, height, colorspace, color_range)
+
+
+def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
+    """Return the message for an image that cannot be batched with others; (width, height)."""
+    return (
+        "the image is {}x{} (width x height), those it is to be put together with are {}x{}. "
+        "Images of one camera must have one size to be batched: pass resize=(height, width), or "
+        "choose episodes of one size."
+    ).format(*found, *others)
 
 
 class Plane(NamedTuple):
@@ -151,15 +173,12 @@ class FrameReader:
 
     def __init__(self) -> None:
         self._reformatter = VideoReformatter()
-        # By format, size and colour tags.
-        self._layouts: dict[tuple[str, int, int, int, int], FrameLayout] = {}
 
-    def read(self, frame: av.VideoFrame, *, file: str) -> DecodedFrame:
+    def read(self, frame: av.VideoFrame, file: str) -> DecodedFrame:
         """Return a decoded frame. Raises VideoFileError if FFmpeg cannot convert its colours."""
-        key = (frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range)
-        layout = self._layouts.get(key)
-        if layout is None:
-            layout = self._layouts[key] = _layout_of(*key)
+        layout = _layout_of(
+            frame.format.name, frame.width, frame.height, frame.colorspace, frame.color_range
+        )
         if layout.kind == "rgb":
             return frame_of_arrays(layout, self._to_rgb(frame, file))
         planes = [Plane(p, p.buffer_ptr, p.line_size) for p in frame.planes]
@@ -177,6 +196,7 @@ def plane_of(plane: VideoPlane) -> Plane:
     return Plane(plane, plane.buffer_ptr, plane.line_size)
 
 
+@functools.cache
 def _layout_of(
     name: str, width: int, height: int, colorspace: int, color_range: int
 ) -> FrameLayout:

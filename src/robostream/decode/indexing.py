@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the frame index of a file: from its moov box, or through FFmpeg if that is unusual.
 
-The moov box is enough if the packets are listed in one table and the edit list, if there is one,
-only shifts the time axis. All other files (fragmented ones, trimmed ones, codecs not known here)
-are demuxed by FFmpeg once, from the first byte to the last, which is slow but always right.
+Files whose moov box does not tell all (fragmented ones, trimmed ones, codecs not known here) are
+demuxed by FFmpeg once, from the first byte to the last, which is slow but always right.
 """
 
 from __future__ import annotations
@@ -18,24 +17,10 @@ from av.container import InputContainer
 
 from robostream import config
 from robostream.decode.frame_index import CodecConfig, FrameIndex, Int64s, compact
-from robostream.decode.mp4 import (
-    SampleEntry,
-    VideoTrack,
-    check_frame_count,
-    read_video_track,
-)
+from robostream.decode.mp4 import VideoTrack, check_frame_count, read_video_track
 from robostream.errors import VideoFileError
 from robostream.storage import ByteSource, SourceFile
 
-# FFmpeg's own "av1" decoder needs hardware; libdav1d is the one in PyAV's wheels.
-_DECODERS = {
-    "avc1": "h264",
-    "avc3": "h264",
-    "hvc1": "hevc",
-    "hev1": "hevc",
-    "av01": "libdav1d",
-    "vp09": "vp9",
-}
 _DEMUX_BUFFER_BYTES = 1 << 20
 # A title that is no valid text is no reason to refuse the video. PyAV 19 never does.
 _ANY_ALPHABET: dict[str, Any] = (
@@ -47,48 +32,13 @@ VideoPacket: TypeAlias = "av.Packet[av.VideoStream]"
 
 def build_index(source: ByteSource) -> FrameIndex:
     """Return the frame index of a file, or raise VideoFileError."""
-    track = read_video_track(source)
-    index = None if track is None else _from_track(source, track)
-    index = index or _from_demuxer(source)
+    index = _index_of(source, read_video_track(source) or _demux(source))
     if not index.num_frames:
         raise VideoFileError(f"{source.name}: the video has no frames. Record it again.")
     return index
 
 
-def _from_track(source: ByteSource, track: VideoTrack) -> FrameIndex | None:
-    shift = _edit_shift(track)
-    if shift is None or any(entry.fourcc not in _DECODERS for entry in track.entries):
-        return None
-    return _assemble(
-        source,
-        time_base=Fraction(1, track.ticks_per_s),
-        times=track.presentation_times + shift,
-        is_shown=np.ones(len(track.sizes), bool),
-        track=(track.byte_offsets, track.sizes, track.is_key, track.entry_of),
-        configs=tuple(_config(entry) for entry in track.entries),
-    )
-
-
-def _config(entry: SampleEntry) -> CodecConfig:
-    return CodecConfig(_DECODERS[entry.fourcc], entry.extradata, entry.width, entry.height)
-
-
-def _edit_shift(track: VideoTrack) -> int | None:
-    """Return the ticks an edit list adds to all times; None if it does more than shift."""
-    times = track.presentation_times
-    if not track.edits or not len(times):
-        return 0
-    *empty, media = track.edits
-    if any(edit.media_time != -1 for edit in empty) or not media.is_normal_rate:
-        return None
-    stop = media.media_time + media.duration * track.ticks_per_s // track.movie_ticks_per_s
-    if int(times.min()) != media.media_time or int(times.max()) >= stop:
-        return None
-    wait = sum(edit.duration for edit in empty)
-    return round(Fraction(wait * track.ticks_per_s, track.movie_ticks_per_s)) - media.media_time
-
-
-def _from_demuxer(source: ByteSource) -> FrameIndex:
+def _demux(source: ByteSource) -> VideoTrack:
     rows: list[tuple[int, int, int, bool, bool, int]] = []
     configs: list[CodecConfig] = []
     most = config.most_video_frames()
@@ -111,12 +61,14 @@ def _from_demuxer(source: ByteSource) -> FrameIndex:
             "copy the file again."
         ) from error
     table = np.array(rows, np.int64).reshape(-1, 6)
-    return _assemble(
-        source,
+    return VideoTrack(
         time_base=time_base or Fraction(1),
+        byte_offsets=table[:, 0],
+        sizes=table[:, 1],
         times=table[:, 2],
+        is_key=table[:, 3] != 0,
         is_shown=table[:, 4] == 0,
-        track=(table[:, 0], table[:, 1], table[:, 3] != 0, table[:, 5]),
+        config_of=table[:, 5],
         configs=tuple(configs),
     )
 
@@ -166,35 +118,26 @@ def _packet_row(
     return packet.pos, packet.size, packet.pts, packet.is_keyframe, packet.is_discard, config
 
 
-def _assemble(
-    source: ByteSource,
-    *,
-    time_base: Fraction,
-    times: Int64s,
-    is_shown: npt.NDArray[np.bool_],
-    track: tuple[Int64s, Int64s, npt.NDArray[np.bool_], Int64s],
-    configs: tuple[CodecConfig, ...],
-) -> FrameIndex:
-    byte_offsets, sizes, is_key, config_of = track
-    shown = np.flatnonzero(is_shown)
+def _index_of(source: ByteSource, track: VideoTrack) -> FrameIndex:
+    times, shown = track.times, np.flatnonzero(track.is_shown)
     packets = shown[np.argsort(times[shown], kind="stable")]
     frame_of = np.full(len(times), -1, np.int64)
     frame_of[packets] = np.arange(len(packets))
-    starts = _starts(source.name, is_key, frame_of, config_of)
+    starts = _starts(source.name, track.is_key, frame_of, track.config_of)
     in_order = len(packets) == len(times) and bool(np.all(packets == np.arange(len(times))))
     return FrameIndex(
         file=source.name,
         file_bytes=source.size(),
-        time_base=time_base,
+        time_base=track.time_base,
         pts=compact(times[packets]),
         packets=None if in_order else compact(packets),
         frames=None if in_order else compact(frame_of),
-        byte_offsets=compact(byte_offsets),
-        sizes=compact(sizes),
+        byte_offsets=compact(track.byte_offsets),
+        sizes=compact(track.sizes),
         starts=compact(starts),
         start_frames=compact(np.maximum(frame_of[starts], 0)),
-        configs=configs,
-        start_configs=config_of[starts].astype(np.min_scalar_type(len(configs))),
+        configs=track.configs,
+        start_configs=track.config_of[starts].astype(np.min_scalar_type(len(track.configs))),
     )
 
 

@@ -1,25 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sample table of an MP4's video track, read from its moov box alone."""
+"""The sample table of an MP4's video track, read from its moov box alone.
+
+The moov box is enough if the packets are listed in one table, the codecs are known here, and the
+edit list, if there is one, only shifts the time axis.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream import config
+from robostream.decode.frame_index import CodecConfig, Int64s
 from robostream.errors import VideoFileError
 from robostream.storage import ByteSource
-
-Int64s = npt.NDArray[np.int64]
 
 # So much of each end of the file is read at first. It holds the moov box of a recording of an hour.
 _END_BYTES = 32 * 1024
 _LFS_POINTER = b"version https://git-lfs"
+# FFmpeg's own "av1" decoder needs hardware; libdav1d is the one in PyAV's wheels.
+_DECODERS = {
+    b"avc1": "h264",
+    b"avc3": "h264",
+    b"hvc1": "hevc",
+    b"hev1": "hevc",
+    b"av01": "libdav1d",
+    b"vp09": "vp9",
+}
 _CODEC_BOXES = (b"avcC", b"hvcC", b"av1C")
 # A visual sample entry: 8 bytes of box header, 78 of fixed fields, then boxes.
 _ENTRY_HEADER_BYTES = 86
@@ -27,45 +40,36 @@ _ENTRY_HEADER_BYTES = 86
 _MOST_PARTS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class SampleEntry:
-    """What a decoder must know before the first packet."""
-
-    fourcc: str
-    width: int
-    height: int
-    extradata: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One entry of an edit list: the duration in movie ticks, the media time in track ticks."""
-
-    duration: int
-    media_time: int
-    is_normal_rate: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoTrack:
-    """The packets of a video track in decode order, with times in ticks of the track's clock."""
+    """The packets of a video track in decode order.
 
+    Attributes:
+        time_base: Seconds per tick of `times`.
+        byte_offsets: Where each packet begins in the file.
+        sizes: Bytes of each packet.
+        times: When the frame of each packet is shown, in ticks.
+        is_key: Whether each packet is listed as a key packet.
+        is_shown: Whether the frame of each packet is shown.
+        config_of: Which of `configs` each packet needs.
+        configs: Decoder set-ups.
+    """
+
+    time_base: Fraction
     byte_offsets: Int64s
     sizes: Int64s
-    presentation_times: Int64s
+    times: Int64s
     is_key: npt.NDArray[np.bool_]
-    entry_of: npt.NDArray[np.int64]
-    entries: tuple[SampleEntry, ...]
-    edits: tuple[Edit, ...]
-    ticks_per_s: int
-    movie_ticks_per_s: int
+    is_shown: npt.NDArray[np.bool_]
+    config_of: Int64s
+    configs: tuple[CodecConfig, ...]
 
 
 def read_video_track(source: ByteSource) -> VideoTrack | None:
     """Return the video track's table, reading both ends of the file and no frame.
 
-    None means that the packets are not listed in one plain table (a fragmented file, say). A file
-    that is no MP4, is cut short or contradicts itself is a VideoFileError.
+    None means that the table does not tell all: a fragmented or trimmed file, or an unknown codec.
+    A file that is no MP4, is cut short or contradicts itself is a VideoFileError.
     """
     moov = _read_moov(source)
     try:
@@ -182,9 +186,9 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     if is_fragmented:
         return None
     sizes = _sizes(table, source.size())
-    byte_offsets, entry_of = _places(table, sizes)
-    entries = tuple(_entries(table[b"stsd"]))
-    if np.any((entry_of < 0) | (entry_of >= len(entries))):
+    byte_offsets, config_of = _places(table, sizes)
+    configs = list(_configs(table[b"stsd"]))
+    if np.any((config_of < 0) | (config_of >= len(configs))):
         raise ValueError("a sample refers to a sample entry that is not there")
     if len(sizes) and int((byte_offsets + sizes).max()) > source.size():
         raise VideoFileError(
@@ -194,16 +198,21 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
         )
     if int(byte_offsets.min(initial=0)) < 0 or int(sizes.sum()) > source.size():
         raise ValueError("samples overlap, or lie outside of the file")
+    times, is_key = _presentation_times(table, len(sizes)), _key_flags(table, len(sizes))
+    ticks_per_s = _timescale(_child(track, b"mdia", b"mdhd"))
+    shift = _edit_shift(track, times, ticks_per_s, _timescale(_child(moov, b"mvhd")))
+    known = tuple(config for config in configs if config is not None)
+    if shift is None or len(known) < len(configs):
+        return None
     return VideoTrack(
+        time_base=Fraction(1, ticks_per_s),
         byte_offsets=byte_offsets,
         sizes=sizes,
-        presentation_times=_presentation_times(table, len(sizes)),
-        is_key=_key_flags(table, len(sizes)),
-        entry_of=entry_of,
-        entries=entries,
-        edits=tuple(_edits(track)),
-        ticks_per_s=_timescale(_child(track, b"mdia", b"mdhd")),
-        movie_ticks_per_s=_timescale(_child(moov, b"mvhd")),
+        times=times + shift,
+        is_key=is_key,
+        is_shown=np.ones(len(sizes), bool),
+        config_of=config_of,
+        configs=known,
     )
 
 
@@ -275,15 +284,35 @@ def _key_flags(table: dict[bytes, memoryview], count: int) -> npt.NDArray[np.boo
     return flags
 
 
-def _entries(stsd: memoryview) -> Iterator[SampleEntry]:
+def _configs(stsd: memoryview) -> Iterator[CodecConfig | None]:
+    """Yield the decoder set-up of each sample entry; None for an unknown codec."""
     for kind, inner in _children(stsd, 8):
         width, height = struct.unpack_from(">HH", inner, 24)
         boxes = dict(_children(inner, _ENTRY_HEADER_BYTES - 8))
         extradata = next((bytes(boxes[name]) for name in _CODEC_BOXES if name in boxes), b"")
-        yield SampleEntry(kind.decode("latin-1"), width, height, extradata)
+        decoder = _DECODERS.get(kind)
+        yield CodecConfig(decoder, extradata, width, height) if decoder else None
 
 
-def _edits(track: memoryview) -> Iterator[Edit]:
+def _edit_shift(
+    track: memoryview, times: Int64s, ticks_per_s: int, movie_ticks_per_s: int
+) -> int | None:
+    """Return the ticks an edit list adds to all times; None if it does more than shift."""
+    edits = list(_edits(track))
+    if not edits or not len(times):
+        return 0
+    *empty, (duration, media_time, rate) = edits
+    if any(begin != -1 for _, begin, _ in empty) or rate != (1, 0):
+        return None
+    stop = media_time + duration * ticks_per_s // movie_ticks_per_s
+    if int(times.min()) != media_time or int(times.max()) >= stop:
+        return None
+    wait = sum(duration for duration, _, _ in empty)
+    return round(Fraction(wait * ticks_per_s, movie_ticks_per_s)) - media_time
+
+
+def _edits(track: memoryview) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Yield (duration in movie ticks, media time in track ticks, rate) of an edit list."""
     try:
         box = _child(track, b"edts", b"elst")
     except KeyError:
@@ -293,10 +322,9 @@ def _edits(track: memoryview) -> Iterator[Edit]:
     if count > _MOST_PARTS:
         raise ValueError(f"an edit list of {count} entries")
     for row in range(count):
-        duration, media_time, whole, part = struct.unpack_from(
-            form, box, 8 + row * struct.calcsize(form)
-        )
-        yield Edit(duration, media_time, (whole, part) == (1, 0))
+        at = 8 + row * struct.calcsize(form)
+        duration, media_time, *rate = struct.unpack_from(form, box, at)
+        yield duration, media_time, tuple(rate)
 
 
 def _timescale(box: memoryview) -> int:

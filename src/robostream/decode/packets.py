@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import av
@@ -40,21 +39,7 @@ class Run(NamedTuple):
     first_packet: int
     stop_packet: int
     first_frame: int
-    config: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileRun:
-    """A run of one file, to be decoded."""
-
-    source: ByteSource
-    index: FrameIndex
-    run: Run
-
-    @property
-    def config(self) -> CodecConfig:
-        """The decoder settings it needs."""
-        return self.index.configs[self.run.config]
+    config: CodecConfig
 
 
 def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
@@ -89,15 +74,14 @@ def plan_runs(index: FrameIndex, frames: Int64s | Sequence[int]) -> list[Run]:
 def start_earlier(index: FrameIndex, run: Run) -> Run | None:
     """Return the run with the GOP before it added; None if that has other settings. Pure."""
     gop = int(np.searchsorted(index.starts, run.first_packet)) - 1
-    if gop < 0 or index.start_configs[gop] != run.config:
+    if gop < 0 or index.configs[index.start_configs[gop]] is not run.config:
         return None
     return _run_from(index, gop, run.stop_packet)
 
 
 def _run_from(index: FrameIndex, gop: int, stop: int) -> Run:
-    return Run(
-        int(index.starts[gop]), stop, int(index.start_frames[gop]), int(index.start_configs[gop])
-    )
+    config = index.configs[index.start_configs[gop]]
+    return Run(int(index.starts[gop]), stop, int(index.start_frames[gop]), config)
 
 
 def packet_span(index: FrameIndex, frames: Int64s | Sequence[int]) -> tuple[int, int]:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from robostream.config import STRETCH_FRAMES
 from robostream.decode.backends import Backend
-from robostream.decode.clip import Clip
-from robostream.decode.decoder import FrameDecoder, frame_missing
+from robostream.decode.clip import Clip, Slots, Uses
+from robostream.decode.decoder import FrameDecoder, raise_missing
 from robostream.decode.frame_cache import LruFrameCache
 from robostream.decode.frame_index import FrameIndex
 from robostream.decode.frames import DecodedFrame
@@ -38,17 +38,6 @@ _REMEMBERED_FILES = 32
 _STRETCHES = 8
 # A GOP is decoded whole only if it takes at most half of the memory.
 _GOPS = 2
-
-
-class _ReadUses(NamedTuple):
-    """The frames of a file that a read needs and that are not cached, with their rows."""
-
-    clip: Clip
-    now: dict[int, int]
-
-    def is_due_later(self, frame: int) -> bool:
-        """Return False: the frames read next are unknown."""
-        return False
 
 
 class FrameEngine:
@@ -122,13 +111,14 @@ class FrameEngine:
         _check_request(held.index, numbers, out)
         size = (out.shape[2], out.shape[3]) if resize else None
         clip = Clip(held, range(num_frames), size=size)
+        slots = self._cache.slots(clip)
         rows: dict[int, int] = {}
         for row, number in enumerate(numbers):
             rows.setdefault(number, row)
         try:
-            missing = self._draw_cached(clip, rows, out)
+            missing = self._draw_cached(clip, slots, rows, out)
             if missing:
-                self._decode(clip, missing, out, within or (0, num_frames))
+                self._decode(Uses(clip, missing, slots), out, within or (0, num_frames))
             if len(rows) < len(numbers):
                 for row, number in enumerate(numbers):
                     if rows[number] != row:
@@ -138,11 +128,10 @@ class FrameEngine:
             self._count()
 
     def _draw_cached(
-        self, clip: Clip, rows: dict[int, int], out: npt.NDArray[Any]
+        self, clip: Clip, slots: Slots, rows: dict[int, int], out: npt.NDArray[Any]
     ) -> dict[int, int]:
         """Draw the frames that are cached; return the others, with their rows."""
         began = time.perf_counter()
-        slots = self._cache.slots(clip)
         missing: dict[int, int] = {}
         for number, row in rows.items():
             slot = slots[number]
@@ -153,27 +142,26 @@ class FrameEngine:
         self._meter.convert_s += time.perf_counter() - began
         return missing
 
-    def _decode(
-        self, clip: Clip, rows: dict[int, int], out: npt.NDArray[Any], within: tuple[int, int]
-    ) -> None:
-        """Decode and draw frames that are not cached; cache all frames decoded on the way."""
-        chosen = frames_to_decode(clip, sorted(rows), within, self._order, self._cache)
-        left, first_slot = dict(rows), self._cache.next_slot
+    def _decode(self, uses: Uses, out: npt.NDArray[Any], within: tuple[int, int]) -> None:
+        """Decode and draw the frames needed now, and cache all frames decoded on the way."""
+        chosen = frames_to_decode(uses, within, self._order, self._cache.budget_bytes)
+        left, first_slot = dict(uses.now), self._cache.next_slot
 
         def deliver(frame: int, decoded: DecodedFrame) -> None:
-            self._decoder.draw_decoded(clip, decoded, out[left.pop(frame)])
+            self._decoder.draw_decoded(uses.clip, decoded, out[left.pop(frame)])
 
         try:
-            self._decoder.decode([(_ReadUses(clip, rows), chosen)], deliver)
-            _check_complete(clip, left)
+            self._decoder.decode([(uses, chosen)], deliver)
+            if left:
+                raise_missing(uses.clip, min(left))
         except BaseException:
             # After an error, the frames before it may have the wrong numbers.
             self._cache.forget_since(first_slot)
             raise
 
     def _count(self) -> None:
-        evictions, counts = self._cache.take_evictions(), self.files.take_counts()
-        self.statistics.add(self._meter.take(picture_evictions=evictions, **counts))
+        self._meter.picture_evictions += self._cache.take_evictions()
+        self.statistics.add(self._meter.take())
 
 
 class _LastRead(NamedTuple):
@@ -206,23 +194,20 @@ class ReadingOrder:
 
 
 def frames_to_decode(
-    clip: Clip,
-    wanted: list[int],
-    within: tuple[int, int],
-    order: ReadingOrder,
-    cache: LruFrameCache,
+    uses: Uses, within: tuple[int, int], order: ReadingOrder, budget_bytes: int
 ) -> list[int]:
-    """Return the frames to decode, ascending: those wanted, and others besides them.
+    """Return the frames to decode, ascending: those needed now, and others besides them.
 
     Args:
-        clip: All frames of a file.
-        wanted: Frame numbers that are wanted and not cached, ascending.
+        uses: Those needed now and not cached, of all frames of a file.
         within: Only frames of [first, stop) are decoded besides them.
         order: How files have been read; this read is noted there.
-        cache: The frames that are cached.
+        budget_bytes: The memory for cached frames.
     """
-    index, name, slots = clip.file.index, clip.file.name, cache.slots(clip)
-    capacity = cache.budget_bytes // _max_frame_bytes(index)
+    index, name, slots = uses.clip.file.index, uses.clip.file.name, uses.slots
+    wanted, config = sorted(uses.now), index.configs[0]
+    # A cached frame takes most memory as RGB.
+    capacity = budget_bytes // max(3 * config.width * config.height, 1)
     stretch = capacity // (_STRETCHES * len(wanted))
     is_in_order = order.follows(name, wanted[0])
     chosen = set(wanted)
@@ -247,17 +232,6 @@ def _reads_in_order(last: _LastRead, first: int) -> int:
     # Samples whose windows reach ahead overlap: each begins a little after the one before it.
     is_near = 0 < first - last.first <= _MAX_GAP_FRAMES
     return last.reads + 1 if is_next or is_near else 0
-
-
-def _max_frame_bytes(index: FrameIndex) -> int:
-    """Return the most bytes that a cached frame of a file may take, which is as RGB."""
-    config = index.configs[0]
-    return max(3 * config.width * config.height, 1)
-
-
-def _check_complete(clip: Clip, left: dict[int, int]) -> None:
-    if left:
-        raise frame_missing(clip, min(left))
 
 
 def _check_request(index: FrameIndex, numbers: list[int], out: npt.NDArray[Any]) -> None:

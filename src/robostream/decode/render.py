@@ -40,7 +40,6 @@ from robostream.decode.frames import (
     unpack,
 )
 from robostream.decode.yuv420 import label_place
-from robostream.errors import VideoFileError
 
 # (height, width), as torch's functions take it.
 Size = tuple[int, int]
@@ -54,13 +53,16 @@ FILTER = int(Interpolation.BILINEAR) | _ACCURATE_RND | _BITEXACT
 
 
 class Renderer:
-    """Draws decoded frames into batches. For one thread, because it reuses its scratch memory.
+    """Draws, packs and scales frames. For one thread, because it reuses its scratch memory.
 
-    If `ffmpeg` is None, everything goes through PyAV and numpy; the images are the same.
+    Args:
+        ffmpeg: If None, everything goes through PyAV and numpy; the images are the same.
+        flags: Those of FFmpeg's scaler, to compare its filters.
     """
 
-    def __init__(self, ffmpeg: Ffmpeg | None) -> None:
+    def __init__(self, ffmpeg: Ffmpeg | None, flags: int = FILTER) -> None:
         self._readers = _Readers(ffmpeg)
+        self._scaler = PlaneScaler(flags)
         self._reformatter = VideoReformatter()
         self._wide: dict[FrameLayout, _WideFrame] = {}
         self._colours: dict[FrameLayout, npt.NDArray[np.uint8]] = {}
@@ -71,7 +73,7 @@ class Renderer:
         A colour slot is uint8, or float32 in [0, 1]; a depth slot is uint16 codes.
         """
         _check_device(frame)
-        _check_slot(frame.layout, out, file)
+        frame.layout.check_slot(out.shape, out.dtype, file)
         self._draw(frame, out, file)
 
     def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
@@ -98,15 +100,38 @@ class Renderer:
         label_place(out)[:] = label
 
     def draw_packed(self, packed: Sequence[PackedFrame], out: Values, *, file: str) -> None:
-        """Write packed frames of one layout into a batch, (frames, channels, height, width)."""
+        """Write packed frames into a batch, (frames, channels, height, width)."""
         layout = packed[0].layout
-        _check_slot(layout, out[0], file)
+        if len(packed) > 1 and any(frame.layout is not layout for frame in packed):
+            for place, frame in enumerate(packed):
+                self.draw_packed([frame], out[place : place + 1], file=file)
+            return
+        layout.check_slot(out.shape[1:], out.dtype, file)
         reader = self._readers[layout]
         if reader is not None and out.dtype == np.uint8 and out.flags.c_contiguous:
             reader.write_packed(packed, out)
             return
-        for frame, place in zip(packed, out, strict=True):
-            self._draw(unpack(frame), place, file)
+        for frame, slot in zip(packed, out, strict=True):
+            self._draw(unpack(frame), slot, file)
+
+    def scale(self, frame: DecodedFrame, size: Size, *, file: str) -> DecodedFrame:
+        """Return a frame at a size; the same frame if it has that size."""
+        old = frame.layout
+        if size == (old.height, old.width):
+            return frame
+        if old.kind in PLANAR_8BIT and size[0] % 2:
+            colours = np.empty(old.shape, np.uint8)
+            self.draw(frame, colours, file=file)
+            old = frame_layout("rgb", old.width, old.height, 0, 0)
+            frame = frame_of_arrays(old, colours)
+        new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
+        if new.kind == "depth":
+            return frame_of_arrays(new, [_nearest(codes, size) for codes in frame.arrays()])
+        planes = (
+            plane_of(self._scaler.scale(plane, (height, width)))
+            for plane, (width, height) in zip(frame.arrays(), new.plane_sizes, strict=True)
+        )
+        return DecodedFrame(new, tuple(planes))
 
     def _draw(self, frame: DecodedFrame, out: Values, file: str) -> None:
         """Draw a frame of any layout: the one place that knows all of them."""
@@ -197,27 +222,6 @@ def _check_device(frame: DecodedFrame) -> None:
         raise ValueError(f"frames are drawn on the CPU; this one lies on {frame.device}")
 
 
-def describe_size_mismatch(found: tuple[int, int], others: tuple[int, int]) -> str:
-    """Return the message for an image that cannot be batched with others; (width, height)."""
-    return (
-        "the image is {}x{} (width x height), those it is to be put together with are {}x{}. "
-        "Images of one camera must have one size to be batched: pass resize=(height, width), or "
-        "choose episodes of one size."
-    ).format(*found, *others)
-
-
-def _check_slot(layout: FrameLayout, out: Values, file: str) -> None:
-    if out.shape != layout.shape or out.dtype not in layout.dtypes:
-        raise VideoFileError(
-            f"{file}: the video holds {'depth' if layout.kind == 'depth' else 'colour'} frames of "
-            f"{layout.width}x{layout.height} (width x height), which fill slots of shape "
-            f"{layout.shape} and type {' or '.join(d.name for d in layout.dtypes)}; asked for "
-            f"{out.shape} of {out.dtype.name}. Frames of one camera must have one size: pass "
-            "resize=(height, width), or choose episodes of one size. A camera is depth or colour, "
-            "whichever meta/info.json says."
-        )
-
-
 class PlaneScaler:
     """Scales planes of brightness. For one thread: FFmpeg's tables are cached for each size."""
 
@@ -235,40 +239,6 @@ class PlaneScaler:
             frame, width=size[1], height=size[0], interpolation=self._flags, **one_thread()
         )
         return scaled.planes[0]
-
-
-class FrameScaler:
-    """Scales decoded frames. For one thread.
-
-    `flags` are those of FFmpeg's scaler, to compare its filters.
-    """
-
-    def __init__(self, renderer: Renderer, flags: int = FILTER) -> None:
-        self._renderer = renderer
-        self._planes = PlaneScaler(flags)
-
-    def scale(self, frame: DecodedFrame, size: Size | None, *, file: str) -> DecodedFrame:
-        """Return a frame at a size; the same frame if it has that size or the size is None."""
-        old = frame.layout
-        if size is None or size == (old.height, old.width):
-            return frame
-        if old.kind in PLANAR_8BIT and size[0] % 2:
-            frame = self._to_rgb(frame, file)
-            old = frame.layout
-        new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
-        if new.kind == "depth":
-            return frame_of_arrays(new, [_nearest(codes, size) for codes in frame.arrays()])
-        planes = (
-            plane_of(self._planes.scale(plane, (height, width)))
-            for plane, (width, height) in zip(frame.arrays(), new.plane_sizes, strict=True)
-        )
-        return DecodedFrame(new, tuple(planes))
-
-    def _to_rgb(self, frame: DecodedFrame, file: str) -> DecodedFrame:
-        colours = np.empty(frame.layout.shape, np.uint8)
-        self._renderer.draw(frame, colours, file=file)
-        layout = frame_layout("rgb", frame.layout.width, frame.layout.height, 0, 0)
-        return frame_of_arrays(layout, colours)
 
 
 def scale_values(values: Values, size: Size) -> Values:

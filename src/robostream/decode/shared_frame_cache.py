@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.decode.clip import Clip, ClipUses
-from robostream.decode.frame_cache import Pack
+from robostream.decode.clip import Clip, Uses
+from robostream.decode.frame_cache import FrameCache, Pack
 from robostream.decode.frames import DecodedFrame, FrameLayout, PackedFrame, frame_layout
 from robostream.plan import Ints
 
@@ -80,7 +80,7 @@ class SharedFrameLayout:
         return self.cells_bytes + self.checksums_bytes + frames + _ALIGN_BYTES
 
 
-class SharedFrameCache:
+class SharedFrameCache(FrameCache):
     """The shared frames, as one process reads and writes them. For one thread of it.
 
     The cached frames of a clip have one layout; a frame of another one is not cached.
@@ -101,16 +101,14 @@ class SharedFrameCache:
         self._has_warned = False
         before = np.concatenate([[0], np.cumsum(shape.slot_bytes)]) * shape.num_frames
         self._begins: list[int] = (shape.cells_bytes + shape.checksums_bytes + before).tolist()
-        # Of each open clip: the slot of its frame 0, the slots of its frames, their layout.
+        # Of each open clip: the slot of its frame 0, and the layout of its frames.
         self._first_slot: dict[Clip, int] = {}
-        self._slots: dict[Clip, list[int]] = {}
         self._layouts: dict[Clip, FrameLayout] = {}
 
-    def open(self, uses: ClipUses) -> None:
+    def open(self, uses: Uses) -> None:
         """Begin to cache frames of a clip; find those that are cached already."""
         clip = uses.clip
-        first = self._slot(clip.camera, clip.episode, clip.first)
-        slots = [-1] * len(clip)
+        first = self._first_slot[clip] = self._slot(clip.camera, clip.episode, clip.first)
         cells = self._cells[first : first + len(clip)]
         cached = np.flatnonzero(cells)
         sound = next((f for f in cached.tolist() if self._is_sound(clip, f, first + f)), None)
@@ -118,27 +116,21 @@ class SharedFrameCache:
             width, height = self._shape.sizes[clip.camera]
             self._layouts[clip] = _layout_of_cell(int(cells[sound]), width, height)
             for frame in cached[cells[cached] == cells[sound]].tolist():
-                slots[frame] = first + frame
-        self._first_slot[clip] = first
-        self._slots[clip] = slots
+                uses.slots[frame] = first + frame
 
-    def close(self, clip: Clip) -> None:
+    def close(self, uses: Uses) -> None:
         """Forget a clip; its frames stay."""
-        for by_clip in (self._first_slot, self._slots, self._layouts):
-            by_clip.pop(clip, None)
-
-    def slots(self, clip: Clip) -> list[int]:
-        """Return the slots of an open clip's frames; they change with the cache."""
-        return self._slots[clip]
+        self._first_slot.pop(uses.clip, None)
+        self._layouts.pop(uses.clip, None)
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
         """Return the frames of a clip in some slots."""
         layout = self._layouts[clip]
         return [self._packed(slot, layout) for slot in slots]
 
-    def add(self, clip: Clip, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame, unless it has another size or layout than its slot and its clip."""
-        layout, shape = decoded.layout, self._shape
+        clip, layout, shape = uses.clip, decoded.layout, self._shape
         if (
             (layout.width, layout.height) != shape.sizes[clip.camera]
             or layout.nbytes != shape.slot_bytes[clip.camera]
@@ -148,29 +140,25 @@ class SharedFrameCache:
         slot = self._first_slot[clip] + frame
         packed = self._packed(slot, layout)
         pack(decoded, packed)
-        self._publish(slot, packed)
-        self._slots[clip][frame] = slot
+        cell = _cell_of_layout(layout)
+        if self.has_checksums:
+            self._checksums[slot] = _checksum(packed.content, slot, cell)
+            self._is_checked[slot] = True
+        self._cells[slot] = cell  # last: from now on, all processes see the frame
+        uses.slots[frame] = slot
         return True
 
-    def release(self, clip: Clip, frames: Sequence[int]) -> None:
-        """Do nothing: frames stay for the next epoch."""
-
-    def drop_damaged(self, clip: Clip, frames: Sequence[int]) -> None:
+    def drop_damaged(self, uses: Uses, frames: Sequence[int]) -> None:
         """Drop those of some cached frames whose bytes are damaged."""
-        slots = self._slots[clip]
         for frame in frames:
-            slot = slots[frame]
-            if slot >= 0 and not self._is_sound(clip, frame, slot):
-                slots[frame] = -1
+            slot = uses.slots[frame]
+            if slot >= 0 and not self._is_sound(uses.clip, frame, slot):
+                uses.slots[frame] = -1
 
     def has_all(self, camera: int, episode: int, first: int, stop: int) -> bool:
         """Return whether all frames [first, stop) of an episode are cached already."""
         begin = self._slot(camera, episode, 0)
         return bool(self._cells[begin + first : begin + stop].all())
-
-    def take_evictions(self) -> int:
-        """Return 0: no frame is evicted."""
-        return 0
 
     def _slot(self, camera: int, episode: int, frame: int) -> int:
         place = int(np.searchsorted(self._shape.episodes, episode))
@@ -181,14 +169,6 @@ class SharedFrameCache:
         nbytes = self._shape.slot_bytes[camera]
         at = self._begins[camera] + frame * nbytes
         return PackedFrame(self._memory[at : at + nbytes], self._address + at, layout)
-
-    def _publish(self, slot: int, packed: PackedFrame) -> None:
-        """Show all processes a frame that has been written."""
-        cell = _cell_of_layout(packed.layout)
-        if self.has_checksums:
-            self._checksums[slot] = _checksum(packed.content, slot, cell)
-            self._is_checked[slot] = True
-        self._cells[slot] = cell
 
     def _is_sound(self, clip: Clip, frame: int, slot: int) -> bool:
         """Return whether a cached frame is as it was written; if not, clear its cell."""

@@ -5,66 +5,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from robostream.storage import TRAFFIC
 
-COUNTERS = (
-    "images_delivered",
-    "images_decoded",
-    "picture_hits",
-    "picture_evictions",
-    "fetch_s",
-    "decode_s",
-    "convert_s",
-    "copy_s",
-    "file_hits",
-    "file_misses",
-    "file_evictions",
-    *TRAFFIC,
-)
-
 
 @dataclass(slots=True)
 class Meter:
-    """Counts and seconds since the last `take`. For one thread."""
+    """Counts and seconds since the last `take`. For one thread; `VideoFiles` locks its counts."""
 
     images_delivered: int = 0
     images_decoded: int = 0
     picture_hits: int = 0
+    picture_evictions: int = 0
     fetch_s: float = 0.0
     decode_s: float = 0.0
     convert_s: float = 0.0
     copy_s: float = 0.0
+    file_hits: int = 0
+    file_misses: int = 0
+    file_evictions: int = 0
 
     @property
     def elsewhere_s(self) -> float:
         """Seconds spent on anything but decoding."""
         return self.fetch_s + self.convert_s + self.copy_s
 
-    def take(
-        self, *, picture_evictions: int, file_hits: int, file_misses: int, file_evictions: int
-    ) -> tuple[float, ...]:
+    def take(self) -> tuple[float, ...]:
         """Return all counts in the order of `COUNTERS`, and set them to 0."""
-        taken = (
-            self.images_delivered,
-            self.images_decoded,
-            self.picture_hits,
-            picture_evictions,
-            self.fetch_s,
-            self.decode_s,
-            self.convert_s,
-            self.copy_s,
-            file_hits,
-            file_misses,
-            file_evictions,
-        )
-        self.images_delivered = self.images_decoded = self.picture_hits = 0
-        self.fetch_s = self.decode_s = self.convert_s = self.copy_s = 0.0
+        taken: tuple[float, ...] = _all_counts(self)
+        for name in _METERED:
+            setattr(self, name, 0)
         return taken
+
+
+_METERED: tuple[str, ...] = Meter.__slots__
+_all_counts = attrgetter(*_METERED)
+COUNTERS = (*_METERED, *TRAFFIC)
 
 
 class DecodeStatistics:
@@ -72,14 +52,10 @@ class DecodeStatistics:
 
     def __init__(self, row: npt.NDArray[np.float64] | None = None) -> None:
         self._row = np.zeros(len(COUNTERS)) if row is None else row
-        # A view of the same memory that changes one number faster than numpy does.
-        self._cells: Any = self._row.data
 
     def add(self, amounts: Sequence[float]) -> None:
         """Add to the counters, in the order of `COUNTERS`."""
-        for column, amount in enumerate(amounts):
-            if amount:
-                self._cells[column] += amount
+        self._row[: len(amounts)] += amounts
 
     def summary(self) -> dict[str, float]:
         """Return all counters by name, and their rates."""

@@ -47,10 +47,6 @@ class VideoSource:
         self._source = source
         self._meter = meter
 
-    def metered(self, meter: Meter) -> VideoSource:
-        """Return the same bytes, with the time of reads added to a meter."""
-        return VideoSource(self._source, meter)
-
     def size(self) -> int:
         """Return the number of bytes in the file."""
         with _as_video_error():
@@ -110,7 +106,7 @@ class VideoFiles:
         index_folder: Where the indices of files are saved; one folder per version of a dataset.
         looked_since_s: A saved index that some process compared with its file since then (seconds
             since 1970) is used without looking at the file again.
-        meter: Counts the time that reads of packets take. Only one thread may read them.
+        meter: Counts files, and the time that reads of packets take. Only one thread may read them.
     """
 
     def __init__(
@@ -124,12 +120,10 @@ class VideoFiles:
     ) -> None:
         if max_files < 1:
             raise ValueError(f"want room for at least one open file, got max_files={max_files}")
-        self._hits = 0
-        self._misses = 0
         self._open_source = open_source
         self._index_folder = index_folder
         self._looked_since_s = looked_since_s
-        self._meter = meter
+        self._meter = meter or Meter()
         self._files: LruCache[str, VideoFile] = LruCache(max_files)
         self._lock = threading.Lock()
         # Held while a file is opened. A remote one takes some round trips, during which other
@@ -138,16 +132,6 @@ class VideoFiles:
 
     def __len__(self) -> int:
         return len(self._files)
-
-    def take_counts(self) -> dict[str, int]:
-        """Return the counts since the last call, by the names of `Meter.take`'s arguments."""
-        counts = {
-            "file_hits": self._hits,
-            "file_misses": self._misses,
-            "file_evictions": self._files.take_evictions(),
-        }
-        self._hits = self._misses = 0
-        return counts
 
     def get(self, name: str) -> VideoFile:
         """Return a file; open and index it if need be."""
@@ -191,19 +175,21 @@ class VideoFiles:
     def _find(self, name: str) -> VideoFile | None:
         with self._lock:
             file = self._files.get(name)
-            self._hits += file is not None
+            self._meter.file_hits += file is not None
             return file
 
     def _open(self, name: str) -> VideoFile:
         try:
-            source = VideoSource(self._open_source(name))
-            index = self._index(source)
-            packets = source if self._meter is None else source.metered(self._meter)
+            source = self._open_source(name)
+            index = self._index(VideoSource(source))
+            file = VideoFile(name, VideoSource(source, self._meter), index)
             with self._lock:
-                return self._files.put(name, VideoFile(name, packets, index))
+                self._files.put(name, file)
+                self._meter.file_evictions += self._files.take_evictions()
+            return file
         finally:
             with self._lock:
-                self._misses += 1
+                self._meter.file_misses += 1
                 self._opening.pop(name, None)
 
     def _index(self, source: ByteSource) -> FrameIndex:

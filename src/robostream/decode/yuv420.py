@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from robostream.decode.frames import (
     COLORSPACES,
     PLANAR_8BIT,
@@ -49,8 +51,12 @@ def yuv_bytes(width: int, height: int) -> int:
     return frame_layout("yuv420p", width, height, 0, 0).nbytes + _LABEL_BYTES
 
 
-def label_of(layout: FrameLayout, *, file: str) -> int:
-    """Return the label of frames of a layout. Raises VideoFileError if they cannot be drawn."""
+def label_of(layout: FrameLayout, size: tuple[int, int], file: str) -> int:
+    """Return the label of frames of a layout.
+
+    Raises VideoFileError if they have another (height, width), or cannot be drawn.
+    """
+    layout.check_slot((3, *size), np.uint8, file)
     if layout.kind not in PLANAR_8BIT:
         raise VideoFileError(
             f"{file}: the frames are not 8-bit 4:2:0, as those of this camera's first episode "

@@ -24,7 +24,7 @@ from robostream.device.gpu_memory import (
     open_device_batches,
     open_shared,
 )
-from robostream.device.nvdec import DeviceRenderer, DeviceScaler, open_nvdec
+from robostream.device.nvdec import DeviceRenderer, open_nvdec
 from robostream.device.shared_memory import (
     LESS_MEMORY,
     BatchFormat,
@@ -64,7 +64,6 @@ __all__ = [
     "DeviceBatches",
     "DeviceConfig",
     "DeviceRenderer",
-    "DeviceScaler",
     "HostTransfer",
     "Tensors",
     "UploadThread",
@@ -86,17 +85,12 @@ __all__ = [
     "refuse_gpu",
     "unpack",
 ]
-_HOMES = {
-    "COPIES_IN_FLIGHT": "upload",
-    "HostTransfer": "upload",
-    "UploadThread": "upload",
-    "Tensors": "draw",
-    "choose_transfer": "upload",
-}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'robostream.device' has no attribute {name!r}")
-    module = importlib.import_module(f"robostream.device.{_HOMES.get(name, 'gpu')}")
-    return getattr(module, name)
+    if name in __all__:
+        for home in ("gpu", "upload"):
+            module = importlib.import_module(f"robostream.device.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module 'robostream.device' has no attribute {name!r}")

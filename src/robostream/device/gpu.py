@@ -143,7 +143,7 @@ def _try_all(gpu: str, layout: SampleLayout) -> str | None:
     """Return why a GPU does not decode a camera's first video; None if it decodes them all."""
     for key, file, number in find_first_frames(layout):
         index = file.index
-        reason = _try(gpu, FileRun(file.source, index, plan_runs(index, [number])[0]))
+        reason = _try(gpu, (file, plan_runs(index, [number])[0]))
         if reason is not None:
             codec = av.Codec(index.config_of(number).decoder, "r").canonical_name
             return (

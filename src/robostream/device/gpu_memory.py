@@ -23,17 +23,10 @@ _HANDLE_BYTES = 64
 _LAZY_PEER_ACCESS = 1
 
 
-@functools.cache
-def import_torch() -> Any:
-    """Return torch, imported when it is first needed."""
-    import torch
-
-    return torch
-
-
 def device_memory(nbytes: int, device: str) -> Any:
     """Return memory of a device, such as "cuda:0", as a tensor of bytes."""
-    torch = import_torch()
+    import torch
+
     # Callers outside of inference mode write to it too.
     with torch.inference_mode(False), on_decoder_stream(device):
         return torch.empty(nbytes, dtype=torch.uint8, device=device)
@@ -44,7 +37,8 @@ def on_decoder_stream(device: Any) -> AbstractContextManager[object]:
 
     That is its default stream, whatever stream is current.
     """
-    torch = import_torch()
+    import torch
+
     if torch.device(device).type != "cuda":
         return contextlib.nullcontext()
     stream: AbstractContextManager[object] = torch.cuda.stream(torch.cuda.default_stream(device))

@@ -18,7 +18,6 @@ from robostream.decode import (
     CodecConfig,
     DecodedFrame,
     FrameLayout,
-    FrameScaler,
     PackedFrame,
     Plane,
     PyavBackend,
@@ -28,7 +27,7 @@ from robostream.decode import (
     label_place,
     new_context,
 )
-from robostream.device.gpu_memory import device_memory, import_torch, on_decoder_stream
+from robostream.device.gpu_memory import device_memory, on_decoder_stream
 from robostream.errors import VideoFileError
 
 
@@ -58,15 +57,17 @@ def open_on_gpu(config: CodecConfig, device: str) -> av.VideoCodecContext:
         return new_context(config, name, accelerator)
 
 
-def frame_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
+def frame_on_device(frame: av.VideoFrame, file: str) -> DecodedFrame:
     """Return a planar copy of a frame that the GPU decoded.
 
     The copy is queued behind the decoder's work: see `on_decoder_stream`.
     """
-    torch = import_torch()
+    import torch
+
     if len(frame.planes) != 2 or not frame.width % 2 == frame.height % 2 == 0:
         raise _other_format(frame, file)
-    y, uv = (torch.from_dlpack(plane.__dlpack__()) for plane in frame.planes)
+    share: Any = torch.from_dlpack  # type: ignore[attr-defined]
+    y, uv = (share(plane.__dlpack__()) for plane in frame.planes)
     if y.dtype != torch.uint8:
         raise _other_format(frame, file)
     height, width = y.shape
@@ -79,10 +80,14 @@ def frame_on_device(frame: av.VideoFrame, *, file: str) -> DecodedFrame:
 
 
 class DeviceRenderer(Renderer):
-    """Copies frames within a GPU's memory."""
+    """Copies and scales frames within a GPU's memory.
+
+    Scales with FFmpeg's filter, to within 2 levels in each plane.
+    """
 
     def __init__(self) -> None:
         super().__init__(None)
+        self._weights: dict[tuple[int, int], Any] = {}
 
     def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Write a decoded frame into its slot."""
@@ -97,20 +102,13 @@ class DeviceRenderer(Renderer):
         # Assigning a number would wait for all queued work of the GPU.
         label_place(out).fill_(label)
 
-
-class DeviceScaler(FrameScaler):
-    """Scales frames on a GPU with FFmpeg's filter, to within 2 levels in each plane."""
-
-    def __init__(self) -> None:
-        super().__init__(Renderer(None))
-        self._weights: dict[tuple[int, int], Any] = {}
-
-    def scale(self, frame: DecodedFrame, size: Size | None, *, file: str) -> DecodedFrame:
-        """Return a frame at a size of even height; itself if the size is its own or None."""
+    def scale(self, frame: DecodedFrame, size: Size, *, file: str) -> DecodedFrame:
+        """Return a frame at a size of even height; itself if the size is its own."""
         old = frame.layout
-        if size is None or size == (old.height, old.width):
+        if size == (old.height, old.width):
             return frame
-        torch = import_torch()
+        import torch
+
         new = frame_layout(old.kind, size[1], size[0], old.colorspace, old.color_range)
         source = frame.planes[0].memory
         content = torch.empty(new.nbytes, dtype=torch.uint8, device=source.device)
@@ -129,9 +127,10 @@ class DeviceScaler(FrameScaler):
         return _frame(new, content)
 
     def _filter(self, old: int, new: int, device: Any) -> Any:
+        import torch
+
         if (old, new) not in self._weights:
-            weights = import_torch().from_numpy(filter_weights(old, new))
-            self._weights[old, new] = weights.to(device)
+            self._weights[old, new] = torch.from_numpy(filter_weights(old, new)).to(device)
         return self._weights[old, new]
 
 

@@ -17,7 +17,6 @@ import math
 import mmap
 import os
 import pickle
-import struct
 import tempfile
 import weakref
 from collections import deque
@@ -35,7 +34,7 @@ from robostream.errors import WorkerError
 
 logger = logging.getLogger(__name__)
 
-_LENGTH = struct.Struct("<Q")
+_NUMBER_BYTES = 8
 _ALIGN = 64
 LESS_MEMORY = (
     "Lower frame_cache_bytes, batch_size, prefetch_factor or num_workers, or raise the limits of "
@@ -79,28 +78,31 @@ def pack(content: object) -> int:
     buffers: list[pickle.PickleBuffer] = []
     head = cloudpickle.dumps(content, protocol=5, buffer_callback=buffers.append)
     parts = [memoryview(head), *(buffer.raw() for buffer in buffers)]
-    sizes = struct.pack(f"<{len(parts)}Q", *(part.nbytes for part in parts))
-    fd = create_memory(_LENGTH.size + len(sizes) + sum(_padded(part.nbytes) for part in parts))
+    sizes = np.array([part.nbytes for part in parts], np.int64)
+    starts = _starts(sizes)
+    fd = create_memory(starts[-1])
     memory = map_memory(fd)
-    at = _write(memory, 0, _LENGTH.pack(len(parts)))
-    at = _write(memory, at, sizes)
-    for part in parts:
-        _write(memory, at, part)
-        at += _padded(part.nbytes)
+    memory[: _NUMBER_BYTES * (1 + len(sizes))].view(np.int64)[:] = [len(sizes), *sizes]
+    for start, part in zip(starts, parts, strict=False):
+        memory[start : start + part.nbytes] = np.frombuffer(part, np.uint8)
     return fd
 
 
 def unpack(fd: int) -> Any:
     """Return the object; its arrays lie in the shared memory and must not be written to."""
     memory = memoryview(_map(fd, mmap.PROT_READ))
-    (count,) = _LENGTH.unpack_from(memory, 0)
-    sizes = struct.unpack_from(f"<{count}Q", memory, _LENGTH.size)
-    at = _LENGTH.size + 8 * count
-    parts = []
-    for size in sizes:
-        parts.append(memory[at : at + size])
-        at += _padded(size)
+    (count,) = np.frombuffer(memory, np.int64, 1)
+    sizes = np.frombuffer(memory, np.int64, count, _NUMBER_BYTES)
+    starts = _starts(sizes)
+    parts = [memory[at : at + n] for at, n in zip(starts, sizes.tolist(), strict=False)]
     return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _starts(sizes: npt.NDArray[np.int64]) -> list[int]:
+    """Return where each part begins after the list of sizes, and where the last one ends."""
+    lengths = np.array([_NUMBER_BYTES * (1 + len(sizes)), *sizes])
+    starts: list[int] = np.cumsum(-(-lengths // _ALIGN) * _ALIGN).tolist()
+    return starts
 
 
 def _map(fd: int, access: int) -> mmap.mmap:
@@ -114,16 +116,6 @@ def _map(fd: int, access: int) -> mmap.mmap:
 def _no_memory(nbytes: int, error: Exception) -> WorkerError:
     needed, why = format_bytes(nbytes), getattr(error, "strerror", None) or error
     return WorkerError(f"the loader needs {needed} of memory in one piece: {why}. {LESS_MEMORY}")
-
-
-def _write(memory: npt.NDArray[np.uint8], at: int, content: bytes | memoryview) -> int:
-    part = np.frombuffer(content, np.uint8)
-    memory[at : at + len(part)] = part
-    return at + len(part)
-
-
-def _padded(nbytes: int) -> int:
-    return -(-nbytes // _ALIGN) * _ALIGN
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from robostream.decode import (
-    FileRun,
     FrameIndex,
     PyavBackend,
+    VideoFile,
     VideoSource,
     build_index,
     one_thread,
@@ -35,10 +35,11 @@ class VideoFrames:
     """The frames of one local video file. For one thread."""
 
     def __init__(self, path: Path) -> None:
-        self._source = VideoSource(LocalSource(path))
-        self._backend = PyavBackend()
+        source = VideoSource(LocalSource(path))
         self.path = path
-        self.index: FrameIndex = build_index(self._source)
+        self.index: FrameIndex = build_index(source)
+        self._file = VideoFile(source.name, source, self.index)
+        self._backend = PyavBackend(read=lambda frame, _: frame)
 
     def every(self) -> Iterator[av.VideoFrame]:
         """Yield all frames in presentation order. Raises VideoFileError if one is missing."""
@@ -49,8 +50,7 @@ class VideoFrames:
         """Yield the frames of these numbers, in order. Raises VideoFileError if one is missing."""
         wanted = iter(numbers)
         for run in plan_runs(self.index, np.array(numbers)):
-            file_run = FileRun(self._source, self.index, run)
-            for _, number, frame in self._backend.frames([file_run]):
+            for _, number, frame in self._backend.decode([(self._file, run)]):
                 if frame is None or number not in numbers:
                     continue
                 if number != (due := next(wanted)):
