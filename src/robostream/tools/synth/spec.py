@@ -145,13 +145,15 @@ def length_of(spec: SynthSpec, episode: int) -> int:
 
 def frames_of(spec: SynthSpec, script: EpisodeScript) -> Iterator[dict[str, Any]]:
     """Yield the frames of an episode, in the form that the dataset writer expects. Pure."""
-    size = {"width": spec.width, "height": spec.height}
-    views = {image_key(name): open_view(script, name, **size) for name in spec.camera_names}
-    depth_view = open_view(script, DEPTH_CAMERA_NAME, **size) if spec.depth else None
+    views = {
+        image_key(name): open_view(script, name, width=spec.width, height=spec.height)
+        for name in spec.camera_names
+    }
     actions, rewards = script.actions, script.rewards
     for frame in range(script.num_frames):
         images: dict[str, Any] = {key: render(view, frame) for key, view in views.items()}
-        if depth_view is not None:
+        if spec.depth:  # by the first colour camera, which is a fixed one
+            depth_view = views[image_key(DEPTH_CAMERA_NAME)]
             images[DEPTH_KEY] = render_depth(depth_view, frame)[..., None]
         yield {
             "observation.state": script.joints[frame],
