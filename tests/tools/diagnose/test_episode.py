@@ -24,8 +24,7 @@ from robostream.meta import LeRobotDatasetMetadata
 from robostream.storage import LocalSource
 from robostream.tools import Diagnosis, diagnose_episode, diagnosis_json, diagnosis_text
 from robostream.tools.diagnose.machine import Gpu, explain_import
-from robostream.tools.diagnose.stream import describe_gops
-from robostream.tools.diagnose.video import explain_missing_decoder
+from robostream.tools.diagnose.video import describe_gops, explain_missing_decoder
 from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
 
 NAME = "h264_bframes"

@@ -31,6 +31,10 @@ from robostream.tools.diagnose.machine import Gpu, Software, check_gpu, check_so
 from robostream.tools.diagnose.video import VideoInputs, check_video
 
 _OPEN_FILES = 16
+_GPU_CURE = (
+    "Decode on the CPU: video_decode_device='cpu'. Or make a copy of the dataset that it decodes: "
+    "robostream recode ROOT COPY --codec h264."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +104,17 @@ def diagnose_episode(
     selected = _select_cameras(opened.meta, episode, cameras)
     dataset = _check_dataset(opened, episode)
     checks = tuple(_check_cameras(opened, dataset, selected, gpu))
+    notes = []
+    if location.revision is not None and dataset.revision is None:
+        note = f"The revision {location.revision!r} was ignored: {dataset.url} is not on the Hub."
+        notes.append(("dataset", note))
     return Diagnosis(
         software=software,
         gpu=gpu,
         dataset=dataset,
         cameras=checks,
         problems=tuple(_list_problems(dataset, checks, device)),
-        notes=tuple(_list_notes(location, dataset, checks)),
+        notes=(*notes, *((camera.key, note) for camera in checks for note in camera.notes)),
     )
 
 
@@ -167,8 +175,10 @@ def _check_dataset(dataset: OpenedDataset, episode: int) -> DatasetCheck:
     file = meta.get_data_file_path(episode).as_posix()
     table = check_file(dataset.files, file, want="parquet")
     if table.problem is None:
-        rows = read_rows(dataset, episode, [], cure="")
-        table = replace(table, problem=rows if isinstance(rows, Problem) else None)
+        try:
+            read_rows(dataset, episode, [], cure="")
+        except Problem as problem:
+            table = replace(table, problem=problem)
     return DatasetCheck(
         meta_url=str(meta.root),
         url=dataset.files.url,
@@ -210,18 +220,4 @@ def _list_problems(
     for camera in cameras:
         yield from ((camera.key, problem) for problem in camera.problems)
         if device == "cuda" and camera.gpu is not None and not camera.gpu.works:
-            cure = (
-                "Decode on the CPU: video_decode_device='cpu'. Or make a copy of the dataset that "
-                "it decodes: robostream recode ROOT COPY --codec h264."
-            )
-            yield camera.key, Problem("gpu", camera.gpu.reason, cure)
-
-
-def _list_notes(
-    location: DatasetLocation, dataset: DatasetCheck, cameras: Sequence[CameraCheck]
-) -> Iterator[tuple[str, str]]:
-    if location.revision is not None and dataset.revision is None:
-        note = f"The revision {location.revision!r} was ignored: {dataset.url} is not on the Hub."
-        yield "dataset", note
-    for camera in cameras:
-        yield from ((camera.key, note) for note in camera.notes)
+            yield camera.key, Problem("gpu", camera.gpu.reason, _GPU_CURE)

@@ -16,15 +16,25 @@ FIRST_BYTES = 32
 _HEAD_BYTES = 512
 # Fragmented files have thousands of boxes; the first ones are enough for a diagnosis.
 _MOST_BOXES = 64
-_BOX_KINDS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid")
-_OTHER_FORMATS = (
-    (b"\x1aE\xdf\xa3", "a Matroska or WebM video"),
-    (b"RIFF", "an AVI or another RIFF file"),
-    (b"\x1f\x8b", "a gzip archive"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"GIF8", "a GIF image"),
+# Kinds of files: a word for scripts, words for people, and a pattern of the first bytes.
+_MESSAGE = "perhaps a server's error message"
+_CONTENTS = (
+    ("lfs_pointer", "a Git LFS pointer, not the file itself", rb"version https://git-lfs"),
+    ("annex_pointer", "a git-annex pointer, not the file itself", rb"(?s:.*)/annex/objects/"),
+    ("web_page", f"a web page (HTML), {_MESSAGE}", rb"(?i)\s*<(!doctype html|html)"),
+    ("server_message", f"a text (XML or JSON), {_MESSAGE}", rb"(?i)\s*(<\?xml|<error|\{|\[)"),
+    ("mp4", "an MP4", rb"(?s:.{4})ftyp"),
+    ("mp4", "an MP4 without ftyp", rb"(?s:.{4})(moov|mdat|free|skip|wide|pnot|uuid)"),
+    ("parquet", "a Parquet file", rb"PAR1"),
+    ("zeros", "nothing but zero bytes, as an unfinished download leaves them", rb"\0*\Z"),
+    ("other_format", "a Matroska or WebM video", rb"\x1aE\xdf\xa3"),
+    ("other_format", "an AVI or another RIFF file", rb"RIFF"),
+    ("other_format", "a gzip archive", rb"\x1f\x8b"),
+    ("other_format", "a zip archive", rb"PK\x03\x04"),
+    ("other_format", "a PNG image", rb"\x89PNG"),
+    ("other_format", "a JPEG image", rb"\xff\xd8\xff"),
+    ("other_format", "a GIF image", rb"GIF8"),
+    ("unknown", "bytes of no known kind", rb""),
 )
 _AGAIN = "Copy or download the file again."
 _HUB_CURE = "The file on the Hub is like this: read another revision, or tell the dataset's owner."
@@ -40,9 +50,9 @@ _WANTED = {"mp4": "an MP4 video", "parquet": "a Parquet file"}
 _LFS_SIZE = re.compile(rb"^size (\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One reason why an episode cannot be decoded.
+@dataclass(eq=False)
+class Problem(Exception):
+    """One reason why an episode cannot be decoded. Raised where checking cannot go on.
 
     Attributes:
         kind: One word for scripts, such as "lfs_pointer".
@@ -123,27 +133,10 @@ def explain_unreadable(error: StorageError | VideoFileError) -> Problem:
 
 def recognise(head: bytes, size_bytes: int) -> Content:
     """Return the kind of file that starts with `head`. Pure."""
-    text = head.lstrip().lower()
     if not size_bytes:
         return Content("empty", "an empty file")
-    if head.startswith(b"version https://git-lfs"):
-        return Content("lfs_pointer", "a Git LFS pointer, not the file itself")
-    if b"/annex/objects/" in head:
-        return Content("annex_pointer", "a git-annex pointer, not the file itself")
-    if text.startswith((b"<!doctype html", b"<html")):
-        return Content("web_page", "a web page (HTML), perhaps a server's error message")
-    if text.startswith((b"<?xml", b"<error", b"{", b"[")):
-        return Content("server_message", "a text (XML or JSON), perhaps a server's error message")
-    if head[4:8] in _BOX_KINDS:
-        return Content("mp4", "an MP4" if head[4:8] == b"ftyp" else "an MP4 without ftyp")
-    if head.startswith(b"PAR1"):
-        return Content("parquet", "a Parquet file")
-    if not head.strip(b"\0"):
-        return Content("zeros", "nothing but zero bytes, as an unfinished download leaves them")
-    for magic, words in _OTHER_FORMATS:
-        if head.startswith(magic):
-            return Content("other_format", words)
-    return Content("unknown", "bytes of no known kind")
+    matching = ((kind, words) for kind, words, start in _CONTENTS if re.match(start, head))
+    return Content(*next(matching))
 
 
 def top_boxes(source: ByteSource) -> tuple[Box, ...]:
@@ -169,20 +162,24 @@ def _inspect(found: FileCheck, source: ByteSource, want: str) -> FileCheck:
     size = source.size()
     head = source.read(0, min(size, _HEAD_BYTES)) if size else b""
     content = recognise(head, size)
-    found = replace(found, size_bytes=size, first_bytes=head[:FIRST_BYTES].hex(), content=content)
+    boxes = top_boxes(source) if want == content.kind == "mp4" else ()
+    found = replace(
+        found,
+        size_bytes=size,
+        first_bytes=head[:FIRST_BYTES].hex(),
+        content=content,
+        boxes=boxes,
+        index_place=_index_place(boxes),
+    )
     if content.kind != want:
         return replace(found, problem=_explain_content(found, head, want))
-    if want != "mp4":
-        return found
-    boxes = top_boxes(source)
-    found = replace(found, boxes=boxes, index_place=_index_place(boxes))
-    return replace(found, problem=_explain_truncation(found))
+    return replace(found, problem=_explain_truncation(found) if boxes else None)
 
 
-def _index_place(boxes: tuple[Box, ...]) -> str:
+def _index_place(boxes: tuple[Box, ...]) -> str | None:
     kinds = [box.kind for box in boxes]
     if "moov" not in kinds:
-        return "nowhere"
+        return "nowhere" if kinds else None
     return "back" if "mdat" in kinds[: kinds.index("moov")] else "front"
 
 

@@ -9,11 +9,10 @@ import textwrap
 from collections.abc import Iterable, Iterator
 
 from robostream.byte_sizes import format_bytes
-from robostream.tools.diagnose.camera import CameraCheck
+from robostream.tools.diagnose.camera import CameraCheck, EpisodeSpan, VideoStream
 from robostream.tools.diagnose.episode import DatasetCheck, Diagnosis
 from robostream.tools.diagnose.file import FileCheck
 from robostream.tools.diagnose.machine import AV1_CARDS, Software
-from robostream.tools.diagnose.stream import EpisodeSpan, VideoStream
 
 _INDEX_WORDS = {"front": "index at the front", "back": "index at the end", "nowhere": "no index"}
 _WIDTH = 100

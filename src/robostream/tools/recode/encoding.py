@@ -7,11 +7,10 @@ import faulthandler
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -73,10 +72,6 @@ class RecodeSpec:
         if self.codec == "libsvtav1":  # makes no B-frames anyway
             return replace(options, preset=config.RECODE_SVTAV1_PRESET)
         return replace(options, extra_options={"bf": 0})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the spec for JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

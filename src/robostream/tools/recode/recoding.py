@@ -7,7 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -90,7 +90,7 @@ def recode_dataset(
     meta = LeRobotDatasetMetadata(source.name, root=source)
     videos = _inspect_videos(meta, source, spec)
     others = list(_other_files(source, videos))
-    record = {"root": str(source), "dataset": meta.fingerprint, **spec.to_dict()}
+    record = {"root": str(source), "dataset": meta.fingerprint, **asdict(spec)}
     try:
         with staging_folder(target, record) as staging:
             rate, options = frame_rate(meta.fps), spec.encoder(max(1, cores // jobs))
@@ -255,9 +255,8 @@ def _write_info(
 
 def _camera_bytes(videos: list[_SourceVideo], copy: Path) -> dict[str, tuple[int, int]]:
     """Return the size of each camera's videos before and after."""
-    sizes: dict[str, tuple[int, int]] = {}
+    before, after = Counter[str](), Counter[str]()
     for video in videos:
-        before, after = sizes.get(video.camera, (0, 0))
-        new = (copy / video.file).stat().st_size
-        sizes[video.camera] = before + video.size_bytes, after + new
-    return sizes
+        before[video.camera] += video.size_bytes
+        after[video.camera] += (copy / video.file).stat().st_size
+    return {camera: (before[camera], after[camera]) for camera in before}

@@ -9,7 +9,7 @@ Angles are in radians, the gripper goes from 0 (shut) to 1 (open), lengths are i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ GRIPPER_OPEN_M = 0.085  # between the fingers when the gripper is open
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class ArmPose:
+class ArmPose(NamedTuple):
     """Where the parts of the arm are; each field is a point or unit vector of shape (..., 3)."""
 
     shoulder: Floats
@@ -46,7 +45,7 @@ class ArmPose:
 
     def at(self, frame: int) -> ArmPose:
         """Return the pose of one frame of many."""
-        return ArmPose(*(getattr(self, field.name)[frame] for field in fields(self)))
+        return ArmPose(*(value[frame] for value in self))
 
 
 def forward(joints: npt.ArrayLike) -> ArmPose:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +21,11 @@ REACH = 8  # no grain is stronger than this many levels
 _TILE_MARGIN = 64  # how many rows and columns the tile is larger than the image
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+Plane = npt.NDArray[np.floating[Any]]
+Box = tuple[slice, slice]  # rows and columns
+
+
+class Mount(NamedTuple):
     """A camera fixed in the room: its position, target and field of view."""
 
     eye: tuple[float, float, float]
@@ -42,7 +47,7 @@ DEPTH_CAMERA_NAME = "front"  # the fixed camera beside which a depth camera stan
 WRIST_VIEW_DEG = 78.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Camera:
     """A pinhole camera with square pixels, its centre in the middle of the image."""
 
@@ -51,6 +56,25 @@ class Camera:
     focal_px: float
     width: int
     height: int
+
+    @cached_property
+    def light(self) -> tuple[float, float, float]:
+        """The direction to the lamp as the camera sees it: right, down, ahead."""
+        right, down, ahead = (self.axes @ np.array(LIGHT)).tolist()
+        return right, down, ahead
+
+    def box(self, spots: Sequence[tuple[float, float, float]]) -> Box | None:
+        """Return the box that covers (column, row, margin) spots, None if outside the image."""
+        left = max(0, math.floor(min(c - m for c, _, m in spots)))
+        right = min(self.width, math.ceil(max(c + m for c, _, m in spots)))
+        top = max(0, math.floor(min(r - m for _, r, m in spots)))
+        bottom = min(self.height, math.ceil(max(r + m for _, r, m in spots)))
+        return None if left >= right or top >= bottom else (slice(top, bottom), slice(left, right))
+
+    def around(self, box: Box, column: float, row: float) -> tuple[Plane, Plane]:
+        """Return the pixel centres of a box as offsets from a point, (1, w) and (h, 1)."""
+        rows, columns = (np.arange(part.start, part.stop, dtype=np.float32) + 0.5 for part in box)
+        return columns[None] - column, rows[:, None] - row
 
     def project(self, points: Floats) -> Floats:
         """Return (column, row, depth in metres) for points of shape (..., 3)."""
@@ -124,7 +148,7 @@ def _unit(vector: Floats) -> Floats:
 
 
 def add_noise(
-    image: npt.NDArray[np.float32], *, seed: int, level: float, key: tuple[int, ...]
+    image: Plane, *, seed: int, level: float, key: tuple[int, ...]
 ) -> npt.NDArray[np.uint8]:
     """Return a planar image as (height, width, 3) bytes, with noise added.
 

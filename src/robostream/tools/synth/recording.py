@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -113,10 +113,11 @@ def _record(root: Path, spec: SynthSpec, jobs: int) -> None:
         video_files_size_in_mb=spec.video_file_mb,
         encoder=spec.encoder(),
     )
-    job = EpisodeJob(spec, root.with_name("episodes"), writer.info, writer.options)
+    folder = root.with_name("episodes")
+    record = partial(_record_episode, spec, folder, writer.info, writer.options)
     progress = Progress("synth", _total_frames(spec), "frames")
     try:
-        with progress, closing(record_episodes(job, jobs)) as recorded:
+        with progress, closing(_record_episodes(record, spec, jobs)) as recorded:
             for staged in recorded:
                 writer.save_recorded(staged)
                 progress.update(staged.num_frames)
@@ -162,54 +163,48 @@ def _size_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-@dataclass(frozen=True, slots=True)
-class EpisodeJob:
-    """What a process needs to make any episode of a dataset, in a sub-folder of `folder`."""
+def _record_episodes(
+    record: Callable[..., RecordedEpisode], spec: SynthSpec, processes: int
+) -> Generator[RecordedEpisode]:
+    """Yield all episodes in order; those that repeat others as copies. Closing ends the processes.
 
-    spec: SynthSpec
-    folder: Path
-    info: DatasetInfo
-    options: RecordingOptions
-
-
-def record_episodes(job: EpisodeJob, processes: int) -> Generator[RecordedEpisode]:
-    """Yield all episodes in order. Closing the generator ends the processes."""
-    originals = len({job.spec.original(episode) for episode in range(job.spec.episodes)})
-    made = _make(job, originals, processes)
-    if originals == job.spec.episodes:
+    At most two episodes per process are made ahead.
+    """
+    originals = min(spec.episodes, spec.distinct or spec.episodes)
+    processes = min(processes, originals)
+    made = (
+        run_in_children(
+            record, range(originals), processes=processes, per_child=2, ahead=2 * processes
+        )
+        if processes > 1
+        else map(record, range(originals))
+    )
+    if originals == spec.episodes:
         yield from made
         return
     kept: list[RecordedEpisode] = []
-    for episode in range(job.spec.episodes):
+    for episode in range(spec.episodes):
         if episode < originals:
             kept.append(next(made))
-        yield _copy(kept[job.spec.original(episode)], job.folder / f"{episode} again")
+        staged = kept[spec.original(episode)]
+        folder = staged.folder.with_name(f"{episode} again")
+        shutil.copytree(staged.folder, folder)
+        yield replace(staged, folder=folder)
 
 
-def _make(job: EpisodeJob, number: int, processes: int) -> Generator[RecordedEpisode]:
-    """Yield the first `number` episodes in order, at most two per process made ahead."""
-    episodes = iter(range(number))
-    if min(processes, number) <= 1:
-        yield from (record_episode(job, episode) for episode in episodes)
-        return
-    processes = min(processes, number)
-    work = partial(record_episode, job)
-    yield from run_in_children(
-        work, episodes, processes=processes, per_child=2, ahead=2 * processes
-    )
-
-
-def _copy(staged: RecordedEpisode, folder: Path) -> RecordedEpisode:
-    shutil.copytree(staged.folder, folder)
-    return replace(staged, folder=folder)
-
-
-def record_episode(job: EpisodeJob, episode: int, _send: object = None) -> RecordedEpisode:
-    """Return one episode, its videos in a folder of its own."""
+def _record_episode(
+    spec: SynthSpec,
+    folder: Path,
+    info: DatasetInfo,
+    options: RecordingOptions,
+    episode: int,
+    _send: object = None,
+) -> RecordedEpisode:
+    """Return one episode, its videos in a sub-folder of `folder`."""
 
     def record() -> RecordedEpisode:
-        frames = frames_of(job.spec, script_of(job.spec, episode))
-        return encode_episode(job.folder / str(episode), job.info, job.options, frames)
+        frames = frames_of(spec, script_of(spec, episode))
+        return encode_episode(folder / str(episode), info, options, frames)
 
     try:
         return record()

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.tools.synth.arm import Floats
-from robostream.tools.synth.camera import Camera
-from robostream.tools.synth.layers import Plane, flat
+from robostream.tools.synth.camera import Camera, Plane
+from robostream.tools.synth.layers import flat
 from robostream.tools.synth.script import RandomStream, generator_of
 
 TEXELS = 1024
@@ -129,8 +129,7 @@ def see_table(room: Room, camera: Camera) -> Plane:
     scale = side / MAP_M
     to_texels = np.diag([scale, scale, 1.0])
     to_texels[:2, 2] = -MAP_X0_M * scale, -MAP_Y0_M * scale
-    column = np.arange(camera.width, dtype=np.float32)[None] + 0.5
-    row = np.arange(camera.height, dtype=np.float32)[:, None] + 0.5
+    column, row = camera.around((slice(0, camera.height), slice(0, camera.width)), 0, 0)
     lines = (to_texels @ camera.table_homography()).tolist()
     x, y, below = (line[0] * column + (line[1] * row + line[2]) for line in lines)
     # Rays at or above the horizon get a tiny divisor and land on the texture's border: floor.

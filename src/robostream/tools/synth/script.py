@@ -155,17 +155,6 @@ class EpisodeScript:
         return (np.arange(1, self.num_frames + 1) >= self.placed_frame).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waypoint:
-    """A hand pose to pass through, and the share of the episode taken to get there."""
-
-    share: float
-    tip: tuple[float, float, float]
-    grip: float
-    pitch: float = DOWN
-    roll: float = 0.0
-
-
 # The waypoints between which the object moves with the hand.
 _GRASPED, _LET_GO = 3, 7
 
@@ -176,9 +165,8 @@ def write_script(seed: int, episode: int, *, num_frames: int, task: Task) -> Epi
     props = (task.moved, task.dish, *_bystanders(rng, task))
     spots = _scatter(rng, props)
     turn = rng.uniform(-0.6, 0.6)
-    waypoints = _waypoints(rng, task, spots, turn)
-    joints = _travel(rng, waypoints, num_frames).astype(np.float32)
-    arrivals = _arrivals(waypoints)
+    arrivals, poses = _plan_path(rng, task, spots, turn)
+    joints = _travel(rng, arrivals, poses, num_frames).astype(np.float32)
     frames = np.rint(arrivals / arrivals[-1] * (num_frames - 1)).astype(int).tolist()
     carried = _carried(
         Track(task.moved, np.tile(spots[0], (num_frames, 1)), np.full(num_frames, turn)),
@@ -221,13 +209,15 @@ def _scatter(rng: np.random.Generator, props: tuple[Prop, ...]) -> list[Floats]:
     return spots
 
 
-def _waypoints(
+def _plan_path(
     rng: np.random.Generator, task: Task, spots: list[Floats], turn: float
-) -> list[_Waypoint]:
-    """Return the hand's path: home, over the object, grasp, over the dish, let go, home."""
-    size = task.moved.size
+) -> tuple[Floats, Floats]:
+    """Return when the hand passes its waypoints, and its poses there: x, y, z, pitch, roll, grip.
+
+    The path: home, over the object, grasp, over the dish, let go, home.
+    """
     grasp_z = _grasp_height_m(task.moved)
-    shut = 2 * (size.radius_m - 0.001) / GRIPPER_OPEN_M
+    shut = 2 * (task.moved.size.radius_m - 0.001) / GRIPPER_OPEN_M
     take, drop = spots[0], spots[1] + [*rng.uniform(-0.012, 0.012, 2), 0.0]
     release_z = grasp_z + task.dish.size.floor_m
     # The closing axis follows the object's faces: the roll undoes the turn of the pan.
@@ -235,26 +225,25 @@ def _waypoints(
     shares = rng.uniform(0.8, 1.25, 9) * (1.5, 1.0, 0.4, 0.8, 1.6, 0.8, 0.4, 0.7, 1.2)
     home = (HOME[0] + rng.uniform(-0.03, 0.03), rng.uniform(-0.06, 0.06), HOME[2])
     over = HOVER_M + rng.uniform(-0.01, 0.03)
-    return [
-        _Waypoint(0.0, home, 0.35, pitch=-1.0),
-        _Waypoint(shares[0], (take[0], take[1], over), 1.0, roll=roll),
-        _Waypoint(shares[1], (take[0], take[1], grasp_z), 1.0, roll=roll),
-        _Waypoint(shares[2], (take[0], take[1], grasp_z), shut, roll=roll),
-        _Waypoint(shares[3], (take[0], take[1], over), shut, roll=roll),
-        _Waypoint(shares[4], (drop[0], drop[1], over), shut),
-        _Waypoint(shares[5], (drop[0], drop[1], release_z), shut),
-        _Waypoint(shares[6], (drop[0], drop[1], release_z), min(1.0, shut + 0.35)),
-        _Waypoint(shares[7], (drop[0], drop[1], over), 0.8),
-        _Waypoint(shares[8], home, 0.35, pitch=-1.0),
+    poses = [
+        (*home, -1.0, 0.0, 0.35),
+        (take[0], take[1], over, DOWN, roll, 1.0),
+        (take[0], take[1], grasp_z, DOWN, roll, 1.0),
+        (take[0], take[1], grasp_z, DOWN, roll, shut),
+        (take[0], take[1], over, DOWN, roll, shut),
+        (drop[0], drop[1], over, DOWN, 0.0, shut),
+        (drop[0], drop[1], release_z, DOWN, 0.0, shut),
+        (drop[0], drop[1], release_z, DOWN, 0.0, min(1.0, shut + 0.35)),
+        (drop[0], drop[1], over, DOWN, 0.0, 0.8),
+        (*home, -1.0, 0.0, 0.35),
     ]
+    return np.cumsum([0.0, *shares]), np.array(poses)
 
 
-def _travel(rng: np.random.Generator, waypoints: list[_Waypoint], num_frames: int) -> Floats:
-    """Return the joints of every frame: minimum-jerk moves from waypoint to waypoint."""
-    poses = np.array([[*w.tip, w.pitch, w.roll, w.grip] for w in waypoints])
-    arrivals = _arrivals(waypoints)
+def _travel(rng: np.random.Generator, arrivals: Floats, poses: Floats, num_frames: int) -> Floats:
+    """Return the joints of every frame: minimum-jerk moves from pose to pose."""
     now = np.linspace(0.0, arrivals[-1], num_frames)
-    leg = np.clip(np.searchsorted(arrivals, now, side="right") - 1, 0, len(waypoints) - 2)
+    leg = np.clip(np.searchsorted(arrivals, now, side="right") - 1, 0, len(poses) - 2)
     done = (now - arrivals[leg]) / (arrivals[leg + 1] - arrivals[leg])
     eased = (done**3 * (10 - 15 * done + 6 * done**2))[:, None]
     path = poses[leg] + eased * (poses[leg + 1] - poses[leg])
@@ -279,8 +268,3 @@ def _carried(track: Track, joints: npt.NDArray[np.float32], *, first: int, last:
 def _grasp_height_m(prop: Prop) -> float:
     """Return the height above its underside at which the finger tips grasp an object."""
     return 0.55 * prop.size.height_m
-
-
-def _arrivals(waypoints: list[_Waypoint]) -> Floats:
-    """Return when each waypoint is reached, in shares."""
-    return np.cumsum([waypoint.share for waypoint in waypoints])

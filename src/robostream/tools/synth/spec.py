@@ -66,43 +66,32 @@ class SynthSpec:
     distinct: int | None = None
 
     def __post_init__(self) -> None:
-        _want(self.episodes >= 1, "episodes of 1 or more", self.episodes)
-        _want(self.distinct is None or self.distinct >= 1, "distinct of 1 or more", self.distinct)
-        _want(
-            2 <= self.min_frames <= self.max_frames,
-            "2 <= min_frames <= max_frames",
-            f"{self.min_frames} and {self.max_frames}",
-        )
-        names = ", ".join(CAMERA_NAMES)
-        limit = len(CAMERA_NAMES)
-        _want(1 <= self.cameras <= limit, f"1 to {limit} cameras ({names})", self.cameras)
-        _want(
-            0 <= self.image_cameras <= self.cameras,
-            f"image_cameras of 0 to {self.cameras}, the number of cameras",
-            self.image_cameras,
-        )
-        _want(self.fps >= 1, "fps of 1 or more", self.fps)
-        _want(1 <= self.tasks <= len(ALL_TASKS), f"1 to {len(ALL_TASKS)} tasks", self.tasks)
-        _want(self.seed >= 0, "a seed of 0 or more", self.seed)
-        _want(self.data_file_mb > 0, "data_file_mb above 0", self.data_file_mb)
-        _want(self.video_file_mb > 0, "video_file_mb above 0", self.video_file_mb)
-        self._check_size()
-
-    def _check_size(self) -> None:
-        """Raise ValueError if the codecs do not support images of this size."""
-        sides = (self.width, self.height)
-        _want(
-            min(sides) >= MIN_SIDE_PX and not any(side % 2 for side in sides),
-            f"width and height even and {MIN_SIDE_PX} or more",
-            f"{self.width}x{self.height}",
-        )
+        limit, sides = len(CAMERA_NAMES), (self.width, self.height)
+        lengths = f"{self.min_frames} and {self.max_frames}"
+        cameras = f"1 to {limit} cameras ({', '.join(CAMERA_NAMES)})"
+        images = f"image_cameras of 0 to {self.cameras}, the number of cameras"
+        is_even = not any(side % 2 for side in sides)
+        size = f"width and height even and {MIN_SIDE_PX} or more"
         # libx265 4.2 writes beyond its buffers for narrower images and crashes the process.
-        hevc = self.depth or self.encoder().codec == "hevc"
-        _want(
-            not hevc or self.width >= config.MIN_HEVC_WIDTH_PX,
-            f"a width of {config.MIN_HEVC_WIDTH_PX} or more for HEVC, which depth uses too",
-            self.width,
-        )
+        is_hevc = self.depth or self.encoder().codec == "hevc"
+        narrow = is_hevc and self.width < config.MIN_HEVC_WIDTH_PX
+        hevc = f"a width of {config.MIN_HEVC_WIDTH_PX} or more for HEVC, which depth uses too"
+        for holds, wanted, found in (
+            (self.episodes >= 1, "episodes of 1 or more", self.episodes),
+            (self.distinct is None or self.distinct >= 1, "distinct of 1 or more", self.distinct),
+            (2 <= self.min_frames <= self.max_frames, "2 <= min_frames <= max_frames", lengths),
+            (1 <= self.cameras <= limit, cameras, self.cameras),
+            (0 <= self.image_cameras <= self.cameras, images, self.image_cameras),
+            (self.fps >= 1, "fps of 1 or more", self.fps),
+            (1 <= self.tasks <= len(ALL_TASKS), f"1 to {len(ALL_TASKS)} tasks", self.tasks),
+            (self.seed >= 0, "a seed of 0 or more", self.seed),
+            (self.data_file_mb > 0, "data_file_mb above 0", self.data_file_mb),
+            (self.video_file_mb > 0, "video_file_mb above 0", self.video_file_mb),
+            (min(sides) >= MIN_SIDE_PX and is_even, size, f"{self.width}x{self.height}"),
+            (not narrow, hevc, self.width),
+        ):
+            if not holds:
+                raise ValueError(f"want {wanted}, got {found}")
 
     def encoder(self) -> VideoEncoderConfig:
         """Return encoder options with which equal frames give equal bytes.
@@ -124,11 +113,6 @@ class SynthSpec:
         return CAMERA_NAMES[: self.cameras]
 
 
-def _want(holds: bool, wanted: str, found: object) -> None:
-    if not holds:
-        raise ValueError(f"want {wanted}, got {found}")
-
-
 def script_of(spec: SynthSpec, episode: int) -> EpisodeScript:
     """Return the script of one episode. Pure."""
     number = spec.original(episode)
@@ -145,13 +129,15 @@ def length_of(spec: SynthSpec, episode: int) -> int:
 
 def frames_of(spec: SynthSpec, script: EpisodeScript) -> Iterator[dict[str, Any]]:
     """Yield the frames of an episode, in the form that the dataset writer expects. Pure."""
-    size = {"width": spec.width, "height": spec.height}
-    views = {image_key(name): open_view(script, name, **size) for name in spec.camera_names}
-    depth_view = open_view(script, DEPTH_CAMERA_NAME, **size) if spec.depth else None
+    views = {
+        image_key(name): open_view(script, name, width=spec.width, height=spec.height)
+        for name in spec.camera_names
+    }
     actions, rewards = script.actions, script.rewards
     for frame in range(script.num_frames):
         images: dict[str, Any] = {key: render(view, frame) for key, view in views.items()}
-        if depth_view is not None:
+        if spec.depth:  # by the first colour camera, which is a fixed one
+            depth_view = views[image_key(DEPTH_CAMERA_NAME)]
             images[DEPTH_KEY] = render_depth(depth_view, frame)[..., None]
         yield {
             "observation.state": script.joints[frame],
