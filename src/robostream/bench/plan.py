@@ -25,7 +25,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.processes import peak_bytes, run_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.tables import format_rows, table_of
+from robostream.bench.tables import format_table, table_of
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -70,7 +70,7 @@ def run(quick: bool) -> Figures:
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
     results = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
-    print(table_of(results, _COLUMNS))
+    print(format_table(*table_of(results, _COLUMNS)))
     return {"machine": machine(), "results": results}
 
 
@@ -140,7 +140,7 @@ def run_shuffle(quick: bool) -> Figures:
         seed=0,
     )
     rows = [dataclasses.asdict(quality) for quality in measured]
-    print(format_rows(rows))
+    print(format_table(*table_of(rows)))
     return {"machine": machine(), "results": rows}
 
 
@@ -152,7 +152,7 @@ def run_node(quick: bool) -> Figures:
         for cameras in (1, 3)
         for ranks, workers in _NODES
     ]
-    print(format_rows(rows))
+    print(format_table(*table_of(rows)))
     return {"machine": machine(), "results": rows}
 
 

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from robostream import config
-from robostream.bench.case import bench_dataset
+from robostream.bench.case import BenchData
 from robostream.bench.measure import Batch, consume
 from robostream.bench.processes import iterate_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.tables import table_of
+from robostream.bench.tables import format_table, table_of
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -80,9 +79,8 @@ class EpochNeed:
 
 def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
-    config.quiet_encoders()
     spec = dataclasses.replace(_SPEC, episodes=64) if quick else _SPEC
-    return measure(bench_dataset("remote-small" if quick else "remote", spec), _LINK)
+    return measure(BenchData("remote-small" if quick else "remote", spec).open(), _LINK)
 
 
 def measure(root: Path, link: Script) -> Figures:
@@ -265,4 +263,4 @@ def _table(runs: dict[str, list[Figures]]) -> str:
         for name, epochs in runs.items()
         for number, epoch in enumerate(epochs, start=1)
     ]
-    return table_of(rows, _COLUMNS)
+    return format_table(*table_of(rows, _COLUMNS))
