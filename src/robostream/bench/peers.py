@@ -183,7 +183,8 @@ def _run(
         )
     except MeasurementError as error:
         found = {"failed": error.reason}
-    print(f"{title}: {found}", flush=True)
+    rate = found.get("images_per_s")
+    print(f"{title}: {found if rate is None else f'{rate:,.0f} images/s'}", flush=True)
     return found
 
 
@@ -270,7 +271,7 @@ def _from_videos(meta: LeRobotDatasetMetadata, key: str) -> Images:
     files: dict[Path, Images] = {}
     images = []
     for episode in range(meta.total_episodes):
-        path = meta.root / meta.get_video_file_path(episode, key)
+        path = Path(meta.root, meta.get_video_file_path(episode, key))
         if path not in files:
             with av.open(str(path)) as container:
                 frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
@@ -281,7 +282,7 @@ def _from_videos(meta: LeRobotDatasetMetadata, key: str) -> Images:
 
 
 def _from_rows(meta: LeRobotDatasetMetadata, key: str) -> Images:
-    table = pq.read_table(meta.root / "data", columns=["index", key]).sort_by("index")
+    table = pq.read_table(Path(meta.root, "data"), columns=["index", key]).sort_by("index")
     rows: list[Any] = table[key].to_pylist()
     return np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"]))) for row in rows])
 

@@ -141,7 +141,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(args: argparse.Namespace) -> StreamSettings:
     """Return the settings that the flags give."""
-    values = {each.name: getattr(args, each.name, None) for each in fields(StreamSettings)}
+    values: dict[str, Any] = {
+        each.name: getattr(args, each.name, None) for each in fields(StreamSettings)
+    }
     values["return_uint8"] = not args.float32
     if args.source is None:
         place = args.data_files_root or args.root or explicit_root(args.repo_id)

@@ -14,8 +14,8 @@ from robostream.errors import RobostreamError
 
 # A field of every result of `bench stream`; other JSON files may lie beside them.
 _MARK = "frames_per_s_node"
-_SETTINGS = ("source", "mode", "video_decode_device", "num_workers", "batch_size")
-_SETTINGS += ("prefetch_factor", "episode_pool_size", "return_uint8", "repo_id")
+_SETTINGS = ["source", "mode", "video_decode_device", "num_workers", "batch_size"]
+_SETTINGS += ["prefetch_factor", "episode_pool_size", "return_uint8", "repo_id"]
 # The columns of the table and of summary.csv, LeRobot's first.
 COLUMNS = {
     "source": "source",
