@@ -13,11 +13,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from robostream.bench import format_table
-from robostream.bench.loader import CASES, run_once
+from robostream.bench.loader import CASES, measure_robostream
+from robostream.bench.processes import run_process
 from robostream.loader import share_of_cores
 
 VERSIONS = ("15.1.0", "18.1.0", "19.0.2")
@@ -29,7 +31,8 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 
 def main(versions: list[str]) -> None:
     """Install, measure and print a table."""
-    cases = [case for case in CASES if case.name in ("single", "sarm")]
+    workers = share_of_cores(1)
+    cases = [replace(case, workers=workers) for case in CASES if case.name in ("single", "sarm")]
     rates: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for version in versions:
@@ -38,8 +41,11 @@ def main(versions: list[str]) -> None:
             for case in cases:
                 for version in versions:
                     paths = os.pathsep.join([str(Path(folder, version)), str(SOURCES)])
-                    found = run_once(
-                        case, share_of_cores(1), SECONDS, environment={"PYTHONPATH": paths}
+                    found = run_process(
+                        measure_robostream,
+                        environment={"PYTHONPATH": paths},
+                        case=case,
+                        seconds=SECONDS,
                     )
                     rates.setdefault((case.name, version), []).append(found["images_per_s"])
                     print(case.name, version, round(found["images_per_s"]), flush=True)

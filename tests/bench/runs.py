@@ -1,12 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up results with every field that a report reads."""
+"""Made-up results with every field that a report reads, and cases on existing datasets."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from robostream.bench.case import BenchCase
 from robostream.bench.results import machine
 from robostream.bench.stream import DEFINITIONS
+
+
+@dataclass(frozen=True)
+class Folder:
+    """An existing dataset instead of a synthetic one."""
+
+    root: Path
+    title: str = "some data"
+
+    def open(self) -> Path:
+        """Return the folder."""
+        return self.root
+
+
+def case_of(root: Path, name: str = "fixture", **options: Any) -> BenchCase:
+    """Return a case on an existing dataset."""
+    return BenchCase(name, Folder(root), **options)  # type: ignore[arg-type]
 
 
 def imagined_run(

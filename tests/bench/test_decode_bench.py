@@ -22,10 +22,12 @@ def small_videos() -> decode.VideoSet:
     files = sorted((FIXTURES / "av1_multifile" / "videos").glob("*top/*/*.mp4"))
     indices = [build_index(LocalSource(file)) for file in files]
     config = indices[0].configs[0]
-    lengths = [index.num_frames for index in indices]
-    return decode.VideoSet(
-        "small", 2, [[str(file)] for file in files], lengths, config.width, config.height
-    )
+    samples = [
+        [(str(file), frame)]
+        for file, index in zip(files, indices, strict=True)
+        for frame in range(index.num_frames)
+    ]
+    return decode.VideoSet("small", 2, config.width, config.height, samples)
 
 
 def test_each_way_to_read_is_measured() -> None:
@@ -42,7 +44,7 @@ def test_each_way_to_read_is_measured() -> None:
 
 def test_conversion_and_keeping_are_timed() -> None:
     """Each cost is a number of microseconds."""
-    costs = decode._costs(small_videos().files[0][0])
+    costs = decode._costs(small_videos().files[0])
 
     assert set(costs) == {"convert", "convert to float32", "keep", "convert a kept one"}
     assert all(0 < cost < 10_000 for cost in costs.values())

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from robostream.bench import gpu, loader, peers, suite
-from robostream.bench.loader import publish_figures
-from robostream.bench.tables import RESULTS, Publication, refreshed, replace_block
+from robostream.bench.tables import RESULTS, Publication, replace_block
 from robostream.errors import RobostreamError
 
 REPO = Path(__file__).parents[2]
@@ -22,7 +21,7 @@ ALL = [gpu.PUBLICATION, loader.PUBLICATION, peers.PUBLICATION, suite.PUBLICATION
 @pytest.mark.parametrize("publication", ALL, ids=lambda one: "+".join(one.blocks))
 def test_documents_say_what_the_json_says(publication: Publication) -> None:
     """Every table equals the one made from its JSON."""
-    assert refreshed(REPO, publication) == (REPO / publication.document).read_text()
+    assert publication.refreshed(REPO) == (REPO / publication.document).read_text()
 
 
 def drawn(svg: str) -> list[str]:
@@ -62,10 +61,10 @@ def test_new_figures_replace_those_of_the_same_machine(tmp_path: Path) -> None:
     (tmp_path / RESULTS).mkdir(parents=True)
     (tmp_path / DOCS).write_text("before\n<!-- loader: begin -->\n<!-- loader: end -->\nafter\n")
     figures = json.loads((REPO / RESULTS / "loader-16-cores.json").read_text())
-    publish_figures(tmp_path, figures)
-    publish_figures(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
+    loader.PUBLICATION.publish(tmp_path, figures)
+    loader.PUBLICATION.publish(tmp_path, figures | {"machine": figures["machine"] | {"cpus": 4}})
     newer = figures["cases"][0] | {"images_per_s": 123456}
-    publish_figures(tmp_path, figures | {"cases": [newer]})
+    loader.PUBLICATION.publish(tmp_path, figures | {"cases": [newer]})
     text = (tmp_path / DOCS).read_text()
 
     assert text.startswith("before\n")

@@ -15,24 +15,23 @@ import torch
 
 from robostream.bench import gpu, measure
 from robostream.bench.gpu import (
+    KEYS,
     PARTS,
     PUBLICATION,
-    RESULTS_NAME,
     RGB,
     YUV,
     case_fields,
     measure_loader,
     nvdec_cases,
-    publish_figures,
-    row_key,
     upload_cases,
 )
-from robostream.bench.tables import RESULTS
+from robostream.bench.tables import RESULTS, row_key
 from robostream.cli.main import build_parser
+from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES
 
 REPO = Path(__file__).parents[2]
-DOCS, JSON = PUBLICATION.document, RESULTS / RESULTS_NAME
+DOCS, JSON = PUBLICATION.document, RESULTS / PUBLICATION.results
 
 
 @pytest.mark.parametrize("window_s", [(0.0,), (-0.1, 0.0)], ids=["single", "sarm"])
@@ -48,18 +47,17 @@ def test_images_are_counted_from_the_first_batch_on(
     times = [0.0]
     deliver = gpu._batches_on_gpu
 
-    def deliver_slowly(*arguments: Any) -> Iterator[dict[str, Any]]:
-        for batch in deliver(*arguments):
+    def deliver_slowly(*arguments: Any, **options: Any) -> Iterator[dict[str, Any]]:
+        for batch in deliver(*arguments, **options):
             times.append(next(now_s))
             yield batch
 
     next(now_s)
     monkeypatch.setattr(gpu, "_batches_on_gpu", deliver_slowly)
-    monkeypatch.setattr(gpu, "time", clock)
     monkeypatch.setattr(measure, "time", clock)
-    request = {"way": way, "window_s": window_s, "workers": 1, "resize": None, "seconds": 2.05}
-    request |= {"batch_size": 4, "frame_cache_bytes": "auto"}
-    figures = measure_loader(str(FIXTURES / "av1_multifile"), request)
+    options = {"batch_size": 4, "workers": 1, "loader": way, "options": {"resize": None}}
+    case = case_of(FIXTURES / "av1_multifile", window_s=window_s, **options)
+    figures = measure_loader(case, seconds=2.05, frame_cache="auto")
     # 62 frames: an epoch is 15 batches of 4 and one of 2.
     images = (20 * 4 + 2) * 2 * len(window_s)
 
@@ -77,7 +75,7 @@ def test_each_row_of_the_docs_is_a_case_of_the_benchmark() -> None:
     cases = [*upload_cases(workers), *nvdec_cases("h264"), *nvdec_cases("hevc")]
     rows = [*figures["uploads"], *figures["nvdec"]]
 
-    assert set(map(row_key, rows)) <= {row_key(case_fields(case)) for case in cases}
+    assert {row_key(row, KEYS) for row in rows} <= {row_key(case_fields(c), KEYS) for c in cases}
 
 
 def test_new_figures_replace_those_of_the_same_case(tmp_path: Path) -> None:
@@ -89,7 +87,7 @@ def test_new_figures_replace_those_of_the_same_case(tmp_path: Path) -> None:
     # As measured: with tuples, where JSON has lists.
     case = next(case for case in nvdec_cases("h264") if not case.options["streams"])
     measured = case_fields(case) | {"images_per_s": 123456.0, "decoders_in_use": None}
-    publish_figures(tmp_path, {"nvdec": [measured]})
+    PUBLICATION.publish(tmp_path, {"nvdec": [measured]})
     after = json.loads((tmp_path / JSON).read_text())
     lines = [(root / DOCS).read_text().splitlines() for root in (REPO, tmp_path)]
 

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robostream.bench.floor import decode_floor, random_floor
+from robostream.bench.case import BenchCase
+from robostream.bench.floor import decode_floor
 from robostream.bench.loader import frame_memory, measure_plain, measure_robostream
 from robostream.bench.loaders import PlainDataset, pyav_reader
 from robostream.bench.plan import simulate
 from robostream.bench.processes import resident_bytes, run_process, touch_memory
 from robostream.bench.rows import measure_resume
 from robostream.dataset import LeRobotDataset
+from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES
 from tests.parameters import long_except
 
@@ -24,17 +26,17 @@ ROOT = FIXTURES / "av1_multifile"
 CAMERAS = ["observation.images.top", "observation.images.wrist"]
 
 
-def figures_of(function: Callable[..., Any], **request: Any) -> Any:
-    """Return the figures of one loader, measured in a new process."""
-    request = {"root": str(ROOT), "batch_size": 8, "workers": 1, **request}
-    return run_process(function, request=request, seconds=0)
+def fixture_case(**options: Any) -> BenchCase:
+    """Return a case with one worker and small batches."""
+    return case_of(ROOT, batch_size=8, workers=1, **options)
 
 
 @pytest.mark.parametrize("window_s", long_except([[0.0], [-0.2, 0.0]], [0.0]))
 @pytest.mark.parametrize("function", [measure_plain, measure_robostream])
 def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: list[float]) -> None:
     """Figures are JSON values; robostream decodes each image at most once in two epochs."""
-    figures = figures_of(function, window_s=window_s)
+    limit = {"seconds": 0.0} if function is measure_robostream else {}
+    figures = run_process(function, case=fixture_case(window_s=tuple(window_s)), **limit)
 
     assert figures["images_per_s"] > 0
     assert figures["first_batch_s"] > 0
@@ -47,9 +49,9 @@ def test_each_loader_runs_and_counts(function: Callable[..., Any], window_s: lis
 def test_memory_is_known_and_touched_before_a_run() -> None:
     """The budget of decoded frames is known, and touched memory is freed."""
     before = resident_bytes()
-    found = figures_of(frame_memory, options={"frame_cache_bytes": "1MiB"})
+    case = fixture_case(options={"frame_cache_bytes": "1MiB"})
 
-    assert found == {"bytes": 1 << 20}
+    assert run_process(frame_memory, case=case) == 1 << 20
     assert touch_memory(64 << 20) > 0
     assert resident_bytes() < before + (32 << 20)
 
@@ -60,7 +62,7 @@ def test_the_floors_decode_every_image(processes: int) -> None:
     files = sorted(str(path) for path in ROOT.glob("videos/**/*.mp4"))
 
     assert decode_floor(files, processes) > 0
-    assert random_floor(files, processes) > 0
+    assert decode_floor(files, processes, at_random=True) > 0
 
 
 def test_workers_of_a_full_node_are_kept_busy() -> None:
@@ -74,7 +76,7 @@ def test_workers_of_a_full_node_are_kept_busy() -> None:
 
 def test_the_plain_loader_reads_the_right_images() -> None:
     """Its pixels are within two levels of ours."""
-    peer = PlainDataset(str(ROOT), (0.0,), pyav_reader())
+    peer = PlainDataset(fixture_case(), pyav_reader())
     ours = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     for item in (0, 16, 17, 40, 61):
         for key in CAMERAS:

@@ -13,16 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.bench import measure
+from robostream.bench.case import BenchCase
 from robostream.bench.measure import (
     INTERVAL_S,
     BatchTimes,
     consume,
     latency_figures,
     limit_time,
-    loading_figures,
+    measure_loading,
     rates_by_interval,
     run_rounds,
 )
+from tests.bench.runs import case_of
+from tests.fixture_datasets import FIXTURES
 
 GAPS = st.lists(st.floats(1e-3, 3.0), min_size=1, max_size=200)
 
@@ -114,8 +117,13 @@ def test_time_is_limited_from_the_first_batch_or_from_the_start(
 
 def test_images_are_counted_after_the_first_batch(clock: Clock) -> None:
     """Three batches of 4 samples of 2 images in 1.5 s, after opening for 2 s."""
-    times = consume(clock.batches(4, 0.5))
-    figures = loading_figures(times, images_per_sample=2, opened_s=2.0)
+    case = case_of(FIXTURES / "av1_multifile")
+
+    def open_loader(_: BenchCase) -> Iterator[dict[str, Any]]:
+        clock.spend(2.0)
+        return clock.batches(4, 0.5)
+
+    _, figures = measure_loading(case, open_loader)
 
     assert figures["images_per_s"] == 16
     assert figures["samples_per_s"] == 8

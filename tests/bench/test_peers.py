@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from robostream.bench.case import LoadRequest
-from robostream.bench.loaders import LOADERS, LoaderEntry
+from robostream.bench.case import BenchCase
+from robostream.bench.loaders import LOADERS
 from robostream.bench.peers import (
-    RESULTS_NAME,
-    check_delivery,
+    PUBLICATION,
     compare,
+    count_delivered,
     expected_images,
     in_levels,
     is_right,
@@ -28,17 +28,20 @@ from robostream.bench.results import read_figures
 from robostream.bench.tables import RESULTS
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
+from robostream.meta import LeRobotDatasetMetadata
+from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES
 
 REPO = Path(__file__).parents[2]
 ROOT = FIXTURES / "av1_multifile"
-REQUEST = LoadRequest(str(ROOT), batch_size=8, workers=1)
+META = LeRobotDatasetMetadata("some/name", root=ROOT)
+CASE = case_of(ROOT, batch_size=8, workers=1)
 
 
 @pytest.mark.parametrize("name", ["av1_multifile", "h264_bframes", "images"])
 def test_the_expected_images_are_those_of_map_style_reading(name: str) -> None:
     """Images decoded file by file equal those of the reader up to rounding."""
-    expected = expected_images(FIXTURES / name)
+    expected = expected_images(LeRobotDatasetMetadata("some/name", root=FIXTURES / name))
     dataset = LeRobotDataset("some/name", root=FIXTURES / name, return_uint8=True)
 
     for key, images in expected.items():
@@ -50,7 +53,7 @@ def test_the_expected_images_are_those_of_map_style_reading(name: str) -> None:
 @pytest.mark.parametrize("name", ["robostream", "robostream, map-style", "plain PyAV"])
 def test_loaders_that_are_right_are_found_right(name: str) -> None:
     """Each delivers every frame once, the right images, and one order for any workers."""
-    found = check_delivery(LOADERS[name], REQUEST)
+    found = count_delivered(LOADERS[name].open, CASE)
 
     assert (found["missing"], found["repeated"], found["wrong_pictures"]) == (0, 0, 0)
     assert found["delivered"] == found["frames"]
@@ -63,8 +66,8 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
     dataset = LeRobotDataset("some/name", root=ROOT, return_uint8=True)
     cameras = dataset.meta.camera_keys
 
-    def careless(request: LoadRequest) -> Iterator[dict[str, Any]]:
-        del request
+    def careless(case: BenchCase) -> Iterator[dict[str, Any]]:
+        del case
         for start in (0, 8, 8):
             items = [dataset[at] for at in range(start, start + 8)]
             late = [dataset[at + 1] for at in range(start, start + 8)]
@@ -73,7 +76,7 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
                 **{key: torch.stack([item[key] for item in late]) for key in cameras},
             }
 
-    found = check_delivery(LoaderEntry("careless", "", "", ("video",), careless), REQUEST)
+    found = count_delivered(careless, CASE)
 
     assert found["repeated"] == 8
     assert found["missing"] == found["frames"] - 16
@@ -82,7 +85,7 @@ def test_a_loader_that_is_wrong_is_found_out() -> None:
 
 def test_rounding_is_no_fault_and_a_neighbour_is() -> None:
     """An image that is off by one level is right; the previous frame's is wrong."""
-    images = next(iter(expected_images(ROOT).values()))
+    images = next(iter(expected_images(META).values()))
     off = np.clip(images[5].astype(int) + 1, 0, 255).transpose(2, 0, 1)
 
     assert is_right(off, images, 5)
@@ -99,7 +102,7 @@ def test_unknown_loaders_and_cases_are_refused() -> None:
 
 def test_tables_name_what_failed_and_what_is_absent() -> None:
     """A loader that fails has a row that says why."""
-    figures = read_figures(REPO / RESULTS / RESULTS_NAME)
+    figures = read_figures(REPO / RESULTS / PUBLICATION.results)
     row = {**figures["results"][0], "contestant": "broken", "failed": "IndexError: 70"}
     text = tables_text({**figures, "results": [row], "absent": ["someone"]})
 
@@ -108,10 +111,10 @@ def test_tables_name_what_failed_and_what_is_absent() -> None:
     json.dumps(figures)
 
 
-def test_requests_give_windows_in_seconds() -> None:
+def test_cases_give_windows_in_seconds() -> None:
     """As `delta_timestamps`, by camera; none for single frames."""
-    windows = replace(REQUEST, window_s=(-1.0, 0.0)).windows()
+    windows = replace(CASE, window_s=(-1.0, 0.0)).windows()
 
-    assert REQUEST.windows() is None
+    assert CASE.windows() is None
     assert windows is not None
     assert set(map(tuple, windows.values())) == {(-1.0, 0.0)}

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robostream.bench.floor import decode_floor, image_floor
-from robostream.bench.processes import MemorySampler
-from robostream.bench.results import machine, median_ratio, medians, read_figures, save_run
+from robostream.bench.floor import decode_floor
+from robostream.bench.processes import sample_memory
+from robostream.bench.results import machine, medians, ratios, read_figures, save_run
 from robostream.errors import RobostreamError
 from tests.fixture_datasets import FIXTURES
 
@@ -42,7 +42,7 @@ def test_medians_are_those_of_numbers_all_rounds_have() -> None:
     rounds = [{"a": 1, "b": "x", "c": True}, {"a": 9, "d": 4}, {"a": 2, "d": 5}]
 
     assert medians(rounds) == {"a": 2}
-    assert median_ratio([2, 9, 8], [1, 3, 8]) == 2
+    assert ratios([2, 9, 8], [1, 3, 8]) == [2, 3, 1]
 
 
 def test_the_sampler_counts_memory_of_children() -> None:
@@ -51,11 +51,11 @@ def test_the_sampler_counts_memory_of_children() -> None:
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert child.stdout is not None
     child.stdout.readline()
-    with MemorySampler() as with_child:
+    with sample_memory() as with_child:
         pass
     child.kill()
     child.communicate()
-    with MemorySampler() as without:
+    with sample_memory() as without:
         pass
 
     # Other children, and memory that this process frees in between, are far smaller.
@@ -70,7 +70,7 @@ def test_floors_stop_in_time_also_with_fewer_files_than_processes() -> None:
     images = str(next((FIXTURES / "images").glob("data/*/*.parquet")))
 
     assert decode_floor([video], 2, at_most_s=0.2) > 0
-    assert image_floor([images], 2, at_most_s=0.2) > 0
+    assert decode_floor([images], 2, at_most_s=0.2) > 0
 
 
 def test_the_machine_is_described() -> None:

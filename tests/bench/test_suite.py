@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from robostream.bench.case import BenchCase, bench_dataset, one_row_group
+from robostream.bench.case import BenchData, one_row_group
 from robostream.bench.suite import (
     CASES,
     DATASETS,
-    SUITE_NAME,
+    PUBLICATION,
     case_figures,
     public_figures,
     run_cases,
@@ -23,28 +22,13 @@ from robostream.bench.tables import RESULTS
 from robostream.dataset import LeRobotDataset
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
+from tests.bench.runs import case_of
 from tests.fixture_datasets import FIXTURES
 
 REPO = Path(__file__).parents[2]
 TINY = SynthSpec(episodes=4, distinct=2, min_frames=6, max_frames=9, cameras=1, width=64, height=64)
 # A number with the unit of something measured.
 FIGURE = re.compile(r"\d[\d.,]*\s?(?:s|ms|µs|[KMG]i?B|%|images/s|samples/s|times)\b")
-
-
-@dataclass(frozen=True)
-class Folder:
-    """An existing dataset instead of a synthetic one."""
-
-    root: Path
-    title: str = "some data"
-
-    def open(self) -> Path:
-        """Return the folder."""
-        return self.root
-
-
-def case_of(name: str, root: Path, batch_size: int = 32) -> BenchCase:
-    return BenchCase(name, Folder(root), batch_size)  # type: ignore[arg-type]
 
 
 def test_the_readme_has_no_other_figures() -> None:
@@ -59,7 +43,7 @@ def test_the_readme_has_no_other_figures() -> None:
 
 def test_published_figures_name_no_host_and_no_folder() -> None:
     """The committed JSON has neither."""
-    text = (REPO / RESULTS / SUITE_NAME).read_text()
+    text = (REPO / RESULTS / PUBLICATION.results).read_text()
 
     assert "hostname" not in text
     assert not re.search(r'"/(?:tmp|home|root|work)', text)
@@ -76,7 +60,7 @@ def test_every_case_has_its_dataset_and_a_name_of_its_own() -> None:
 def test_cases_take_turns_and_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every round writes a file; the published figures are medians."""
     monkeypatch.setattr("robostream.bench.suite._FLOOR_S", 0.2)
-    case = case_of("tiny", FIXTURES / "av1_multifile", batch_size=4)
+    case = case_of(FIXTURES / "av1_multifile", "tiny", batch_size=4)
     (found,) = run_cases([case], rounds=2, out=tmp_path / "runs")
     figures = case_figures(case, found)
 
@@ -92,7 +76,7 @@ def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta/info.json").write_text('{"total_frames": 900}')
     with pytest.raises(RobostreamError, match="nothing-set single failed"):
-        run_cases([case_of("nothing-set", tmp_path)], rounds=1, out=tmp_path / "runs")
+        run_cases([case_of(tmp_path, "nothing-set")], rounds=1, out=tmp_path / "runs")
 
 
 def test_a_dataset_is_made_once_and_a_variant_shares_its_videos(
@@ -100,13 +84,13 @@ def test_a_dataset_is_made_once_and_a_variant_shares_its_videos(
 ) -> None:
     """The second call returns the same folder; one row group holds the same rows."""
     monkeypatch.setenv("ROBOSTREAM_CACHE", str(tmp_path))
-    root = bench_dataset("tiny", TINY)
+    root = BenchData("tiny", TINY).open()
     made = (root / "meta/info.json").stat().st_mtime_ns
     variant = one_row_group(root)
     path = "data/chunk-000/file-000.parquet"
     ours, theirs = (LeRobotDataset("some/name", root=folder) for folder in (root, variant))
 
-    assert bench_dataset("tiny", TINY) == root
+    assert BenchData("tiny", TINY).open() == root
     assert (root / "meta/info.json").stat().st_mtime_ns == made
     assert pq.ParquetFile(root / path).num_row_groups == 4
     assert pq.ParquetFile(variant / path).num_row_groups == 1

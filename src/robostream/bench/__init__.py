@@ -39,7 +39,7 @@ __all__ = [
     "ensure_writable",
     "format_table",
     "load_benchmark",
-    "load_command",
+    "load_module",
     "machine",
     "write_json",
 ]
@@ -66,19 +66,16 @@ COMMANDS = {
 _FUNCTIONS = {"shuffle": ("plan", "run_shuffle"), "node": ("plan", "run_node")}
 
 
-def load_benchmark(name: str, function: str = "run") -> Callable[..., Any]:
-    """Return a function of a benchmark.
-
-    `run(quick, ...)` prints a table and returns the figures; some benchmarks also have
-    `publish_figures(repo, figures)`, which writes them to a checkout and refreshes its docs.
-    """
-    module, function = _FUNCTIONS.get(name, (name, function))
-    found: Callable[..., Any] = getattr(
-        importlib.import_module(f"robostream.bench.{module}"), function
-    )
+def load_benchmark(name: str) -> Callable[..., Any]:
+    """Return a benchmark: it takes `quick`, prints a table and returns the figures."""
+    module, function = _FUNCTIONS.get(name, (name, "run"))
+    found: Callable[..., Any] = getattr(load_module(module), function)
     return found
 
 
-def load_command(name: str) -> Any:
-    """Return the module of a command: `run(args)` returns the exit code."""
+def load_module(name: str) -> Any:
+    """Return a module of this folder. Those of commands have `run(args)`, the exit code.
+
+    Some have a `PUBLICATION`, which writes figures to a checkout and refreshes its docs.
+    """
     return importlib.import_module(f"robostream.bench.{name}")

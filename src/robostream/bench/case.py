@@ -24,41 +24,6 @@ SARM_S = tuple(float(step) for step in range(8))
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """The batches to load; all values can be written as JSON.
-
-    Attributes:
-        root: The dataset's folder.
-        batch_size: Samples per batch.
-        workers: Worker processes.
-        window_s: The frames of a sample, in seconds relative to its own.
-        options: Settings of robostream's dataset.
-    """
-
-    root: str
-    batch_size: int
-    workers: int
-    window_s: tuple[float, ...] = SINGLE
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def cameras(self) -> list[str]:
-        """The keys of the dataset's cameras."""
-        return LeRobotDatasetMetadata("bench/case", root=self.root).camera_keys
-
-    @property
-    def images_per_sample(self) -> int:
-        """The images of a sample, over all cameras."""
-        return len(self.cameras) * len(self.window_s)
-
-    def windows(self) -> dict[str, list[float]] | None:
-        """Return the windows as `delta_timestamps`; None for single frames."""
-        if len(self.window_s) == 1:
-            return None
-        return {key: list(self.window_s) for key in self.cameras}
-
-
-@dataclass(frozen=True, slots=True)
 class BenchData:
     """A synthetic dataset, created once and reused.
 
@@ -75,14 +40,33 @@ class BenchData:
     variant: Callable[[Path], Path] | None = None
 
     def open(self) -> Path:
-        """Return the folder; create it if it does not exist."""
-        root = bench_dataset(self.name, self.spec)
+        """Return the folder; create it if it does not exist.
+
+        It lies in `$ROBOSTREAM_CACHE/bench`, named after a digest of its contents, and may be
+        deleted at any time.
+        """
+        contents = dataclasses.asdict(self.spec)
+        if self.spec.distinct is None:  # older datasets were named before this field existed
+            del contents["distinct"]
+        digest = hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode())
+        folder = config.bench_home() / f"{self.name}-{digest.hexdigest()[:12]}"
+        root = _create_once(folder, self._make)
         return root if self.variant is None else self.variant(root)
+
+    def files(self, pattern: str = "videos/**/*.mp4") -> list[str]:
+        """Return the paths of its files that match a pattern."""
+        return sorted(map(str, self.open().glob(pattern)))
+
+    def _make(self, folder: Path) -> None:
+        from robostream.loader import share_of_cores  # imports torch
+        from robostream.tools import make_dataset
+
+        make_dataset(folder, self.spec, jobs=share_of_cores(1))
 
 
 @dataclass(frozen=True, slots=True)
 class BenchCase:
-    """One row of a benchmark.
+    """One row of a benchmark: the batches to load, and how.
 
     Attributes:
         name: Its name in tables and file names.
@@ -90,7 +74,7 @@ class BenchCase:
         batch_size: Samples per batch.
         window_s: The frames of a sample, in seconds relative to its own.
         workers: Worker processes; None for the loader's default.
-        options: Settings of the dataset that differ from the defaults.
+        options: Settings of robostream's dataset that differ from the defaults.
         setting: The options in words.
         loader: How batches are loaded, where a benchmark knows several ways.
         goal: The images/s over the floor's that we aim for; None without a goal.
@@ -113,31 +97,21 @@ class BenchCase:
         """The kind of samples: "single" (one frame) or "sarm" (a window of several)."""
         return "single" if len(self.window_s) == 1 else "sarm"
 
-    def request(self, workers: int) -> LoadRequest:
-        """Return the batches of this case; create its dataset if it does not exist."""
-        root = str(self.data.open())
-        return LoadRequest(root, self.batch_size, workers, self.window_s, dict(self.options))
+    @property
+    def cameras(self) -> list[str]:
+        """The keys of the dataset's cameras."""
+        return LeRobotDatasetMetadata("bench/case", root=self.data.open()).camera_keys
 
+    @property
+    def images_per_sample(self) -> int:
+        """The images of a sample, over all cameras."""
+        return len(self.cameras) * len(self.window_s)
 
-def bench_dataset(name: str, spec: SynthSpec) -> Path:
-    """Return the folder of a synthetic dataset; create it if it does not exist.
-
-    It lies in `$ROBOSTREAM_CACHE/bench`, named after a digest of its contents, and may be deleted
-    at any time.
-    """
-    contents = dataclasses.asdict(spec)
-    if spec.distinct is None:  # older datasets were named before this field existed
-        del contents["distinct"]
-    text = json.dumps(contents, sort_keys=True, default=str)
-    folder = config.bench_home() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-    def make(temp: Path) -> None:
-        from robostream.loader import share_of_cores  # imports torch
-        from robostream.tools import make_dataset
-
-        make_dataset(temp, spec, jobs=share_of_cores(1))
-
-    return _create_once(folder, make)
+    def windows(self) -> dict[str, list[float]] | None:
+        """Return the windows as `delta_timestamps`; None for single frames."""
+        if self.mode == "single":
+            return None
+        return {key: list(self.window_s) for key in self.cameras}
 
 
 def one_row_group(root: Path) -> Path:
@@ -146,11 +120,11 @@ def one_row_group(root: Path) -> Path:
     Tools that rewrite a whole data file leave it like that.
     """
 
-    def make(temp: Path) -> None:
+    def make(folder: Path) -> None:
         import pyarrow.parquet as pq
 
-        shutil.copytree(root, temp, copy_function=os.link)
-        for path in temp.glob("data/*/*.parquet"):
+        shutil.copytree(root, folder, copy_function=os.link)
+        for path in folder.glob("data/*/*.parquet"):
             table = pq.read_table(path)
             path.unlink()  # a hard link: writing to it would change the other dataset
             pq.write_table(table, path, row_group_size=table.num_rows)

@@ -8,6 +8,7 @@ the median over rounds of (images/s of the way) / (images/s of the floor in that
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.bench.case import bench_dataset
-from robostream.bench.floor import decode_floor, random_floor
+from robostream.bench.case import BenchData
+from robostream.bench.floor import decode_floor
 from robostream.bench.measure import run_rounds
-from robostream.bench.results import Figures, machine, median_ratio
-from robostream.bench.tables import format_rows, format_table
+from robostream.bench.results import Figures, machine, ratios
+from robostream.bench.tables import format_table, table_of
 from robostream.decode import (
     BufferPool,
     FrameEngine,
@@ -41,54 +42,49 @@ _LONG_GOP = 250
 # Without a cache, a frame of a long GOP costs as much as all before it, so few are read.
 _SAMPLES_OF_LONG_GOPS = 40
 _IMAGES = 64
+_HEADER = ["videos", "read", "floor images/s", "images/s", "over floor", "decoded per delivered"]
 
 
 @dataclass(frozen=True, slots=True)
 class VideoSet:
-    """Episodes of several cameras; `files[episode]` are an episode's files, one per camera."""
+    """Samples of some videos: the (file, frame) of each camera, in order."""
 
     name: str
     gop: int
-    files: list[list[str]]
-    lengths: list[int]
     width: int
     height: int
+    samples: list[list[tuple[str, int]]]
 
     @property
-    def samples(self) -> list[tuple[int, int]]:
-        """The (episode, frame) of every sample, in order."""
-        return [(e, frame) for e, length in enumerate(self.lengths) for frame in range(length)]
-
-    @property
-    def all_files(self) -> list[str]:
+    def files(self) -> list[str]:
         """The files of all cameras."""
-        return [file for of_episode in self.files for file in of_episode]
+        return list(dict.fromkeys(file for sample in self.samples for file, _ in sample))
 
 
 def run(quick: bool) -> Figures:
     """Measure, print the tables, and return the figures."""
-    config.quiet_encoders()
     short = SynthSpec(episodes=12, min_frames=270, max_frames=300, video_file_mb=1e-6)
     if quick:
         short = replace(short, episodes=6, min_frames=60, max_frames=90)
     long = replace(short, codec="h264", gop=_LONG_GOP, crf=23)
     videos = [_open("decode-av1", short), _open("decode-h264", long)]
     ways = [row for one in videos for row in _measure(one, rounds=3 if quick else 5)]
-    costs = [{"videos": one.name, **_costs(one.files[0][0])} for one in videos]
-    header = ["videos", "read", "floor images/s", "images/s", "over floor", "decoded per delivered"]
-    print(format_table(header, [list(row.values()) for row in ways]))
+    costs = [{"videos": one.name, **_costs(one.files[0])} for one in videos]
+    print(format_table(_HEADER, [list(row.values()) for row in ways]))
     print("\nmicroseconds per image")
-    print(format_rows(costs))
+    print(format_table(*table_of(costs)))
     return {"machine": machine(), "results": ways, "costs_us": costs}
 
 
 def _open(name: str, spec: SynthSpec) -> VideoSet:
-    root = bench_dataset(name, spec)
-    cameras = [sorted(map(str, camera.glob("*/*.mp4"))) for camera in root.glob("videos/*")]
-    files = [list(of_episode) for of_episode in zip(*cameras, strict=True)]
-    lengths = [build_index(LocalSource(of_episode[0])).num_frames for of_episode in files]
-    name = f"{spec.codec} g={spec.gop}"
-    return VideoSet(name, spec.gop, files, lengths, spec.width, spec.height)
+    cameras = BenchData(name, spec).open().glob("videos/*")
+    episodes = zip(*(sorted(map(str, each.glob("*/*.mp4"))) for each in cameras), strict=True)
+    samples = [
+        [(file, frame) for file in files]
+        for files in episodes
+        for frame in range(build_index(LocalSource(files[0])).num_frames)
+    ]
+    return VideoSet(f"{spec.codec} g={spec.gop}", spec.gop, spec.width, spec.height, samples)
 
 
 def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
@@ -96,7 +92,7 @@ def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
     seeds = iter(range(rounds))
     results: dict[str, list[Any]] = run_rounds(
         {
-            "floor": lambda: decode_floor(videos.all_files, 1),
+            "floor": lambda: decode_floor(videos.files, 1),
             "ways": lambda: _read_all_ways(videos, np.random.default_rng(next(seeds))),
         },
         rounds,
@@ -108,7 +104,7 @@ def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
             "read": way,
             "floor_images_per_s": median(floors),
             "images_per_s": median(one[way][0] for one in found),
-            "over_floor": median_ratio([one[way][0] for one in found], floors),
+            "over_floor": median(ratios([one[way][0] for one in found], floors)),
             "amplification": median(one[way][1] for one in found),
         }
         for way in found[0]
@@ -117,13 +113,14 @@ def _measure(videos: VideoSet, *, rounds: int) -> list[Figures]:
 
 def _read_all_ways(videos: VideoSet, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
     """Return images/s and images decoded per image delivered, for each way to read."""
-    samples = videos.samples
+    samples, pixels = videos.samples, videos.width * videos.height
     at_random = [samples[place] for place in rng.permutation(len(samples))]
     few = at_random[:_SAMPLES_OF_LONG_GOPS] if videos.gop == _LONG_GOP else at_random
-    all_bytes = len(samples) * len(videos.files[0]) * videos.width * videos.height * 3 // 2
+    all_bytes = len(samples) * len(samples[0]) * pixels * 3 // 2
     found = {}
     if videos.gop != _LONG_GOP:
-        found["at random, decoding alone"] = random_floor(videos.all_files, 1), (videos.gop + 1) / 2
+        rate = decode_floor(videos.files, 1, at_random=True)
+        found["at random, decoding alone"] = rate, (videos.gop + 1) / 2
     with _engine(0) as engine:
         found["at random, nothing kept"] = _read(engine, videos, few)
     with _engine(2 * all_bytes) as engine:
@@ -135,24 +132,22 @@ def _read_all_ways(videos: VideoSet, rng: np.random.Generator) -> dict[str, tupl
 
 
 def _engine(budget_bytes: int) -> FrameEngine:
-    return FrameEngine(
-        LocalSource, budget_bytes=budget_bytes, max_files=config.VIDEO_DECODER_CACHE_SIZE
-    )
+    max_files = config.VIDEO_DECODER_CACHE_SIZE
+    return FrameEngine(LocalSource, budget_bytes=budget_bytes, max_files=max_files)
 
 
 def _read(
-    engine: FrameEngine, videos: VideoSet, samples: Sequence[tuple[int, int]]
+    engine: FrameEngine, videos: VideoSet, samples: Sequence[Sequence[tuple[str, int]]]
 ) -> tuple[float, float]:
     out = np.zeros((1, 3, videos.height, videos.width), np.uint8)
     before = engine.statistics.summary()
     begin = time.perf_counter()
-    for episode, frame in samples:
-        for file in videos.files[episode]:
-            engine.read(file, [frame], out)
+    for file, frame in itertools.chain.from_iterable(samples):
+        engine.read(file, [frame], out)
     seconds = time.perf_counter() - begin
     after = engine.statistics.summary()
-    delivered = after["images_delivered"] - before["images_delivered"]
-    return delivered / seconds, (after["images_decoded"] - before["images_decoded"]) / delivered
+    delivered, decoded = (after[n] - before[n] for n in ("images_delivered", "images_decoded"))
+    return delivered / seconds, decoded / delivered
 
 
 def _costs(file: str) -> dict[str, float]:
@@ -166,7 +161,6 @@ def _costs(file: str) -> dict[str, float]:
     pool = BufferPool(2 * len(frames) * layout.nbytes)
     slots = [PackedFrame(*pool.memory(pool.take(layout.nbytes) or 0), layout) for _ in frames]
     colours = np.zeros((len(frames), *layout.shape), np.uint8)
-    floats = colours.astype(np.float32)
 
     def per_image(work: Callable[[int], None]) -> float:
         tries = []
@@ -182,7 +176,7 @@ def _costs(file: str) -> dict[str, float]:
 
     return {
         "convert": per_image(draw(colours)),
-        "convert to float32": per_image(draw(floats)),
+        "convert to float32": per_image(draw(colours.astype(np.float32))),
         "keep": per_image(lambda n: renderer.pack(frames[n], slots[n])),
         "convert a kept one": per_image(
             lambda n: renderer.draw_packed([slots[n]], colours[n : n + 1], file=file)

@@ -7,27 +7,28 @@ GPU ("yuv"), or the GPU decodes ("nvdec"). Each case runs in processes of its ow
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import multiprocessing
 import random
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from robostream import config
-from robostream.bench.case import SINGLE, BenchCase, BenchData, LoadRequest
+from robostream.bench.case import BenchCase, BenchData
 from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_robostream
-from robostream.bench.measure import Batch, consume, limit_time, loading_figures
+from robostream.bench.measure import Batch, measure_loading
 from robostream.bench.processes import run_process, touch_memory
 from robostream.bench.results import Figures, git_commit, machine, read_figures
-from robostream.bench.tables import RESULTS, Publication, format_table, markdown_table, publish
+from robostream.bench.tables import RESULTS, Publication, Table, format_table, markdown_table
 from robostream.decode import Backend, FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
@@ -51,14 +52,12 @@ _SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
 _RESIZED = (224, 224)
 # Numbers of processes that only decode, and of a loader's workers.
 _STREAMS = _LOADER_WORKERS = (1, 2, 4, 8)
-RESULTS_NAME = "gpu.json"
+# The fields that identify a row.
+KEYS = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
 
 
 def run(
-    quick: bool,
-    parts: Sequence[str] = PARTS,
-    workers: Sequence[int] = (),
-    seconds: float = 0.0,
+    quick: bool, parts: Sequence[str] = PARTS, workers: Sequence[int] = (), seconds: float = 0.0
 ) -> Figures:
     """Measure, print the tables, and return the figures.
 
@@ -71,7 +70,6 @@ def run(
     """
     if not torch.cuda.is_available():
         raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
-    config.quiet_encoders()
     seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
     cores = share_of_cores(1)
     figures: Figures = {
@@ -90,7 +88,16 @@ def run(
     return figures
 
 
-def _case(way: str, codec: str, gop: int, size: tuple[int, int], **more: Any) -> BenchCase:
+def _case(
+    way: str,
+    codec: str,
+    gop: int,
+    size: tuple[int, int],
+    *,
+    resize: tuple[int, int] | None = None,
+    streams: tuple[int, ...] = (),
+    **more: Any,
+) -> BenchCase:
     """Return a case; its dataset has few different episodes, which are fast to make."""
     height, width = size
     spec = SynthSpec(
@@ -105,34 +112,34 @@ def _case(way: str, codec: str, gop: int, size: tuple[int, int], **more: Any) ->
         video_file_mb=0.5,
     )
     if codec != "av1":
-        spec = dataclasses.replace(spec, codec=codec, crf=23)
-    options = {"resize": more.pop("resize", None), "streams": more.pop("streams", ())}
-    batch_size = 64 if more.get("window_s", SINGLE) == SINGLE else 16
+        spec = replace(spec, codec=codec, crf=23)
+    options = {"resize": resize, "streams": streams}
     data = BenchData(f"gpu-{codec}", spec, title=codec)
-    return BenchCase(codec, data, batch_size, loader=way, options=options, **more)
+    return BenchCase(codec, data, loader=way, options=options, **more)
 
 
 def upload_cases(workers: list[int]) -> Iterator[BenchCase]:
     """Yield the cases that compare RGB with 4:2:0, by workers."""
-    for size, resize in ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED)):
-        for window_s in (SINGLE, _WINDOW_S):
-            for count in workers:
-                for way in (RGB, YUV):
-                    more = {"window_s": window_s, "workers": count, "resize": resize}
-                    yield _case(way, "av1", 2, size, **more)
+    sizes = ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED))
+    samples: tuple[dict[str, Any], ...] = (
+        {"batch_size": 64},
+        {"batch_size": 16, "window_s": _WINDOW_S},
+    )
+    for (size, resize), sample, count, way in product(sizes, samples, workers, (RGB, YUV)):
+        yield _case(way, "av1", 2, size, resize=resize, workers=count, **sample)
 
 
 def nvdec_cases(codec: str) -> Iterator[BenchCase]:
     """Yield the cases that measure how fast a GPU decodes a codec, alone and in a loader."""
+    case = partial(_case, NVDEC, codec, batch_size=64)
     most = _LOADER_WORKERS[-1]
-    for gop in (2, 250):
-        for size in (_SMALL, _LARGE):
-            yield _case(NVDEC, codec, gop, size, workers=1, streams=_STREAMS)
-            yield _case(NVDEC, codec, gop, size, workers=most)
+    for gop, size in product((2, 250), (_SMALL, _LARGE)):
+        yield case(gop, size, workers=1, streams=_STREAMS)
+        yield case(gop, size, workers=most)
     if codec == NVDEC_CODECS[0]:
         for workers in _LOADER_WORKERS[:-1]:
-            yield _case(NVDEC, codec, 2, _SMALL, workers=workers)
-        yield _case(NVDEC, codec, 2, _LARGE, workers=most, resize=_RESIZED)
+            yield case(2, _SMALL, workers=workers)
+        yield case(2, _LARGE, workers=most, resize=_RESIZED)
 
 
 def case_fields(case: BenchCase) -> Figures:
@@ -149,40 +156,29 @@ def case_fields(case: BenchCase) -> Figures:
     }
 
 
-def row_key(row: Figures) -> str:
-    """Return the identity of a row's case, the same before and after JSON. Pure."""
-    names = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams")
-    return json.dumps([row[name] for name in names])
-
-
-def _measure_uploads(cases: Iterable[BenchCase], seconds: float) -> Iterator[Figures]:
+def _measure_uploads(cases: Iterator[BenchCase], seconds: float) -> Iterator[Figures]:
     """Measure each case with touched memory, beside the floor."""
-    floors: dict[str, float] = {}
+    # Both ways share a floor; they come one after the other.
     for case in cases:
-        # Both ways share a floor; they come one after the other.
-        key = row_key(case_fields(case) | {"way": RGB})
-        if key not in floors:
-            files = sorted(map(str, case.data.open().glob("videos/**/*.mp4")))
-            floors[key] = decode_floor(files, case.workers or 1, at_most_s=seconds / 3)
+        if case.loader == RGB:
+            floor = decode_floor(case.data.files(), case.workers or 1, at_most_s=seconds / 3)
         touch_memory(min(_TOUCHED_BYTES, usable_memory() // 2))
-        yield _measure(case, seconds, floors[key])
-
-
-def _frame_cache(case: BenchCase) -> str:
-    if case.loader == NVDEC:
-        return "auto"
-    return _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
+        yield _measure(case, seconds, floor)
 
 
 def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Figures:
-    request = case_fields(case) | {
+    frames = "auto"
+    if case.loader != NVDEC:
+        frames = _RESIZED_FRAME_CACHE if case.options["resize"] else _FRAME_CACHE
+    measure = measure_streams if case.options["streams"] else measure_loader
+    figures: Figures = case_fields(case) | {
         "batch_size": case.batch_size,
         "seconds": seconds,
-        "frame_cache_bytes": _frame_cache(case),
+        "frame_cache_bytes": frames,
+        "mode": case.mode,
+        "git_commit": git_commit(),
+        **run_process(measure, case=case, seconds=seconds, frame_cache=frames),
     }
-    measure = measure_streams if case.options["streams"] else measure_loader
-    found = run_process(measure, root=str(case.data.open()), request=request)
-    figures: Figures = request | {"mode": case.mode, "git_commit": git_commit()} | found
     if floor is not None:
         figures |= {"floor_images_per_s": floor, "over_floor": figures["images_per_s"] / floor}
     # Printed at once, so an interrupted run is not lost.
@@ -190,21 +186,15 @@ def _measure(case: BenchCase, seconds: float, floor: float | None = None) -> Fig
     return figures
 
 
-def measure_loader(root: str, request: dict[str, Any]) -> Figures:
+def measure_loader(case: BenchCase, seconds: float, frame_cache: str) -> Figures:
     """Deliver batches on the GPU for some seconds after the first; return the rates."""
-    torch.set_num_threads(1)
-    way = request["way"]
+    way = case.loader
     options = {
-        "resize": request["resize"] and tuple(request["resize"]),
-        "frame_cache_bytes": request["frame_cache_bytes"],
+        "resize": case.options["resize"],
+        "frame_cache_bytes": frame_cache,
         "video_decode_device": _GPU if way == NVDEC else "cpu",
     }
-    window_s = tuple(request["window_s"])
-    asked = LoadRequest(root, request["batch_size"], request["workers"], window_s, options)
-    begin = time.perf_counter()
     device = None if way == RGB else _GPU
-    loader = open_robostream(asked, pin_memory=way == RGB, device=device)
-    opened_s = time.perf_counter() - begin
     usages: list[list[float]] = []
     with ExitStack() as stack:
 
@@ -212,10 +202,14 @@ def measure_loader(root: str, request: dict[str, Any]) -> Figures:
             if not usages:  # from the first batch on
                 usages.append(stack.enter_context(decoder_usage()) if way == NVDEC else [])
 
-        batches = limit_time(_batches_on_gpu(loader, way), request["seconds"])
-        times = consume(batches, on_batch=on_batch, finish=torch.cuda.synchronize)
-    images = asked.images_per_sample
-    figures = loading_figures(times, images_per_sample=images, opened_s=opened_s)
+        loader, figures = measure_loading(
+            replace(case, options=options),
+            partial(open_robostream, pin_memory=way == RGB, device=device),
+            batches_of=partial(_batches_on_gpu, way=way),
+            seconds=seconds,
+            on_batch=on_batch,
+            finish=torch.cuda.synchronize,
+        )
     del figures["lowest_over_median"]
     figures["decoded_per_delivered"] = loader.stats()["amplification"]
     figures["decoders_in_use"] = next(iter(usages[0]), None)
@@ -239,15 +233,16 @@ def _batches_on_gpu(loader: StreamingDataLoader, way: str) -> Iterator[Batch]:
             yield batch
 
 
-def measure_streams(root: str, request: dict[str, Any]) -> Figures:
+def measure_streams(case: BenchCase, seconds: float, frame_cache: str) -> Figures:
     """Decode random GOPs on the GPU in several processes; return the rates by their number.
 
     All processes start at once, because that takes long; then more and more of them decode.
     """
-    counts, spawn = request["streams"], multiprocessing.get_context("spawn")
+    del frame_cache
+    counts, spawn = case.options["streams"], multiprocessing.get_context("spawn")
     barrier, rates = spawn.Barrier(max(counts) + 1), spawn.Queue()
     processes = [
-        spawn.Process(target=_decode, args=(number, root, request, barrier, rates))
+        spawn.Process(target=_decode, args=(number, case, seconds, barrier, rates))
         for number in range(max(counts))
     ]
     for process in processes:
@@ -264,15 +259,15 @@ def measure_streams(root: str, request: dict[str, Any]) -> Figures:
     return {"by_streams": found}
 
 
-def _decode(number: int, root: str, request: dict[str, Any], barrier: Any, rates: Any) -> None:
-    runs = _gops(root)
+def _decode(number: int, case: BenchCase, seconds: float, barrier: Any, rates: Any) -> None:
+    runs = [run for file in case.data.files("videos/*/*/*.mp4")[:24] for run in _gops(file)]
     random.shuffle(runs)
     backend = open_nvdec(_GPU)
     list(backend.decode(runs[:4]))
-    for count in request["streams"]:
+    for count in case.options["streams"]:
         barrier.wait(_TIMEOUT_S)
         if number < count:
-            rates.put(_decode_rate(backend, runs, request["seconds"]))
+            rates.put(_decode_rate(backend, runs, seconds))
 
 
 def _decode_rate(backend: Backend, runs: list[FileRun], seconds: float) -> float:
@@ -284,18 +279,15 @@ def _decode_rate(backend: Backend, runs: list[FileRun], seconds: float) -> float
     return images / (time.perf_counter() - begin)
 
 
-def _gops(root: str) -> list[FileRun]:
-    """Return GOPs of a dataset's videos, at most the first 64 frames of each."""
-    runs: list[FileRun] = []
-    for path in sorted(Path(root).glob("videos/*/*/*.mp4"))[:24]:
-        source = LocalSource(path)
-        index = build_index(source)
-        file = VideoFile(source.name, source, index)
-        starts = index.start_frames.tolist()
-        for start, stop in zip(starts, [*starts[1:], index.num_frames], strict=True):
-            frames = list(range(start, min(stop, start + 64)))
-            runs.append((file, plan_runs(index, frames)[0]))
-    return runs
+def _gops(file: str) -> Iterator[FileRun]:
+    """Yield the GOPs of a video, at most the first 64 frames of each."""
+    source = LocalSource(file)
+    index = build_index(source)
+    video = VideoFile(source.name, source, index)
+    starts = index.start_frames.tolist()
+    for start, stop in zip(starts, [*starts[1:], index.num_frames], strict=True):
+        frames = list(range(start, min(stop, start + 64)))
+        yield video, plan_runs(index, frames)[0]
 
 
 @contextmanager
@@ -316,7 +308,7 @@ def decoder_usage() -> Iterator[list[float]]:
             found.append(sum(shares) / len(shares))
 
 
-def _upload_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]]]:
+def _upload_table(results: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
     header = ["images", "samples", "workers", "floor", "RGB", "4:2:0", "gain", "of the floor"]
     header += ["decoded"]
@@ -332,7 +324,7 @@ def _upload_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]
     return header, rows
 
 
-def _nvdec_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]]]:
+def _nvdec_table(results: Sequence[Figures]) -> Table:
     """Return the rates of decoding alone and of loaders, by image size and codec. Pure."""
     header = ["images", "codec", "GOP"]
     header += [f"{n} alone" for n in _STREAMS] + [f"loader, {n}" for n in _LOADER_WORKERS]
@@ -348,7 +340,8 @@ def _nvdec_table(results: Sequence[Figures]) -> tuple[list[str], list[list[Any]]
 
 
 def _upload_order(row: Figures) -> tuple[Any, ...]:
-    return row["size"], row["resize"] or [], len(row["window_s"]), row["workers"]
+    sizes = tuple(row["size"]), tuple(row["resize"] or ())
+    return *sizes, len(row["window_s"]), row["workers"]
 
 
 def _size_text(row: Figures) -> str:
@@ -361,27 +354,16 @@ def _rate_text(row: Figures) -> str:
     return f"{row['images_per_s']:,.0f}" + ("" if in_use is None else f" ({in_use:.2f})")
 
 
-def publish_figures(repo: Path, figures: Figures) -> None:
-    """Write the figures to a checkout and refresh its docs; rows of other cases stay."""
-    publish(repo, RESULTS_NAME, figures, PUBLICATION, merge=_merge)
-
-
-def _merge(known: Figures, new: Figures) -> Figures:
-    rows = {
-        part: {row_key(row): row for row in [*known.get(part, ()), *new.get(part, ())]}
-        for part in ("uploads", "nvdec")
-    }
-    return known | new | {part: list(found.values()) for part, found in rows.items()}
-
-
-def _docs_uploads(repo: Path) -> str:
-    return markdown_table(*_upload_table(read_figures(repo / RESULTS / RESULTS_NAME)["uploads"]))
-
-
-def _docs_nvdec(repo: Path) -> str:
-    return markdown_table(*_nvdec_table(read_figures(repo / RESULTS / RESULTS_NAME)["nvdec"]))
+def _read(repo: Path) -> Figures:
+    return read_figures(repo / RESULTS / PUBLICATION.results)
 
 
 PUBLICATION = Publication(
-    Path("docs/gpu.md"), {"gpu uploads": _docs_uploads, "gpu nvdec": _docs_nvdec}
+    "gpu.json",
+    Path("docs/gpu.md"),
+    {
+        "gpu uploads": lambda repo: markdown_table(*_upload_table(_read(repo)["uploads"])),
+        "gpu nvdec": lambda repo: markdown_table(*_nvdec_table(_read(repo)["nvdec"])),
+    },
+    keys={"uploads": KEYS, "nvdec": KEYS},
 )

@@ -11,47 +11,44 @@ runs: a virtual machine may have to wait for its host's memory, which is not the
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 from robostream import config
-from robostream.bench.case import BenchCase, BenchData, LoadRequest
-from robostream.bench.floor import decode_floor, random_floor
+from robostream.bench.case import BenchCase, BenchData
+from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_plain, open_robostream
-from robostream.bench.measure import consume, limit_time, loading_figures, run_rounds
+from robostream.bench.measure import measure_loading, run_rounds
 from robostream.bench.processes import run_process, touch_memory, tree_bytes
-from robostream.bench.results import (
-    Figures,
-    machine,
-    median_ratio,
-    medians,
-    read_figures,
-    select_named,
-)
+from robostream.bench.results import Figures, machine, medians, ratios, read_figures, select_named
 from robostream.bench.rows import measure_resume
-from robostream.bench.tables import RESULTS, Column, Publication, markdown_of, publish, table_of
+from robostream.bench.tables import (
+    RESULTS,
+    Column,
+    Publication,
+    format_table,
+    markdown_table,
+    table_of,
+)
 from robostream.byte_sizes import format_bytes
 from robostream.loader import batch_bytes, frame_budget, share_of_cores, usable_memory
 from robostream.tools import SynthSpec
 
 # Many small files give the floor's processes equal work. Few different episodes are fast to make.
 _SHORT = SynthSpec(episodes=320, min_frames=60, max_frames=100, distinct=32, video_file_mb=0.5)
-_LARGE = dataclasses.replace(
-    _SHORT, episodes=120, cameras=2, width=640, height=480, video_file_mb=2
-)
+_LARGE = replace(_SHORT, episodes=120, cameras=2, width=640, height=480, video_file_mb=2)
 _AV1 = BenchData("av1", _SHORT)
-_LONG_GOP = BenchData("h264", dataclasses.replace(_SHORT, codec="h264", gop=250, crf=23))
+_LONG_GOP = BenchData("h264", replace(_SHORT, codec="h264", gop=250, crf=23))
 _LONG = BenchData("av1-long", SynthSpec(episodes=96, distinct=16, video_file_mb=0.5))
 # The most common dataset: fewer episodes than the pool mixes, and 34 GB once decoded.
 _COMMON = BenchData(
     "av1-common",
-    dataclasses.replace(_LARGE, episodes=50, min_frames=500, max_frames=500, cameras=3, distinct=4),
+    replace(_LARGE, episodes=50, min_frames=500, max_frames=500, cameras=3, distinct=4),
 )
 _SARM: dict[str, Any] = {
     "batch_size": 16,
@@ -59,24 +56,20 @@ _SARM: dict[str, Any] = {
 }
 _SARM_1S = _SARM | {"window_s": tuple(-1.0 * step for step in range(7, -1, -1))}
 _SMALL_POOL = {"episode_pool_size": 8, "lanes": 8}
+# All decoded frames of a dataset may fit into memory. A limit shows larger datasets.
+_2_GIB, _3_GIB, _4_GIB = ({"frame_cache_bytes": f"{size}GiB"} for size in (2, 3, 4))
 
 CASES = (
     BenchCase("single", _AV1, goal=0.85),
     BenchCase("sarm", _AV1, goal=4.0, **_SARM),
     BenchCase("single float32", _AV1, options={"return_uint8": False}),
     BenchCase("single g=250", _LONG_GOP, goal=0.75),
-    BenchCase(
-        "single 640x480 x 2",
-        BenchData("av1-640", _LARGE),
-        goal=0.85,
-        options={"frame_cache_bytes": "4GiB"},
-    ),
+    BenchCase("single 640x480 x 2", BenchData("av1-640", _LARGE), goal=0.85, options=_4_GIB),
     BenchCase("single 640x480 x 3, 50 episodes", _COMMON, goal=0.9, is_floor_random=True),
     BenchCase("single, 1.5 pools", _LONG, goal=0.65),
     BenchCase("sarm, 1.5 pools", _LONG, goal=2.5, **_SARM_1S),
-    # All decoded frames of this dataset may fit into memory. A limit shows larger datasets.
-    BenchCase("single, 2 GiB", _AV1, goal=0.85, options={"frame_cache_bytes": "2GiB"}),
-    BenchCase("sarm, 3 GiB", _AV1, goal=4.0, options={"frame_cache_bytes": "3GiB"}, **_SARM),
+    BenchCase("single, 2 GiB", _AV1, goal=0.85, options=_2_GIB),
+    BenchCase("sarm, 3 GiB", _AV1, goal=4.0, options=_3_GIB, **_SARM),
     BenchCase("single, pool 8", _AV1, options=_SMALL_POOL),
     BenchCase("sarm, pool 8", _AV1, options=_SMALL_POOL, **_SARM),
 )
@@ -108,17 +101,18 @@ def run(
         plain: Whether to measure the plain map-style loader.
         cold: Whether to leave memory untouched before robostream runs.
     """
-    config.quiet_encoders()
     cases = select_named({case.name: case for case in CASES}, only)
     touched = None if cold else _touch_twice()
     results = []
-    for case in map(_shrink, cases) if quick else cases:
-        for number in workers or [share_of_cores(1)]:
-            runs = _case_runs(case, number, seconds, plain=plain, cold=cold)
-            found = run_rounds(runs, rounds or (2 if quick else 3))
-            results.append(_case_figures(case, number, seconds, found, cold=cold))
-            _print_case(results[-1])
-    print(table_of(results, _COLUMNS), flush=True)
+    for case, number in itertools.product(cases, workers or [share_of_cores(1)]):
+        small = _shrink(case) if quick else case
+        runs = _case_runs(replace(small, workers=number), seconds, plain=plain, cold=cold)
+        found = run_rounds(runs, rounds or (2 if quick else 3))
+        fields = {"case": case.name, "workers": number, "seconds": seconds, "cold": cold}
+        settings = {"settings": dict(case.options), "goal": case.goal}
+        results.append(fields | settings | _summarize(found, number))
+        _print_case(results[-1])
+    print(format_table(*table_of(results, _COLUMNS)), flush=True)
     print(
         "over floor: images/s over those of PyAV decoding the same files in order, in as many "
         "processes as workers\nlowest: the lowest rate in 2 s of the first 20 s, over the median\n"
@@ -132,8 +126,8 @@ def run(
 
 def _shrink(case: BenchCase) -> BenchCase:
     """Return the case with a sixth of the episodes."""
-    spec = dataclasses.replace(case.data.spec, episodes=max(8, case.data.spec.episodes // 6))
-    return dataclasses.replace(case, data=BenchData(f"{case.data.name}-small", spec))
+    spec = replace(case.data.spec, episodes=max(8, case.data.spec.episodes // 6))
+    return replace(case, data=BenchData(f"{case.data.name}-small", spec))
 
 
 def _touch_twice() -> list[float]:
@@ -143,68 +137,51 @@ def _touch_twice() -> list[float]:
     return rates
 
 
-def _case_runs(
-    case: BenchCase, workers: int, seconds: float, *, plain: bool, cold: bool
-) -> dict[str, Any]:
+def _case_runs(case: BenchCase, seconds: float, *, plain: bool, cold: bool) -> dict[str, Any]:
     """Return what takes turns in each round."""
-    files = sorted(map(str, case.data.open().glob("videos/**/*.mp4")))
-    floor = random_floor if case.is_floor_random else decode_floor
-    needed = 0 if cold else run_once(case, workers, 0, function=frame_memory)["bytes"]
+    files, workers = case.data.files(), case.workers or 1
+    needed = 0 if cold else run_process(frame_memory, case=case)
 
-    def robostream() -> Figures:
+    def floor() -> float:
+        limit_s = seconds / 3
+        return decode_floor(files, workers, at_most_s=limit_s, at_random=case.is_floor_random)
+
+    def robostream() -> Any:
         touch_memory(needed)
-        return run_once(case, workers, seconds)
+        return run_process(measure_robostream, case=case, seconds=seconds)
 
-    runs = {
-        "floor": lambda: floor(files, workers, at_most_s=seconds / 3),
-        "plain": lambda: run_once(case, workers, seconds, function=measure_plain),
-        "robostream": robostream,
-    }
-    return {name: run for name, run in runs.items() if plain or name != "plain"}
+    plain_run = {"plain": lambda: run_process(measure_plain, case=case)} if plain else {}
+    return {"floor": floor, **plain_run, "robostream": robostream}
 
 
-def _case_figures(
-    case: BenchCase, workers: int, seconds: float, found: Mapping[str, Any], *, cold: bool
-) -> Figures:
+def _summarize(found: Mapping[str, Any], workers: int) -> Figures:
     ours, floors = found["robostream"], found["floor"]
     rates = [sample["images_per_s"] for sample in ours]
     plain = [sample["images_per_s"] for sample in found.get("plain", [])]
+    held = (ours[0]["batches_ahead"] + config.HELD_BATCHES) * ours[0]["batch_bytes"]
+    processes = workers * _WORKER_BYTES + _CONSUMER_BYTES
     return {
-        "case": case.name,
-        "workers": workers,
-        "seconds": seconds,
-        "cold": cold,
-        "settings": dict(case.options),
-        "goal": case.goal,
         "floor_images_per_s": median(floors),
         "peer_images_per_s": median(plain) if plain else None,
-        "over_floor": median_ratio(rates, floors),
-        "over_peer": median_ratio(rates, plain) if plain else None,
-        "over_floor_rounds": [a / b for a, b in zip(rates, floors, strict=True)],
+        "over_floor": median(ratios(rates, floors)),
+        "over_peer": median(ratios(rates, plain)) if plain else None,
+        "over_floor_rounds": ratios(rates, floors),
         "rates": ours[0]["rates"],
-        "allowed_bytes": _allowed_bytes(ours[0], workers),
+        "allowed_bytes": float(ours[0]["frame_cache_bytes"] + processes + held),
         **medians(ours),
     }
 
 
-def _allowed_bytes(sample: Figures, workers: int) -> float:
-    """Return the memory that the loader may take."""
-    held = (sample["batches_ahead"] + config.HELD_BATCHES) * sample["batch_bytes"]
-    return float(sample["frame_cache_bytes"] + workers * _WORKER_BYTES + held + _CONSUMER_BYTES)
-
-
-def measure_robostream(request: dict[str, Any], seconds: float) -> Figures:
+def measure_robostream(case: BenchCase, seconds: float) -> Figures:
     """Stream two epochs in this process; return rates, memory and counters."""
-    torch.set_num_threads(1)
-    asked = LoadRequest(**request)
-    begin = time.perf_counter()
-    loader = open_robostream(asked)
-    opened_s = time.perf_counter() - begin
-    batches: Iterator[Any] = (batch for _ in range(_EPOCHS) for batch in loader)
-    times = consume(limit_time(batches, seconds))
+    loader, figures = measure_loading(
+        case,
+        open_robostream,
+        batches_of=lambda loader: itertools.chain.from_iterable([loader] * _EPOCHS),
+        seconds=seconds,
+    )
     stats, frames = loader.stats(), frame_budget(loader)
-    images = asked.images_per_sample
-    figures = loading_figures(times, images_per_sample=images, opened_s=opened_s) | {
+    figures |= {
         "amplification": stats["amplification"],
         "wait_s": stats["dataloading_s"],
         "frame_cache_bytes": frames.nbytes,
@@ -218,41 +195,15 @@ def measure_robostream(request: dict[str, Any], seconds: float) -> Figures:
     return figures
 
 
-def measure_plain(request: dict[str, Any], seconds: float) -> Figures:
+def measure_plain(case: BenchCase) -> Figures:
     """Read some random batches through the plain map-style dataset in this process."""
-    del seconds
-    torch.set_num_threads(1)
-    asked = LoadRequest(**request)
-    begin = time.perf_counter()
-    batches = open_plain(asked)
-    opened_s = time.perf_counter() - begin
-    times = consume(batches, max_batches=_PLAIN_BATCHES)
-    return loading_figures(times, images_per_sample=asked.images_per_sample, opened_s=opened_s)
+    return measure_loading(case, open_plain, max_batches=_PLAIN_BATCHES)[1]
 
 
-def frame_memory(request: dict[str, Any], seconds: float) -> Figures:
+def frame_memory(case: BenchCase) -> int:
     """Return the memory that decoded frames may take, at most half of what is free."""
-    del seconds
-    loader = open_robostream(LoadRequest(**request))
-    needed = frame_budget(loader).nbytes
-    loader.close()
-    return {"bytes": min(needed, usable_memory() // 2)}
-
-
-def run_once(
-    case: BenchCase,
-    workers: int,
-    seconds: float,
-    *,
-    function: Any = measure_robostream,
-    environment: Mapping[str, str] | None = None,
-) -> Figures:
-    """Return the figures of one run in a process of its own."""
-    request = dataclasses.asdict(case.request(workers))
-    result: Figures = run_process(
-        function, environment=environment, request=request, seconds=seconds
-    )
-    return result
+    with closing(open_robostream(case)) as loader:
+        return min(frame_budget(loader).nbytes, usable_memory() // 2)
 
 
 def _print_case(result: Figures) -> None:
@@ -269,9 +220,14 @@ def _goal(result: Figures) -> str:
     return "" if result["goal"] is None else str(result["goal"])
 
 
-def _memory(result: Figures) -> str:
-    share = result["tree_bytes"] / result["allowed_bytes"]
-    return f"{format_bytes(result['tree_bytes'])}, {share:.2f}"
+def _share_of_allowed(result: Figures) -> float:
+    return float(result["tree_bytes"] / result["allowed_bytes"])
+
+
+def _measured(case: Figures) -> str:
+    measured = f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs"
+    # Rows without this field are older than `--cold`, and were all measured cold.
+    return f"{measured}, cold" if case.get("cold", True) else measured
 
 
 _COLUMNS: dict[str, Column] = {
@@ -286,27 +242,10 @@ _COLUMNS: dict[str, Column] = {
     "first batch s": "first_batch_s",
     "lowest": "lowest_over_median",
     "decoded per delivered": "amplification",
-    "memory": _memory,
+    "memory": lambda result: (
+        f"{format_bytes(result['tree_bytes'])}, {_share_of_allowed(result):.2f}"
+    ),
 }
-
-
-def publish_figures(repo: Path, figures: Figures) -> None:
-    """Write the figures to a checkout, by its machine's cores; other rows and machines stay."""
-    name = f"loader-{figures['machine']['cpus']}-cores.json"
-    publish(repo, name, figures, PUBLICATION, merge=_merge)
-
-
-def _merge(known: Figures, new: Figures) -> Figures:
-    cases = {(case["case"], case["workers"]): case for case in known["cases"] + new["cases"]}
-    return new | {"cases": list(cases.values())}
-
-
-def _measured(case: Figures) -> str:
-    measured = f"first {case['seconds']:.0f} s" if case["seconds"] else "two epochs"
-    # Rows without this field are older than `--cold`, and were all measured cold.
-    return f"{measured}, cold" if case.get("cold", True) else measured
-
-
 _DOCS_COLUMNS: dict[str, Column] = {
     "case": "case",
     "workers": "workers",
@@ -319,7 +258,7 @@ _DOCS_COLUMNS: dict[str, Column] = {
     "lowest 2 s over the median": "lowest_over_median",
     "decoded per delivered": "amplification",
     "memory, GB": lambda case: case["tree_bytes"] / 1e9,
-    "of what it may take": lambda case: case["tree_bytes"] / case["allowed_bytes"],
+    "of what it may take": _share_of_allowed,
 }
 
 
@@ -328,9 +267,14 @@ def _docs_block(repo: Path) -> str:
     found = [read_figures(path) for path in (repo / RESULTS).glob("loader-*-cores.json")]
     return "\n\n".join(
         f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}:\n\n"
-        + markdown_of(figures["cases"], _DOCS_COLUMNS)
+        + markdown_table(*table_of(figures["cases"], _DOCS_COLUMNS))
         for figures in sorted(found, key=lambda figures: int(figures["machine"]["cpus"]))
     )
 
 
-PUBLICATION = Publication(Path("docs/benchmarks.md"), {"loader": _docs_block})
+PUBLICATION = Publication(
+    "loader-{machine[cpus]}-cores.json",
+    Path("docs/benchmarks.md"),
+    {"loader": _docs_block},
+    keys={"cases": ("case", "workers")},
+)

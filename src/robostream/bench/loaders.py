@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import av
@@ -19,12 +18,14 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from robostream.bench.case import LoadRequest
+from robostream.bench.case import BenchCase
 from robostream.dataset import LeRobotDataset
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
 
 Batches = Iterable[dict[str, Any]]
+# Returns frames of a video file by number and frames/s: (frames, 3, height, width) uint8.
+ReadFrames = Callable[[str, npt.NDArray[np.int64], float], torch.Tensor]
 _REPO_ID = "bench/loaders"
 _BUFFER_SIZE = 1000
 
@@ -45,11 +46,7 @@ class LoaderEntry:
     how: str
     package: str
     stored: tuple[str, ...]
-    open: Callable[[LoadRequest], Batches]
-
-
-# Returns frames of a video file by number and frames/s: (frames, 3, height, width) uint8.
-ReadFrames = Callable[[str, npt.NDArray[np.int64], float], torch.Tensor]
+    open: Callable[[BenchCase], Batches]
 
 
 def pyav_reader() -> ReadFrames:
@@ -89,9 +86,9 @@ def _torchcodec_reader() -> ReadFrames:
 class PlainDataset(Dataset[dict[str, Any]]):
     """The images of all cameras in a window around each frame; no rows."""
 
-    def __init__(self, root: str, window_s: tuple[float, ...], read: ReadFrames) -> None:
-        self.meta = LeRobotDatasetMetadata(_REPO_ID, root=root)
-        self._offsets = np.array([round(at * self.meta.fps) for at in window_s])
+    def __init__(self, case: BenchCase, read: ReadFrames) -> None:
+        self.meta = LeRobotDatasetMetadata(_REPO_ID, root=case.data.open())
+        self._offsets = np.array([round(at * self.meta.fps) for at in case.window_s])
         self._read_frames = read
 
     def __len__(self) -> int:
@@ -114,93 +111,79 @@ class PlainDataset(Dataset[dict[str, Any]]):
         return self._read_frames(path, numbers, self.meta.fps).squeeze(0)
 
 
-def open_robostream(request: LoadRequest, **options: Any) -> StreamingDataLoader:
+def open_robostream(case: BenchCase, **options: Any) -> StreamingDataLoader:
     """Return robostream's streaming loader, with options beyond the number of workers."""
-    stream = StreamingLeRobotDataset(
-        _REPO_ID,
-        root=request.root,
-        delta_timestamps=request.windows(),
-        **{"return_uint8": True, **request.options},
-    )
-    return StreamingDataLoader(stream, request.batch_size, num_workers=request.workers, **options)
+    stream = _open(case, StreamingLeRobotDataset, **case.options)
+    return StreamingDataLoader(stream, case.batch_size, num_workers=case.workers, **options)
 
 
-def open_plain(
-    request: LoadRequest, *, make_reader: Callable[[], ReadFrames] = pyav_reader
-) -> Batches:
+def open_plain(case: BenchCase, *, make_reader: Callable[[], ReadFrames] = pyav_reader) -> Batches:
     """Return a plain map-style dataset in a shuffling DataLoader."""
-    return _shuffle(PlainDataset(request.root, request.window_s, make_reader()), request)
+    return _shuffle(PlainDataset(case, make_reader()), case)
 
 
-def _open_robostream_map(request: LoadRequest) -> Batches:
-    windows = request.windows()
-    dataset = LeRobotDataset(
-        _REPO_ID, root=request.root, delta_timestamps=windows, return_uint8=True
-    )
-    return _shuffle(dataset, request)
+def _open(case: BenchCase, make_dataset: Callable[..., Any], **options: Any) -> Any:
+    """Return a dataset with LeRobot's arguments."""
+    options = {"return_uint8": True, **options}
+    return make_dataset(_REPO_ID, root=case.data.open(), delta_timestamps=case.windows(), **options)
 
 
-def _open_lerobot_map(request: LoadRequest, *, backend: str) -> Batches:
+def _open_map(case: BenchCase) -> Batches:
+    return _shuffle(_open(case, LeRobotDataset), case)
+
+
+def _open_lerobot_map(case: BenchCase, *, backend: str) -> Batches:
     from lerobot.datasets.lerobot_dataset import LeRobotDataset as Theirs  # optional
 
-    dataset = Theirs(
-        _REPO_ID,
-        root=request.root,
-        delta_timestamps=request.windows(),
-        return_uint8=True,
-        video_backend=backend,
-    )
-    return _shuffle(dataset, request)
+    return _shuffle(_open(case, Theirs, video_backend=backend), case)
 
 
-def _open_lerobot_streaming(request: LoadRequest) -> Batches:
+def _open_lerobot_streaming(case: BenchCase) -> Batches:
     from lerobot.datasets.streaming_dataset import StreamingLeRobotDataset as Theirs  # optional
 
-    windows = request.windows()
-    dataset = Theirs(_REPO_ID, root=request.root, delta_timestamps=windows, return_uint8=True)
-    return DataLoader(dataset, request.batch_size, num_workers=request.workers)
+    return DataLoader(_open(case, Theirs), case.batch_size, num_workers=case.workers or 0)
 
 
-def _open_hf(request: LoadRequest, *, streaming: bool) -> Batches:
+def _open_hf(case: BenchCase, *, streaming: bool) -> Batches:
     """Return rows with images as tensors, through Hugging Face's datasets; it reads no videos."""
     import datasets  # optional
 
-    files = sorted(map(str, Path(request.root).glob("data/*/*.parquet")))
+    files = case.data.files("data/*/*.parquet")
     rows = datasets.load_dataset("parquet", data_files=files, split="train", streaming=streaming)
     if not streaming:
-        return _shuffle(rows.with_format("torch"), request)
+        return _shuffle(rows.with_format("torch"), case)
     rows = rows.shuffle(seed=0, buffer_size=_BUFFER_SIZE).with_format("torch")
-    return DataLoader(rows, request.batch_size, num_workers=request.workers)
+    return DataLoader(rows, case.batch_size, num_workers=case.workers or 0)
 
 
-def _shuffle(dataset: Any, request: LoadRequest) -> Batches:
+def _shuffle(dataset: Any, case: BenchCase) -> Batches:
     return DataLoader(
         dataset,
-        request.batch_size,
+        case.batch_size,
         shuffle=True,
         generator=torch.Generator().manual_seed(0),
-        num_workers=request.workers,
-        persistent_workers=request.workers > 0,
+        num_workers=case.workers or 0,
+        persistent_workers=bool(case.workers),
     )
 
 
 _BOTH, _VIDEO, _IMAGE = ("video", "image"), ("video",), ("image",)
 _MAP, _PLAIN = "DataLoader, shuffle=True", "DataLoader, images only"
 _BUFFER = f"DataLoader, buffer of {_BUFFER_SIZE}"
-_THEIRS = {
-    backend: partial(_open_lerobot_map, backend=backend) for backend in ("torchcodec", "pyav")
-}
-_HF = {streaming: partial(_open_hf, streaming=streaming) for streaming in (False, True)}
+_TORCHCODEC, _PYAV = (
+    partial(_open_lerobot_map, backend=backend) for backend in ("torchcodec", "pyav")
+)
+_HF_MAP, _HF_STREAMING = (partial(_open_hf, streaming=streaming) for streaming in (False, True))
 _PLAIN_TORCHCODEC = partial(open_plain, make_reader=_torchcodec_reader)
 _ENTRIES = (
     LoaderEntry("robostream", "StreamingDataLoader, nothing set", "", _BOTH, open_robostream),
-    LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_robostream_map),
-    LoaderEntry("LeRobot, map-style, torchcodec", _MAP, "lerobot", _VIDEO, _THEIRS["torchcodec"]),
-    LoaderEntry("LeRobot, map-style, PyAV", _MAP, "lerobot", _BOTH, _THEIRS["pyav"]),
+    LoaderEntry("robostream, map-style", _MAP, "", _BOTH, _open_map),
+    LoaderEntry("LeRobot, map-style, torchcodec", _MAP, "lerobot", _VIDEO, _TORCHCODEC),
+    LoaderEntry("LeRobot, map-style, PyAV", _MAP, "lerobot", _BOTH, _PYAV),
     LoaderEntry("LeRobot, streaming", _BUFFER, "lerobot", _BOTH, _open_lerobot_streaming),
     LoaderEntry("plain torchcodec", _PLAIN, "torchcodec", _VIDEO, _PLAIN_TORCHCODEC),
     LoaderEntry("plain PyAV", _PLAIN, "", _VIDEO, open_plain),
-    LoaderEntry("HF datasets, map-style", _MAP, "datasets", _IMAGE, _HF[False]),
-    LoaderEntry("HF datasets, streaming", _BUFFER, "datasets", _IMAGE, _HF[True]),
+    LoaderEntry("HF datasets, map-style", _MAP, "datasets", _IMAGE, _HF_MAP),
+    LoaderEntry("HF datasets, streaming", _BUFFER, "datasets", _IMAGE, _HF_STREAMING),
 )
 LOADERS = {entry.name: entry for entry in _ENTRIES}

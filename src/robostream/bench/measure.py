@@ -8,11 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from statistics import median
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from robostream.bench.results import Figures
+from robostream.errors import RobostreamError
+
+if TYPE_CHECKING:
+    from robostream.bench.case import BenchCase
 
 Batch = dict[str, Any]
 K = TypeVar("K")
@@ -33,7 +37,7 @@ class BatchTimes:
         arrivals_s: When each batch arrived.
         waits_s: How long the consumer waited for it.
         samples: The samples of each batch.
-        end_s: When the loop ended.
+        end_s: When the consumer was done with the last batch.
     """
 
     warmup_batches: int
@@ -73,7 +77,7 @@ def consume(
         warmup_batches: Batches that come before the measurement.
         max_batches: The most batches to take; None takes all.
         on_batch: Called with each batch after its arrival was noted.
-        finish: Called before the loop's end is noted.
+        finish: Called before the end is noted.
     """
     arrivals_s: list[float] = []
     waits_s: list[float] = []
@@ -90,8 +94,8 @@ def consume(
         requested = time.perf_counter()
     if finish is not None:
         finish()
-    end_s = time.perf_counter() - begin
-    return BatchTimes(warmup_batches, arrivals_s, waits_s, samples, end_s)
+        requested = time.perf_counter()
+    return BatchTimes(warmup_batches, arrivals_s, waits_s, samples, requested - begin)
 
 
 def limit_time(
@@ -108,42 +112,60 @@ def limit_time(
             return
 
 
-def loading_figures(times: BatchTimes, *, images_per_sample: int, opened_s: float) -> Figures:
-    """Return the rates after the warm-up, in all and by interval, and the time to the first batch.
+def measure_loading(
+    case: BenchCase,
+    open_loader: Callable[[BenchCase], Any],
+    *,
+    batches_of: Callable[[Any], Iterable[Batch]] = iter,
+    seconds: float = 0.0,
+    **options: Any,
+) -> tuple[Any, Figures]:
+    """Load batches in this process; return the loader and its figures, from the first batch on.
 
     Args:
-        times: The arrivals of batches.
-        images_per_sample: Images of one sample, over all cameras.
-        opened_s: Seconds it took to open the loader.
+        case: What to load.
+        open_loader: Opens the loader of a case.
+        batches_of: Returns the batches of a loader; by default those of one epoch.
+        seconds: When to stop; 0 for no limit.
+        options: Arguments of `consume`.
     """
+    import torch
+
+    torch.set_num_threads(1)
+    begin = time.perf_counter()
+    loader = open_loader(case)
+    opened_s = time.perf_counter() - begin
+    times = consume(limit_time(batches_of(loader), seconds), **options)
+    if not times.num_measured:
+        raise RobostreamError("no batch arrived after the first one")
     arrivals = [at - times.begin_s for at in times.arrivals_s[times.warmup_batches :]]
-    images = [count * images_per_sample for count in times.samples[times.warmup_batches :]]
+    images = [count * case.images_per_sample for count in times.samples[times.warmup_batches :]]
     images_per_s = sum(images) / (times.end_s - times.begin_s)
-    rates = rates_by_interval(arrivals, images) if images else []
-    typical = median(rates) if rates else 0.0
-    return {
+    rates = rates_by_interval(arrivals, images)
+    return loader, {
         "images_per_s": images_per_s,
-        "samples_per_s": images_per_s / images_per_sample,
+        "samples_per_s": images_per_s / case.images_per_sample,
         "first_batch_s": opened_s + times.arrivals_s[0],
+        "samples": times.num_measured,
         "rates": [round(rate) for rate in rates],
-        "lowest_over_median": min(rates[:START_INTERVALS]) / typical if typical else 1.0,
+        "lowest_over_median": min(rates[:START_INTERVALS]) / (median(rates) or 1.0),
     }
 
 
 def latency_figures(times: BatchTimes, batch_size: int) -> Figures:
     """Return throughput, latencies and the start-up curve."""
     gaps = np.diff([times.begin_s, *times.arrivals_s[times.warmup_batches :]])
-    waits = times.waits_s[times.warmup_batches :]
+    waits = np.array(times.waits_s[times.warmup_batches :])
     rates = rates_by_interval(times.arrivals_s, times.samples)
     return {
         "frames_measured": times.num_measured,
         "samples_per_s": times.num_measured / times.steady_s,
         "first_batch_latency_s": times.arrivals_s[0],
         **_percentiles("sample_latency_ms", gaps * 1e3 / batch_size),
-        **_percentiles("batch_wait_ms", np.array(waits) * 1e3),
+        **_percentiles("batch_wait_ms", waits * 1e3),
         "steady_time_s": times.steady_s,
         "total_time_s": times.arrivals_s[-1],
-        "wait_pct": 100 * sum(waits) / times.steady_s,
+        "wait_pct": 100 * float(waits.sum()) / times.steady_s,
         "stretch_s": INTERVAL_S,
         "samples_per_s_by_stretch": [round(rate, 1) for rate in rates],
         "start_lowest_samples_per_s": min(rates[:START_INTERVALS]),

@@ -8,9 +8,10 @@ covers both, summed over all threads.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from robostream.meta import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
     DatasetInfo,
-    Features,
     LeRobotDatasetMetadata,
     tasks_to_arrow,
 )
@@ -55,20 +55,34 @@ _COLUMNS = {
 # small groups is most of the file.
 _SIZES = ((1_000, 20_000), (1_000_000, 20_000), (100_000, 10))
 _QUICK_SIZES = ((1_000, 20_000), (100_000, 20_000), (5_000, 10))
+# The rows that fill a file of the format's size, in groups of 10 and in larger ones.
+_ROWS_PER_FILE = {True: 40_000, False: 140_000}
 
 CAMERAS = tuple(f"observation.images.{name}" for name in ("top", "front", "wrist"))
-_JOINTS = 6
+_CAMERA: dict[str, Any] = {
+    "dtype": "video",
+    "shape": (256, 256, 3),
+    "names": ["height", "width", "channels"],
+}
+_JOINTS: dict[str, Any] = {"dtype": "float32", "shape": (6,), "names": None}
+_FEATURES = {
+    **dict.fromkeys(CAMERAS, _CAMERA),
+    **dict.fromkeys(("observation.state", "action"), _JOINTS),
+    **DEFAULT_FEATURES,
+}
 _FPS = 30
 _MIN_FRAMES, _MAX_FRAMES = 150, 600
 # Roughly what 100 MB of rows and 200 MB of 256x256 AV1 hold.
 _EPISODES_PER_DATA_FILE = 2000
 _EPISODES_PER_VIDEO_FILE = 250
-_TASKS = tuple(
-    f"{verb} the {thing} {where}"
-    for verb in ("pick up", "push", "turn", "wipe", "hand over")
-    for thing in ("red cup", "sponge", "drawer", "small box", "towel", "screwdriver")
-    for where in ("on the left", "on the right", "next to the bowl")
-)
+_TASKS = [
+    " ".join(words)
+    for words in itertools.product(
+        ("pick up", "push", "turn", "wipe", "hand over"),
+        ("the red cup", "the sponge", "the drawer", "the small box", "the towel"),
+        ("on the left", "on the right", "next to the bowl"),
+    )
+]
 # Statistics that take one of 256 levels for a camera; mean and std take any value.
 _LEVELS = ("min", "max", "q01", "q10", "q50", "q90", "q99")
 
@@ -77,7 +91,8 @@ def run(quick: bool) -> Figures:
     """Load each size in new processes, print the table and return the figures."""
     sizes = _QUICK_SIZES if quick else _SIZES
     rows = [_measure(*size, repeats=1 if quick else 5) for size in sizes]
-    print(format_table(list(_COLUMNS.values()), [_cells(row) for row in rows]))
+    cells = [[row[n] / _MIB if n.endswith("_bytes") else row[n] for n in _COLUMNS] for row in rows]
+    print(format_table(list(_COLUMNS.values()), cells))
     largest = max(rows, key=lambda row: int(row["episodes"]))
     print(
         f"{largest['episodes']:,} episodes with their fingerprint: "
@@ -86,10 +101,6 @@ def run(quick: bool) -> Figures:
         f"(goal: below {_LIMIT_BYTES / _MIB:,.0f} MiB for 1,000,000)"
     )
     return {"limit_bytes": _LIMIT_BYTES, "rows": rows, "machine": machine()}
-
-
-def _cells(row: Figures) -> list[object]:
-    return [row[name] / _MIB if name.endswith("_bytes") else row[name] for name in _COLUMNS]
 
 
 def _measure(episodes: int, rows_per_group: int, *, repeats: int) -> Figures:
@@ -134,64 +145,49 @@ def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
     """
     rng = np.random.default_rng(episodes)
     lengths = rng.integers(_MIN_FRAMES, _MAX_FRAMES, episodes, endpoint=True)
-    camera: dict[str, Any] = {
-        "dtype": "video",
-        "shape": (256, 256, 3),
-        "names": ["height", "width", "channels"],
-    }
-    joints: dict[str, Any] = {"dtype": "float32", "shape": (_JOINTS,), "names": None}
-    own = {**dict.fromkeys(CAMERAS, camera), "observation.state": joints, "action": joints}
-    info = DatasetInfo(
-        fps=_FPS,
-        features={**own, **DEFAULT_FEATURES},
-        total_episodes=episodes,
-        total_frames=int(lengths.sum()),
-        total_tasks=len(_TASKS),
-        robot_type="imagined",
-        splits={"train": f"0:{episodes}"},
-    )
-    write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
-    pq.write_table(tasks_to_arrow(_TASKS), root / config.TASKS_PATH)
-    tables = _tables(lengths, info.features, rng)
-    return _write_tables(root, tables, rows_per_group=rows_per_group)
-
-
-def _write_tables(root: Path, tables: Iterator[pa.Table], *, rows_per_group: int) -> int:
-    """Write the tables to files of the format's size; return the bytes of the tables."""
-    limit_bytes = config.DATA_FILES_SIZE_IN_MB * 1024 * 1024
-    number = column_bytes = 0
-    table = next(tables, None)
-    while table is not None:
-        path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(path, _with_file(table, number).schema) as writer:
-            while table is not None and path.stat().st_size < limit_bytes:
-                writer.write_table(_with_file(table, number), row_group_size=rows_per_group)
-                column_bytes += table.nbytes
-                table = next(tables, None)
-        number += 1
+    write_info(root, lengths, features=_FEATURES, tasks=_TASKS)
+    columns = locate_episodes(lengths, CAMERAS, episodes_per_file=_EPISODES_PER_DATA_FILE)
+    rows_per_file, column_bytes = _ROWS_PER_FILE[rows_per_group <= 10], 0
+    for file, start in enumerate(range(0, episodes, rows_per_file)):
+        rows = slice(start, start + rows_per_file)
+        table = {name: pa.array(values[rows]) for name, values in columns.items()}
+        count = len(table["length"])
+        table["tasks"] = _task_lists(count, rng)
+        table |= _stats_columns(count, rng)
+        table |= {
+            f"meta/episodes/{name}": pa.array(np.full(count, number))
+            for name, number in (("chunk_index", 0), ("file_index", file))
+        }
+        column_bytes += write_episodes(root, pa.table(table), file, rows_per_group=rows_per_group)
     return column_bytes
 
 
-def _with_file(table: pa.Table, file: int) -> pa.Table:
-    """Return the rows with the columns that name their file of the episode table."""
-    for name, number in (("chunk_index", 0), ("file_index", file)):
-        column = pa.array(np.full(table.num_rows, number))
-        table = table.append_column(f"meta/episodes/{name}", column)
-    return table
+def write_info(root: Path, lengths: Numbers, *, features: Any, tasks: Sequence[str]) -> None:
+    """Write the info.json and the tasks of a dataset whose episodes have these lengths."""
+    info = DatasetInfo(
+        fps=_FPS,
+        features=features,
+        total_episodes=len(lengths),
+        total_frames=int(lengths.sum()),
+        total_tasks=len(tasks),
+        robot_type="imagined",
+        splits={"train": f"0:{len(lengths)}"},
+    )
+    write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
+    pq.write_table(tasks_to_arrow(tasks), root / config.TASKS_PATH)
 
 
-def _tables(lengths: Numbers, features: Features, rng: np.random.Generator) -> Iterator[pa.Table]:
-    columns = _location_columns(lengths)
-    rows = 20_000  # all rows of a million episodes take 3 GB
-    for start in range(0, len(lengths), rows):
-        part = {name: pa.array(values[start : start + rows]) for name, values in columns.items()}
-        count = min(rows, len(lengths) - start)
-        part["tasks"] = _task_lists(count, rng)
-        yield pa.table(part | _stats_columns(count, features, rng))
+def write_episodes(root: Path, table: pa.Table, file: int, *, rows_per_group: int) -> int:
+    """Write a file of the episode table; return the bytes of its columns in memory."""
+    path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, row_group_size=rows_per_group)
+    return int(table.nbytes)
 
 
-def _location_columns(lengths: Numbers) -> dict[str, Numbers]:
+def locate_episodes(
+    lengths: Numbers, cameras: Sequence[str], *, episodes_per_file: int
+) -> dict[str, Numbers]:
     """Return the location of each episode's frames: in the table, in Parquet and in MP4 files."""
     episode = np.arange(len(lengths))
     stop = np.cumsum(lengths)
@@ -199,11 +195,11 @@ def _location_columns(lengths: Numbers) -> dict[str, Numbers]:
     columns = {
         "episode_index": episode,
         "length": lengths,
-        **_file_columns("data", episode // _EPISODES_PER_DATA_FILE),
+        **_file_columns("data", episode // episodes_per_file),
         "dataset_from_index": start,
         "dataset_to_index": stop,
     }
-    for number, key in enumerate(CAMERAS):
+    for number, key in enumerate(cameras):
         file = episode // (_EPISODES_PER_VIDEO_FILE + number)
         first = start[file * (_EPISODES_PER_VIDEO_FILE + number)]
         columns |= _file_columns(f"videos/{key}", file)
@@ -224,9 +220,9 @@ def _task_lists(rows: int, rng: np.random.Generator) -> pa.Array:
     return pa.ListArray.from_arrays(np.append(0, np.cumsum(counts)).astype(np.int32), texts)
 
 
-def _stats_columns(rows: int, features: Features, rng: np.random.Generator) -> dict[str, pa.Array]:
+def _stats_columns(rows: int, rng: np.random.Generator) -> dict[str, pa.Array]:
     columns: dict[str, pa.Array] = {}
-    for key, entry in features.items():
+    for key, entry in _FEATURES.items():
         shape = (3, 1, 1) if entry["dtype"] in CAMERA_DTYPES else entry["shape"]
         for name in ("mean", "std"):
             columns[f"stats/{key}/{name}"] = _lists(rng.random((rows, *shape)))

@@ -8,15 +8,15 @@ epoch of a small dataset, whose images are checked.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import io
-import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import av
@@ -26,17 +26,17 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from robostream import config
-from robostream.bench.case import SARM_S, BenchCase, BenchData, LoadRequest
+from robostream.bench.case import SARM_S, BenchCase, BenchData
 from robostream.bench.loaders import LOADERS, LoaderEntry
-from robostream.bench.measure import consume, limit_time
+from robostream.bench.measure import measure_loading, run_rounds
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.results import (
     Figures,
     ensure_writable,
     machine,
-    median_ratio,
     medians,
     package_version,
+    ratios,
     read_figures,
     select_named,
     write_json,
@@ -46,32 +46,29 @@ from robostream.bench.tables import (
     RESULTS,
     Column,
     Publication,
-    markdown_of,
-    publish,
+    format_table,
+    markdown_table,
     table_of,
 )
-from robostream.errors import RobostreamError
 from robostream.loader import share_of_cores
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.tools import SynthSpec
 
 Images = npt.NDArray[np.uint8]
 _TIMEOUT_S = 300
+_AV1 = DATASETS["av1"]
 # LeRobot's default of 200 MB per file puts many episodes into one.
-_ONE_FILE = BenchData(
-    "suite",
-    replace(DATASETS["av1"].spec, video_file_mb=config.VIDEO_FILES_SIZE_IN_MB),
-    f"{DATASETS['av1'].title}, one file per camera",
+_ONE_FILE = replace(
+    _AV1,
+    spec=replace(_AV1.spec, video_file_mb=config.VIDEO_FILES_SIZE_IN_MB),
+    title=f"{_AV1.title}, one file per camera",
 )
 CASES = {
-    case.name: case
-    for case in (
-        BenchCase("av1-single", DATASETS["av1"]),
-        BenchCase("av1-one-file-single", _ONE_FILE),
-        BenchCase("av1-sarm", DATASETS["av1"], window_s=SARM_S),
-        BenchCase("h264-single", DATASETS["h264"]),
-        BenchCase("images-single", DATASETS["images"]),
-    )
+    "av1-single": BenchCase("av1-single", _AV1),
+    "av1-one-file-single": BenchCase("av1-one-file-single", _ONE_FILE),
+    "av1-sarm": BenchCase("av1-sarm", _AV1, window_s=SARM_S),
+    "h264-single": BenchCase("h264-single", DATASETS["h264"]),
+    "images-single": BenchCase("images-single", DATASETS["images"]),
 }
 # Small enough to check every image, with several files, as large datasets have.
 _CHECKED = SynthSpec(
@@ -86,20 +83,15 @@ _CHECKED = SynthSpec(
     data_file_mb=0.01,
     video_file_mb=0.1,
 )
-_CHECKED_DATA = (
-    BenchData("peers-check", _CHECKED, "video, several files"),
-    BenchData(
-        "peers-check", replace(_CHECKED, data_file_mb=100, video_file_mb=200), "video, one file"
-    ),
-    BenchData(
-        "peers-check", replace(_CHECKED, image_cameras=2, data_file_mb=1), "images, several files"
-    ),
-)
+_CHECKED_SPECS = {
+    "video, several files": _CHECKED,
+    "video, one file": replace(_CHECKED, data_file_mb=100, video_file_mb=200),
+    "images, several files": replace(_CHECKED, image_cameras=2, data_file_mb=1),
+}
 _PACKAGES = ("lerobot", "torchcodec", "datasets", "torch", "av")
 # The mean difference between two decoders' images of one frame is below this, in levels of 255.
 # Images of different frames differ by far more.
 _ROUNDING = 3.0
-RESULTS_NAME = "peers.json"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -109,11 +101,12 @@ def run(args: argparse.Namespace) -> int:
     workers = args.workers or share_of_cores(1)
     figures = compare(args.only, args.events, workers, rounds=args.rounds, seconds=args.seconds)
     figures["seconds"] = time.perf_counter() - begin
-    write_json(args.out / RESULTS_NAME, figures)
+    path = args.out / PUBLICATION.results
+    write_json(path, figures)
     print(tables_text(figures))
-    print(f"written to {args.out / RESULTS_NAME}; {figures['seconds']:.0f} s in all")
+    print(f"written to {path}; {figures['seconds']:.0f} s in all")
     if args.repo is not None:
-        publish(args.repo, RESULTS_NAME, figures, PUBLICATION)
+        PUBLICATION.publish(args.repo, figures)
     return 0
 
 
@@ -124,18 +117,13 @@ def compare(
 
     `only` names loaders and `names` cases; empty means all. Each run takes `seconds`.
     """
-    config.quiet_encoders()
-    chosen, cases = select_named(LOADERS, only), select_named(CASES, names)
+    chosen = select_named(LOADERS, only)
+    cases = [replace(case, workers=workers) for case in select_named(CASES, names)]
     present = [entry for entry in chosen if not entry.package or find_spec(entry.package)]
-    results = [
-        row for case in cases for row in _compare_case(case, present, workers, rounds, seconds)
+    checked = [
+        BenchCase("check", BenchData("peers-check", spec, title), batch_size=8, workers=1)
+        for title, spec in _CHECKED_SPECS.items()
     ]
-    delivery = []
-    for data in _CHECKED_DATA:
-        for entry in (entry for entry in present if _stored(data) in entry.stored):
-            found = _run(measure_delivery, entry, LoadRequest(str(data.open()), 8, 1))
-            print(f"delivery of {entry.name}: {found}", flush=True)
-            delivery.append({"contestant": entry.name, "stored": data.title, **found})
     return {
         "machine": machine(),
         "packages": {name: package_version(name) for name in _PACKAGES},
@@ -143,95 +131,90 @@ def compare(
         "workers": workers,
         "batch_size": 32,
         "rounds": rounds,
-        "results": results,
-        "delivery": delivery,
+        "results": [row for case in cases for row in _race(case, present, rounds, seconds)],
+        "delivery": [
+            {"contestant": entry.name, "stored": case.data.title}
+            | _run(f"delivery of {entry.name}", check_delivery, entry, case)
+            for case in checked
+            for entry in _able(present, case)
+        ],
     }
 
 
-def _stored(data: BenchData) -> str:
-    return "image" if data.spec.image_cameras else "video"
+def _able(entries: Iterable[LoaderEntry], case: BenchCase) -> list[LoaderEntry]:
+    """Return the loaders that read this kind of cameras."""
+    stored = "image" if case.data.spec.image_cameras else "video"
+    return [entry for entry in entries if stored in entry.stored]
 
 
-def _compare_case(
-    case: BenchCase, present: Sequence[LoaderEntry], workers: int, rounds: int, seconds: float
+def _race(
+    case: BenchCase, present: Sequence[LoaderEntry], rounds: int, seconds: float
 ) -> list[Figures]:
-    request = case.request(workers)
-    found: dict[LoaderEntry, list[Figures]] = {
-        entry: [] for entry in present if _stored(case.data) in entry.stored
+    """Return the rates of each loader that can read the dataset."""
+    entries = {entry.name: entry for entry in _able(present, case)}
+    title = f"{case.data.title}, {case.mode}"
+    runs = {
+        name: partial(_run, f"{title}, {name}", measure_speed, entry, case, seconds=seconds)
+        for name, entry in entries.items()
     }
-    for number, (entry, runs) in itertools.product(range(rounds), found.items()):
-        runs.append(_run(measure_speed, entry, request, seconds=seconds))
-        text = runs[-1].get("failed") or f"{runs[-1]['images_per_s']:,.0f} images/s"
-        title = f"{case.data.title}, {case.mode}, round {number + 1}, {entry.name}"
-        print(f"{title}: {text}", flush=True)
-    row = {"data": case.data.title, "mode": case.mode}
     return [
-        {**row, "contestant": entry.name, "how": entry.how, **_summarize(runs)}
-        for entry, runs in found.items()
+        {"data": case.data.title, "mode": case.mode, "contestant": name, "how": entries[name].how}
+        | _summarize(found)
+        for name, found in run_rounds(runs, rounds).items()
     ]
 
 
 def _summarize(runs: Sequence[Figures]) -> Figures:
     for figures in runs:
         if "failed" in figures:
-            return {"failed": figures["failed"]}
+            return figures
     return {**medians(runs), "images_per_s_rounds": [run["images_per_s"] for run in runs]}
 
 
-def _run(function: Any, entry: LoaderEntry, request: LoadRequest, **more: Any) -> Figures:
-    """Return the figures of one run in a process of its own, or the reason of its failure."""
-    arguments = {"name": entry.name, "request": dataclasses.asdict(request), **more}
+def _run(
+    title: str, function: Callable[..., Any], entry: LoaderEntry, case: BenchCase, **more: Any
+) -> Figures:
+    """Print and return the figures of a run in a process of its own, or the reason it failed."""
     environment = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1")}  # all files are local
+    arguments = {"name": entry.name, "case": case, **more}
     try:
         found: Figures = run_process(
             function, environment=environment, timeout_s=_TIMEOUT_S, **arguments
         )
     except MeasurementError as error:
-        return {"failed": error.reason}
+        found = {"failed": error.reason}
+    rate = found.get("images_per_s")
+    print(f"{title}: {found if rate is None else f'{rate:,.0f} images/s'}", flush=True)
     return found
 
 
-def measure_speed(name: str, request: dict[str, Any], seconds: float) -> Figures:
+def measure_speed(name: str, case: BenchCase, seconds: float) -> Figures:
     """Load batches in this process until the time is up or the epoch ends; return the rates."""
-    import torch
-
-    torch.set_num_threads(1)
-    asked = LoadRequest(**request)
-    begin = time.perf_counter()
-    batches = LOADERS[name].open(asked)
-    opened_s = time.perf_counter() - begin
-    times = consume(limit_time(batches, seconds))
-    if not times.num_measured:
-        raise RobostreamError("no batch arrived after the first one")
-    rate = times.num_measured / times.steady_s
-    return {
-        "samples_per_s": rate,
-        "images_per_s": rate * asked.images_per_sample,
-        "first_batch_s": opened_s + times.arrivals_s[0],
-        "samples": times.num_measured,
-    }
+    figures = measure_loading(case, LOADERS[name].open, seconds=seconds)[1]
+    shown = ("samples_per_s", "images_per_s", "first_batch_s", "samples")
+    return {field: figures[field] for field in shown}
 
 
-def measure_delivery(name: str, request: dict[str, Any]) -> Figures:
+def check_delivery(name: str, case: BenchCase) -> Figures:
     """Check what a loader delivers, in this process."""
     import torch
 
     torch.set_num_threads(1)
-    return check_delivery(LOADERS[name], LoadRequest(**request))
+    return count_delivered(LOADERS[name].open, case)
 
 
-def check_delivery(entry: LoaderEntry, request: LoadRequest) -> Figures:
+def count_delivered(open_loader: Callable[[BenchCase], Any], case: BenchCase) -> Figures:
     """Return counts of one epoch, and whether another worker changes the order.
 
     Counts missing and repeated frames, and images that are not those of their frame.
     """
-    meta = LeRobotDatasetMetadata("bench/delivery", root=request.root)
-    expected = expected_images(Path(request.root))
+    meta = LeRobotDatasetMetadata("bench/delivery", root=case.data.open())
+    expected = expected_images(meta)
     order: list[int] = []
     distinct: list[int] = []
     wrong = 0
     ends = meta.episodes["dataset_to_index"]
-    for batch in entry.open(request):
+    for batch in open_loader(case):
         indices = np.asarray(batch["index"]).reshape(-1)
         order += indices.tolist()
         distinct.append(len(np.unique(np.searchsorted(ends, indices, side="right"))))
@@ -241,7 +224,7 @@ def check_delivery(entry: LoaderEntry, request: LoadRequest) -> Figures:
             for key, images in expected.items()
         )
     num_seen = len(set(order))
-    others = entry.open(replace(request, workers=request.workers + 1))
+    others = open_loader(replace(case, workers=(case.workers or 0) + 1))
     other = [int(index) for batch in others for index in np.asarray(batch["index"]).reshape(-1)]
     return {
         "frames": meta.total_frames,
@@ -273,21 +256,22 @@ def in_levels(image: Any) -> npt.NDArray[np.float32]:
     return levels.transpose(1, 2, 0) if levels.shape[0] == 3 else levels
 
 
-def expected_images(root: Path) -> dict[str, Images]:
+def expected_images(meta: LeRobotDatasetMetadata) -> dict[str, Images]:
     """Return every image of a dataset by camera, decoded file by file without robostream's decoder.
 
     Each array is (frames, height, width, 3).
     """
-    meta = LeRobotDatasetMetadata("bench/delivery", root=root)
-    found = {key: _from_videos(meta, root, key) for key in meta.video_keys}
-    return found | {key: _from_rows(root, key) for key in meta.camera_keys if key not in found}
+    return {
+        key: _from_videos(meta, key) if key in meta.video_keys else _from_rows(meta, key)
+        for key in meta.camera_keys
+    }
 
 
-def _from_videos(meta: LeRobotDatasetMetadata, root: Path, key: str) -> Images:
+def _from_videos(meta: LeRobotDatasetMetadata, key: str) -> Images:
     files: dict[Path, Images] = {}
     images = []
     for episode in range(meta.total_episodes):
-        path = root / meta.get_video_file_path(episode, key)
+        path = Path(meta.root, meta.get_video_file_path(episode, key))
         if path not in files:
             with av.open(str(path)) as container:
                 frames = [f.to_ndarray(format="rgb24") for f in container.decode(video=0)]
@@ -297,9 +281,10 @@ def _from_videos(meta: LeRobotDatasetMetadata, root: Path, key: str) -> Images:
     return np.concatenate(images)
 
 
-def _from_rows(root: Path, key: str) -> Images:
-    rows: list[Any] = pq.read_table(root / "data", columns=["index", key]).sort_by("index")[key]
-    return np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"].as_py()))) for row in rows])
+def _from_rows(meta: LeRobotDatasetMetadata, key: str) -> Images:
+    table = pq.read_table(Path(meta.root, "data"), columns=["index", key]).sort_by("index")
+    rows: list[Any] = table[key].to_pylist()
+    return np.stack([np.asarray(Image.open(io.BytesIO(row["bytes"]))) for row in rows])
 
 
 _YES_NO = {True: "yes", False: "no", None: ""}  # None: the loader failed
@@ -330,18 +315,15 @@ def _of(row: Figures, count: str, total: str, *, failed: str) -> str:
 
 def tables_text(figures: Figures) -> str:
     """Return the tables for a terminal. Pure."""
-    tables = [
-        table_of(_with_ratios(figures["results"]), _SPEED),
-        table_of(figures["delivery"], _DELIVERY),
-    ]
-    return "\n\n".join([*tables, "\n".join(_remarks(figures))])
+    speed, delivery = (format_table(*table) for table in _tables(figures))
+    return "\n\n".join([speed, delivery, "\n".join(_remarks(figures))])
 
 
-def _with_ratios(results: Sequence[Figures]) -> list[Figures]:
-    """Return the rows with how much faster robostream is on the same data."""
+def _tables(figures: Figures) -> list[Any]:
+    """Return the tables of rates, with how much faster robostream is, and of deliveries."""
     ours = {
         (row["data"], row["mode"]): row["images_per_s_rounds"]
-        for row in results
+        for row in figures["results"]
         if row["contestant"] == "robostream" and "failed" not in row
     }
 
@@ -349,29 +331,30 @@ def _with_ratios(results: Sequence[Figures]) -> list[Figures]:
         known = ours.get((row["data"], row["mode"]))
         if known is None or "failed" in row or row["contestant"] == "robostream":
             return ""
-        return f"{median_ratio(known, row['images_per_s_rounds']):.1f} times"
+        return f"{median(ratios(known, row['images_per_s_rounds'])):.1f} times"
 
-    return [row | {"faster": faster(row)} for row in results]
+    rows = [row | {"faster": faster(row)} for row in figures["results"]]
+    return [table_of(rows, _SPEED), table_of(figures["delivery"], _DELIVERY)]
 
 
 def _docs_block(repo: Path) -> str:
     """Return the tables of docs/benchmarks.md."""
-    figures = read_figures(repo / RESULTS / RESULTS_NAME)
+    figures = read_figures(repo / RESULTS / PUBLICATION.results)
     versions = ", ".join(
         f"{name} {number}" for name, number in figures["packages"].items() if number
     )
-    return "\n\n".join(
-        [
-            f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}; "
-            f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
-            f"medians of {figures['rounds']} interleaved rounds. {versions}.",
-            markdown_of(_with_ratios(figures["results"]), _SPEED),
-            "What each delivers in one epoch of a small dataset; every image is compared with the "
-            "one decoded from the file:",
-            markdown_of(figures["delivery"], _DELIVERY),
-            "\n".join(f"- {remark}" for remark in _remarks(figures)),
-        ]
-    ).rstrip()
+    speed, delivery = (markdown_table(*table) for table in _tables(figures))
+    parts = [
+        f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}; "
+        f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
+        f"medians of {figures['rounds']} interleaved rounds. {versions}.",
+        speed,
+        "What each delivers in one epoch of a small dataset; every image is compared with the "
+        "one decoded from the file:",
+        delivery,
+        "\n".join(f"- {remark}" for remark in _remarks(figures)),
+    ]
+    return "\n\n".join(parts).rstrip()
 
 
 def _remarks(figures: Figures) -> list[str]:
@@ -385,4 +368,4 @@ def _remarks(figures: Figures) -> list[str]:
     return [*dict.fromkeys(failed), *absent]
 
 
-PUBLICATION = Publication(Path("docs/benchmarks.md"), {"peers": _docs_block})
+PUBLICATION = Publication("peers.json", Path("docs/benchmarks.md"), {"peers": _docs_block})

@@ -15,8 +15,11 @@ the slowest worker by as many batches as the loader builds ahead.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -25,7 +28,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.processes import peak_bytes, run_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.tables import format_rows, table_of
+from robostream.bench.tables import format_table, table_of
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -69,9 +72,13 @@ def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
     sizes = [10**6, 10**9] if quick else [10**6, 10**8, 10**9]
     rounds = 21 if quick else 101
-    results = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
-    print(table_of(results, _COLUMNS))
-    return {"machine": machine(), "results": results}
+    rows = [run_process(measure_plan, num_frames=size, rounds=rounds) for size in sizes]
+    return _report(rows, _COLUMNS)
+
+
+def _report(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
+    print(format_table(*table_of(rows, columns)))
+    return {"machine": machine(), "results": rows}
 
 
 def measure_plan(num_frames: int, rounds: int) -> Figures:
@@ -84,7 +91,11 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
     plan.slice(0, _BATCH_SIZE)
     start_s = time.process_time() - begin
     seeks = _seek_ms(plan, rounds)
-    capture_state(plan, plan.num_frames // 3, fingerprint="")
+
+    def state_ms(at: int) -> float:
+        return _cpu_ms(lambda: capture_state(plan, plan.num_frames // 2 + at, fingerprint=""))
+
+    state_ms(0)  # the first is slower
     return {
         "frames": plan.num_frames,
         "episodes": plan.num_episodes,
@@ -92,7 +103,7 @@ def measure_plan(num_frames: int, rounds: int) -> Figures:
         "stored_order_mb": 8 * plan.num_frames / 1e6,
         "ns_per_position": _walk_ns(plan, world_size=1),
         "ns_per_own_position_of_8": _walk_ns(plan, world_size=8),
-        "state_ms": median(_state_ms(plan, at) for at in range(rounds)),
+        "state_ms": median(map(state_ms, range(rounds))),
         **{f"seek_ms {at}": value for at, value in seeks.items()},
         "seek_ratio": seeks["99 %"] / seeks["1 %"],
         "peak_rss_mb": peak_bytes() / 1e6,
@@ -106,24 +117,20 @@ def _seek_ms(plan: EpochPlan, rounds: int) -> dict[str, float]:
         for at, share in _SEEKS.items():
             position = int(plan.num_frames * share) - attempt * _BATCH_SIZE
             position = max(0, min(position, plan.num_frames - _BATCH_SIZE))
-            begin = time.process_time()
-            plan.slice(position, position + _BATCH_SIZE)
-            times[at].append((time.process_time() - begin) * 1e3)
+            times[at].append(_cpu_ms(partial(plan.slice, position, position + _BATCH_SIZE)))
     return {at: median(values) for at, values in times.items()}
 
 
 def _walk_ns(plan: EpochPlan, *, world_size: int) -> float:
     cut = Cut(rank=world_size - 1, world_size=world_size, batch_size=_BATCH_SIZE, drop_last=True)
     steps = range(min(500_000, plan.num_frames // 2) // cut.step_size)
-    begin = time.process_time()
-    for _ in walk(plan, cut, plan.num_frames // 3, steps):
-        pass
-    return (time.process_time() - begin) * 1e9 / (len(steps) * _BATCH_SIZE)
+    walk_ms = _cpu_ms(lambda: deque(walk(plan, cut, plan.num_frames // 3, steps), maxlen=0))
+    return walk_ms * 1e6 / (len(steps) * _BATCH_SIZE)
 
 
-def _state_ms(plan: EpochPlan, at: int) -> float:
+def _cpu_ms(work: Callable[[], object]) -> float:
     begin = time.process_time()
-    capture_state(plan, plan.num_frames // 2 + at, fingerprint="")
+    work()
     return (time.process_time() - begin) * 1e3
 
 
@@ -139,21 +146,14 @@ def run_shuffle(quick: bool) -> Figures:
         pool_sizes=[16, 64, 256],
         seed=0,
     )
-    rows = [dataclasses.asdict(quality) for quality in measured]
-    print(format_rows(rows))
-    return {"machine": machine(), "results": rows}
+    return _report([dataclasses.asdict(quality) for quality in measured])
 
 
 def run_node(quick: bool) -> Figures:
     """Simulate, print the table, and return the figures."""
-    rows = [
-        simulate(episodes, cameras, ranks, workers, steps=100 if quick else _NODE_STEPS)
-        for episodes in (320, 2_000, 50_000)
-        for cameras in (1, 3)
-        for ranks, workers in _NODES
-    ]
-    print(format_rows(rows))
-    return {"machine": machine(), "results": rows}
+    steps = 100 if quick else _NODE_STEPS
+    sizes = itertools.product((320, 2_000, 50_000), (1, 3), _NODES)
+    return _report([simulate(e, cameras, *node, steps=steps) for e, cameras, node in sizes])
 
 
 def simulate(episodes: int, cameras: int, ranks: int, workers: int, steps: int) -> dict[str, float]:
@@ -239,15 +239,11 @@ def _work_in_pairs(
 
 
 def _share_used(work: npt.NDArray[np.float64], depth: int) -> float:
-    return float(work.sum() / (len(work) * _makespan(work, depth)))
-
-
-def _makespan(work: npt.NDArray[np.float64], depth: int) -> float:
-    """Return when all work is done; no worker is over `depth` batches ahead of the slowest."""
+    """Return how busy workers are if none is over `depth` batches ahead of the slowest."""
     done = np.zeros(work.shape[1] + 1)
     free = np.zeros(work.shape[0])
     for step in range(work.shape[1]):
         start = np.maximum(free, done[max(0, step + 1 - depth)])
         free = start + work[:, step]
         done[step + 1] = free.max()
-    return float(done[-1])
+    return float(work.sum() / (len(work) * done[-1]))

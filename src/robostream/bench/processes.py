@@ -1,31 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a measurement in a process of its own; measure the memory of processes.
 
-python -m robostream.bench.processes MODULE:FUNCTION < ARGUMENTS
-
-The process reads the arguments as one line of JSON, calls the function and prints its result as one
-line of JSON. If the function is a generator, the process prints each item and waits for another
-line before it continues.
+`python -m robostream.bench.processes` reads a pickled function and its arguments, calls it and
+prints its result as a line of JSON. If the function is a generator, the process prints each item
+and waits for a line before it continues.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import json
-import mmap
 import os
+import pickle
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from robostream.errors import RobostreamError
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_COMMAND = [sys.executable, "-m", "robostream.bench.processes"]
 _EVERY_S = 0.5
 # Reading PSS makes the kernel walk all pages, so it is sampled less often than RSS.
 _SAMPLES_PER_PSS = 4
@@ -38,9 +36,9 @@ class MeasurementError(RobostreamError):
         reason: The last line that it wrote to standard error.
     """
 
-    def __init__(self, function: str, text: str) -> None:
+    def __init__(self, function: Callable[..., Any], text: str) -> None:
         self.reason = text.strip().splitlines()[-1] if text.strip() else "no message"
-        super().__init__(f"{function} failed: {text.strip() or self.reason}")
+        super().__init__(f"{function.__name__} failed: {text.strip() or self.reason}")
 
 
 def run_process(
@@ -53,68 +51,60 @@ def run_process(
     """Return the result of a function of a module, called in a new process. Blocks.
 
     Args:
-        function: The function; its arguments and result are JSON values.
+        function: The function; its result is a JSON value.
         environment: Variables beyond those of this process.
         timeout_s: When to stop waiting; None waits forever.
         arguments: Keyword arguments of the function.
     """
-    name = _target(function)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__, name],
-            input=json.dumps(arguments) + "\n",
+            _COMMAND,
+            input=pickle.dumps((function, arguments)),
             env={**os.environ, **(environment or {})},
             timeout=timeout_s,
             capture_output=True,
-            text=True,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise MeasurementError(name, f"not done after {timeout_s:g} s") from error
+        raise MeasurementError(function, f"not done after {timeout_s:g} s") from error
     if done.returncode != 0:
-        raise MeasurementError(name, done.stderr or f"exit code {done.returncode}")
+        text = done.stderr.decode(errors="replace")
+        raise MeasurementError(function, text or f"exit code {done.returncode}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def iterate_process(
-    function: Callable[..., Iterator[Any]],
-    *,
-    environment: Mapping[str, str] | None = None,
-    **arguments: Any,
+    function: Callable[..., Iterator[Any]], environment: Mapping[str, str], **arguments: Any
 ) -> Iterator[Any]:
-    """Yield the items of a generator that runs in a new process; it pauses after each item."""
+    """Yield what a generator yields in a new process; it continues only when asked for more."""
     with subprocess.Popen(
-        [sys.executable, "-m", __name__, _target(function)],
-        env={**os.environ, **(environment or {})},
+        _COMMAND,
+        env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(arguments) + "\n")
-        process.stdin.flush()
-        while line := process.stdout.readline():
-            yield json.loads(line)
-            process.stdin.write("\n")
+        send = pickle.dumps((function, arguments))
+        while True:
+            process.stdin.write(send)
             process.stdin.flush()
+            if not (line := process.stdout.readline()):
+                break
+            yield json.loads(line)
+            send = b"\n"
     if process.returncode != 0:
-        raise MeasurementError(_target(function), "see its message above")
+        raise MeasurementError(function, "see its message above")
 
 
-def _target(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}:{function.__name__}"
-
-
-def main(target: str) -> None:
+def main() -> None:
     """Call the function, print its result and exit."""
-    arguments = json.loads(sys.stdin.readline())
-    module, _, name = target.partition(":")
-    result = getattr(importlib.import_module(module), name)(**arguments)
+    function, arguments = pickle.load(sys.stdin.buffer)
+    result = function(**arguments)
     is_generator = isinstance(result, Iterator)
     for item in result if is_generator else (result,):
         print(json.dumps(item), flush=True)
-        if is_generator and not sys.stdin.readline():
+        if is_generator and not sys.stdin.buffer.readline():
             break
     # The workers of some loaders take long to stop. All figures are printed, so skip the wait.
     os._exit(0)
@@ -131,14 +121,13 @@ def peak_bytes() -> int:
     return _own_bytes("VmHWM")
 
 
-def tree_bytes() -> int:
-    """Return the memory of this process and its descendants, shared pages counted once (PSS)."""
-    return sum(_read_bytes(process, "smaps_rollup", "Pss") for process in _tree(os.getpid()))
+def tree_bytes(*, shared_once: bool = True) -> int:
+    """Return the memory of this process and its descendants.
 
-
-def tree_resident_bytes() -> int:
-    """Return the same with shared pages counted in each process (RSS)."""
-    return sum(_read_bytes(process, "status", "VmRSS") for process in _tree(os.getpid()))
+    Shared pages are counted once (PSS), or in each process (RSS).
+    """
+    file, name = ("smaps_rollup", "Pss") if shared_once else ("status", "VmRSS")
+    return sum(_read_bytes(process, file, name) for process in _tree(os.getpid()))
 
 
 def touch_memory(nbytes: int) -> float:
@@ -149,49 +138,45 @@ def touch_memory(nbytes: int) -> float:
     """
     import numpy as np  # measuring processes start faster without it
 
-    memory = mmap.mmap(-1, max(nbytes, _PAGE_BYTES), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without large pages
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    pages = np.frombuffer(memory, np.uint8)[::_PAGE_BYTES]
     began = time.perf_counter()
-    pages[:] = 1
-    seconds = time.perf_counter() - began
-    del pages
-    memory.close()
-    return nbytes / seconds
+    np.empty(nbytes + 1, np.uint8)[:: os.sysconf("SC_PAGE_SIZE")] = 1
+    return nbytes / (time.perf_counter() - began)
 
 
-class MemorySampler:
-    """Samples the memory of this process and its descendants twice a second while it is open.
+@dataclass(frozen=True, slots=True)
+class MemoryCurves:
+    """The memory of this process and its descendants, as (seconds since the start, bytes).
 
     Attributes:
-        rss: (seconds since the start, bytes); shared pages counted in each process.
-        pss: The same with shared pages counted once, sampled less often.
+        rss: Shared pages counted in each process.
+        pss: Shared pages counted once; sampled less often.
     """
 
-    def __init__(self) -> None:
-        self.rss: list[tuple[float, int]] = []
-        self.pss: list[tuple[float, int]] = []
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name="memory sampler", daemon=True)
+    rss: list[tuple[float, int]] = field(default_factory=list)
+    pss: list[tuple[float, int]] = field(default_factory=list)
 
-    def __enter__(self) -> MemorySampler:
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
+@contextmanager
+def sample_memory() -> Iterator[MemoryCurves]:
+    """Sample the memory twice a second during the block, and at its end."""
+    curves, done, began = MemoryCurves(), threading.Event(), time.perf_counter()
 
-    def _sample(self) -> None:
-        began = time.perf_counter()
+    def sample() -> None:
         is_done = False
         while not is_done:
-            is_done = self._done.wait(_EVERY_S if self.rss else 0)
+            is_done = done.wait(_EVERY_S if curves.rss else 0)
             now = time.perf_counter() - began
-            if is_done or len(self.rss) % _SAMPLES_PER_PSS == 0:
-                self.pss.append((now, tree_bytes()))
-            self.rss.append((now, tree_resident_bytes()))
+            if is_done or len(curves.rss) % _SAMPLES_PER_PSS == 0:
+                curves.pss.append((now, tree_bytes()))
+            curves.rss.append((now, tree_bytes(shared_once=False)))
+
+    thread = threading.Thread(target=sample, name="memory sampler", daemon=True)
+    thread.start()
+    try:
+        yield curves
+    finally:
+        done.set()
+        thread.join()
 
 
 def _tree(process: int) -> list[int]:
@@ -203,21 +188,21 @@ def _tree(process: int) -> list[int]:
     return [process, *(found for child in children for found in _tree(int(child)))]
 
 
-def _own_bytes(field: str) -> int:
-    found = _read_bytes(os.getpid(), "status", field)
+def _own_bytes(name: str) -> int:
+    found = _read_bytes(os.getpid(), "status", name)
     if not found:
-        raise OSError(f"/proc/self/status has no {field}; memory can be measured on Linux only")
+        raise OSError(f"/proc/self/status has no {name}; memory can be measured on Linux only")
     return found
 
 
-def _read_bytes(process: int, file: str, field: str) -> int:
+def _read_bytes(process: int, file: str, name: str) -> int:
     """Return a field of a file in /proc; 0 if the process has ended."""
     try:
         lines = Path(f"/proc/{process}/{file}").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()

@@ -13,19 +13,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from robostream import config
-from robostream.bench.case import bench_dataset
+from robostream.bench.case import BenchData
 from robostream.bench.measure import Batch, consume
 from robostream.bench.processes import iterate_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.tables import table_of
+from robostream.bench.tables import format_table, table_of
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -52,43 +50,31 @@ _OPTIONS = {"episode_pool_size": 16, "frame_cache_bytes": "512MiB"}
 _WHOLE_EPISODES = {"lanes": 16}
 _BATCH_SIZE = 32
 _EPOCHS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class EpochNeed:
-    """What an epoch of a dataset has to read.
-
-    Attributes:
-        frames: Its frames.
-        episodes: Its episodes.
-        cameras: Cameras stored as video.
-        video_bytes: The packets of all frames, by the sample tables of the files.
-        row_bytes: The row groups of all frames, by the footers of the files.
-    """
-
-    frames: int
-    episodes: int
-    cameras: int
-    video_bytes: int
-    row_bytes: int
-
-    @property
-    def nbytes(self) -> int:
-        """All bytes needed."""
-        return self.video_bytes + self.row_bytes
+_COLUMNS = {
+    "consumer": "consumer",
+    "lanes": "lanes",
+    "epoch": "epoch",
+    "first batch s": "first_batch_s",
+    "samples/s": "samples_per_s",
+    "wait": "wait_share",
+    "fetched over needed": "fetched_over_needed",
+    "requests": "requests_per_episode_and_camera",
+    "for cuts": "requests_for_cuts",
+    "for rows": "row_requests",
+}
 
 
 def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
-    config.quiet_encoders()
     spec = dataclasses.replace(_SPEC, episodes=64) if quick else _SPEC
-    return measure(bench_dataset("remote-small" if quick else "remote", spec), _LINK)
+    return measure(BenchData("remote-small" if quick else "remote", spec).open(), _LINK)
 
 
 def measure(root: Path, link: Script) -> Figures:
     """Measure a local dataset behind a link, print the table, and return the figures."""
     need = measure_need(root)
-    capacity = link.bytes_per_s * need.frames / need.nbytes
+    needed_bytes = need["video_bytes"] + need["row_bytes"]
+    capacity = link.bytes_per_s * need["frames"] / needed_bytes
     with serve_files(root) as server, start_proxy(server, link) as proxy:
         fast = _stream(proxy, need, samples_per_s=0.0)
         rate = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
@@ -96,10 +82,15 @@ def measure(root: Path, link: Script) -> Figures:
         whole = _stream(proxy, need, samples_per_s=rate, **_WHOLE_EPISODES)
     at_rate = f"{rate:.0f} samples/s"
     runs = {"full speed": fast, at_rate: paced, f"{at_rate}, whole episodes": whole}
-    print(_table(runs), flush=True)
+    rows = [
+        {**epoch, "consumer": name, "epoch": number}
+        for name, epochs in runs.items()
+        for number, epoch in enumerate(epochs, start=1)
+    ]
+    print(format_table(*table_of(rows, _COLUMNS)), flush=True)
     print(
-        f"needed: {format_bytes(need.video_bytes)} of packets and "
-        f"{format_bytes(need.row_bytes)} of row groups; "
+        f"needed: {format_bytes(need['video_bytes'])} of packets and "
+        f"{format_bytes(need['row_bytes'])} of row groups; "
         f"the link carries {capacity:.0f} samples/s\n"
         "requests: for video files, per episode and camera, without one for each cut through an "
         "episode\n"
@@ -110,7 +101,7 @@ def measure(root: Path, link: Script) -> Figures:
         "machine": machine(),
         "link": link.to_dict(),
         "settings": _OPTIONS,
-        "need": dataclasses.asdict(need),
+        "need": need,
         "link_samples_per_s": capacity,
         "link_over_need": capacity / rate,
         "fast": fast,
@@ -119,17 +110,21 @@ def measure(root: Path, link: Script) -> Figures:
     }
 
 
-def measure_need(root: Path) -> EpochNeed:
-    """Return what an epoch of a local dataset has to read."""
+def measure_need(root: Path) -> dict[str, int]:
+    """Return what an epoch of a local dataset has to read.
+
+    Bytes are those of the packets, by the sample tables of the videos, and of the row groups, by
+    the footers of the data files.
+    """
     meta = LeRobotDatasetMetadata("bench/remote", root=root)
     indices = [build_index(LocalSource(path)) for path in root.glob("videos/**/*.mp4")]
-    return EpochNeed(
-        frames=meta.total_frames,
-        episodes=meta.total_episodes,
-        cameras=len(meta.video_keys),
-        video_bytes=sum(int(index.sizes.sum(dtype=np.int64)) for index in indices),
-        row_bytes=sum(map(_row_group_bytes, root.glob("data/**/*.parquet"))),
-    )
+    return {
+        "frames": meta.total_frames,
+        "episodes": meta.total_episodes,
+        "cameras": len(meta.video_keys),
+        "video_bytes": sum(int(index.sizes.sum(dtype=np.int64)) for index in indices),
+        "row_bytes": sum(map(_row_group_bytes, root.glob("data/**/*.parquet"))),
+    }
 
 
 def _row_group_bytes(path: Path) -> int:
@@ -140,7 +135,7 @@ def _row_group_bytes(path: Path) -> int:
 
 
 def _stream(
-    proxy: Proxy, need: EpochNeed, *, samples_per_s: float, **options: int
+    proxy: Proxy, need: dict[str, int], *, samples_per_s: float, **options: int
 ) -> list[Figures]:
     """Stream the epochs in a process of its own and return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
@@ -235,34 +230,12 @@ def sum_traffic(exchanges: Iterable[Exchange]) -> dict[str, int]:
     }
 
 
-def _add_ratios(epoch: Figures, need: EpochNeed) -> Figures:
-    videos = need.episodes * need.cameras
-    for_cuts = min(epoch["cuts"] * need.cameras, epoch["video_requests"])
+def _add_ratios(epoch: Figures, need: dict[str, int]) -> Figures:
+    videos = need["episodes"] * need["cameras"]
+    needed_bytes = need["video_bytes"] + need["row_bytes"]
+    for_cuts = min(epoch["cuts"] * need["cameras"], epoch["video_requests"])
     return epoch | {
-        "fetched_over_needed": epoch["fetched_bytes"] / need.nbytes,
+        "fetched_over_needed": epoch["fetched_bytes"] / needed_bytes,
         "requests_per_episode_and_camera": (epoch["video_requests"] - for_cuts) / videos,
         "requests_for_cuts": for_cuts,
     }
-
-
-_COLUMNS = {
-    "consumer": "consumer",
-    "lanes": "lanes",
-    "epoch": "epoch",
-    "first batch s": "first_batch_s",
-    "samples/s": "samples_per_s",
-    "wait": "wait_share",
-    "fetched over needed": "fetched_over_needed",
-    "requests": "requests_per_episode_and_camera",
-    "for cuts": "requests_for_cuts",
-    "for rows": "row_requests",
-}
-
-
-def _table(runs: dict[str, list[Figures]]) -> str:
-    rows = [
-        {**epoch, "consumer": name, "epoch": number}
-        for name, epochs in runs.items()
-        for number, epoch in enumerate(epochs, start=1)
-    ]
-    return table_of(rows, _COLUMNS)

@@ -8,9 +8,9 @@ file that holds its charts and fetches nothing.
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -28,27 +28,23 @@ from robostream.bench.charts import (
     inline_svg,
     steps,
 )
-from robostream.bench.results import csv_text
+from robostream.bench.results import Figures, csv_text
 from robostream.bench.stream_settings import OUT_DIR
-from robostream.bench.summary import ReportRow, collect, group_rows, summary_rows
-from robostream.bench.tables import format_cell, format_table
+from robostream.bench.summary import COLUMNS, collect, group_rows
+from robostream.bench.tables import format_cell, format_table, table_of
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
 
+Rows = Sequence[Figures]
 _MODES = {"single": "one frame of every camera", "sarm": "8 steps, 1 s apart, of every camera"}
 # Charts with a line for each row are drawn twice; the style sheet shows the one that fits.
-_WIDTHS = {"wide": 1058, "narrow": 328}
+_WIDTHS = {"wide": 1058, "narrow": 328, "panel": 328}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument(
-        "folder",
-        nargs="?",
-        type=Path,
-        default=OUT_DIR,
-        help="the folder of the results, which may lie in subfolders (%(default)s)",
-    )
+    folder_help = "the folder of the results, which may lie in subfolders (%(default)s)"
+    parser.add_argument("folder", nargs="?", type=Path, default=OUT_DIR, help=folder_help)
     parser.add_argument("--title", default="Streaming benchmark", help="the title of the page")
 
 
@@ -68,10 +64,9 @@ def write_report(folder: Path, *, title: str) -> int:
     if not runs:
         raise RobostreamError(f"{folder}: want results of `bench stream`, found none")
     rows = group_rows(runs)
-    found = summary_rows(rows)
-    cells = [["-" if value is None else value for value in row.values()] for row in found]
-    print(format_table(list(found[0]), cells))
-    _write(folder / "summary.csv", csv_text(found))
+    header, cells = table_of(rows, COLUMNS)
+    print(format_table(header, [["-" if cell is None else cell for cell in row] for row in cells]))
+    _write(folder / "summary.csv", csv_text([dict(zip(header, row, strict=True)) for row in cells]))
     try:
         _write(folder / "report.html", page_html(rows, failures, title=title))
     except MissingExtraError as error:
@@ -84,12 +79,11 @@ def _write(path: Path, text: str) -> None:
     print(f"written to {path}")
 
 
-def page_html(rows: Sequence[ReportRow], failures: Mapping[str, str], *, title: str) -> str:
+def page_html(rows: Rows, failures: Mapping[str, str], *, title: str) -> str:
     """Return the page of all rows. Needs matplotlib."""
     style = resources.files("robostream.bench").joinpath("report.css").read_text()
     parts = [f"<h1>{escape(title)}</h1>{_about(rows)}", _failures(failures), _tiles(rows)]
-    parts += [_throughput(rows), _start(rows), _waits(rows), _worker_time(rows), _memory(rows)]
-    parts += [_mixing(rows), _table(rows), _definitions(rows)]
+    parts += [section(rows) for section in _SECTIONS]
     content = "\n".join(filter(None, parts))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -99,18 +93,18 @@ def page_html(rows: Sequence[ReportRow], failures: Mapping[str, str], *, title: 
     )
 
 
-def _about(rows: Sequence[ReportRow]) -> str:
-    first = rows[0].runs[0]
-    machine, versions = first["machine"], first["machine"]["versions"]
-    runs = sum(len(row.runs) for row in rows)
-    return (
-        f"<p>{runs} runs of {len(rows)} settings on {machine['cpus']} cores of "
-        f"{escape(machine['cpu'])}, {machine['memory_bytes'] / 2**30:.0f} GiB of memory. "
-        f"robostream {escape(versions['robostream'])} "
-        f"({escape(machine['git_commit'] or 'no commit known')}), torch "
-        f"{escape(versions['torch'])}, PyAV {escape(versions['av'])}, Python "
-        f"{escape(machine['python'])}. Every figure is the median of its runs.</p>"
+def _about(rows: Rows) -> str:
+    machine = rows[0]["machine"]
+    versions = machine["versions"]
+    text = (
+        f"{sum(row['num_runs'] for row in rows)} runs of {len(rows)} settings on "
+        f"{machine['cpus']} cores of {machine['cpu']}, {machine['memory_bytes'] / 2**30:.0f} GiB "
+        f"of memory. robostream {versions['robostream']} "
+        f"({machine['git_commit'] or 'no commit known'}), torch {versions['torch']}, "
+        f"PyAV {versions['av']}, Python {machine['python']}. "
+        "Every figure is the median of its runs."
     )
+    return f"<p>{escape(text)}</p>"
 
 
 def _failures(failures: Mapping[str, str]) -> str:
@@ -122,25 +116,26 @@ def _failures(failures: Mapping[str, str]) -> str:
     return f'<section class="failed"><h2>{len(failures)} failed</h2><ul>{listed}</ul></section>'
 
 
-def _tiles(rows: Sequence[ReportRow]) -> str:
+def _tiles(rows: Rows) -> str:
     """Return the best rates of each mode."""
     tiles = []
     for mode, found in _by_mode(rows):
         best = max(found, key=lambda row: float(row["frames_per_s_node"]))
-        where = f"{best['source']}, {best.workers}"
-        over = "" if best.over_floor is None else f", {best.over_floor:.2f} of decoding alone"
+        where = f"{best['source']}, {best['workers']}"
+        over = best["over_floor"]
+        beside_floor = where if over is None else f"{where}, {over:.2f} of decoding alone"
         tiles += [
             f'<div class="tile {mode}"><span class="what">{mode}, best</span>'
             f'<b>{value:,.0f}</b>{unit}<div class="more">{escape(more)}</div></div>'
             for value, unit, more in (
                 (best["frames_per_s_node"], "samples/s", where),
-                (best["images_per_s"], "images/s", where + over),
+                (best["images_per_s"], "images/s", beside_floor),
             )
         ]
     return f'<div class="tiles">{"".join(tiles)}</div>'
 
 
-def _by_mode(rows: Sequence[ReportRow]) -> list[tuple[str, list[ReportRow]]]:
+def _by_mode(rows: Rows) -> list[tuple[str, Rows]]:
     groups = [(mode, [row for row in rows if row["mode"] == mode]) for mode in _MODES]
     return [(mode, found) for mode, found in groups if found]
 
@@ -149,65 +144,64 @@ def _section(title: str, lead: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2><p>{escape(lead)}</p>{content}</section>"
 
 
-def _chart(rows: Sequence[ReportRow], name: str, draw: Any) -> str:
+def _svg(name: str, draw: Callable[[Any], None], kind: str, height: int, salt: object) -> str:
+    """Return a chart as an element of the page."""
+    svg = inline_svg(draw, width=_WIDTHS[kind], height=height, salt=f"{name} {kind} {salt}")
+    return f'<div class="{kind}" role="img" aria-label="{escape(name)}">{svg}</div>'
+
+
+def _chart(rows: Rows, name: str, draw: Callable[[Any], None]) -> str:
     """Return a chart with a line for each row, drawn by `draw(axes)`, for both widths."""
     height = len(rows) * ROW_PX + 50
-    return "".join(
-        f'<div class="{kind}" role="img" aria-label="{escape(name)}">'
-        f"{inline_svg(draw, width=width, height=height, salt=f'{name} {kind}')}</div>"
-        for kind, width in _WIDTHS.items()
-    )
+    return "".join(_svg(name, draw, kind, height, "") for kind in ("wide", "narrow"))
 
 
-def _panels(rows: Sequence[ReportRow], name: str, unit: str, draw: Any) -> str:
+def _panels(rows: Rows, name: str, unit: str, draw: Callable[[Any, Figures], None]) -> str:
     """Return a small chart for each row, drawn by `draw(axes, row)`."""
 
-    def draw_panel(row: ReportRow, axes: Any) -> None:
+    def draw_panel(row: Figures, axes: Any) -> None:
         draw(axes, row)
         axes.set(xlabel="s", ylabel=unit, xlim=(0, None))
         axes.set_ylim(bottom=0)
 
     charts = "".join(
-        f'<div role="img" aria-label="{escape(f"{name}, {row.label}")}">'
-        + inline_svg(
-            functools.partial(draw_panel, row),
-            width=_WIDTHS["narrow"],
-            height=PANEL_PX,
-            salt=f"{name} {number}",
-        )
-        + "</div>"
+        _svg(f"{name}, {row['label']}", partial(draw_panel, row), "panel", PANEL_PX, number)
         for number, row in enumerate(rows)
     )
     return f'<div class="panels">{charts}</div>'
 
 
-def _labels(rows: Sequence[ReportRow], texts: Sequence[str], *, modes: bool = True) -> list[str]:
-    """Return labels of two lines, short enough for a telephone."""
-
-    def label(row: ReportRow, text: str) -> str:
-        source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
-        return f"{source}{' ' + row['mode'] if modes else ''}\n{row.workers}: {text}"
-
-    return [label(row, text) for row, text in zip(rows, texts, strict=True)]
+def _label(row: Figures, text: str, *, mode: bool = True) -> str:
+    """Return a label of two lines, short enough for a telephone."""
+    source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
+    return f"{source}{' ' + row['mode'] if mode else ''}\n{row['workers']}: {text}"
 
 
-def _colours(rows: Sequence[ReportRow]) -> list[str]:
+def _colours(rows: Rows) -> list[str]:
     return [COLOURS[row["mode"]] for row in rows]
 
 
-def _throughput(rows: Sequence[ReportRow]) -> str:
-    def chart(found: list[ReportRow], axes: Any) -> None:
-        texts = [f"{row['images_per_s']:,.0f}" for row in found]
-        over = ["" if row.over_floor is None else f", {row.over_floor:.2f}" for row in found]
-        labels = _labels(found, [a + b for a, b in zip(texts, over, strict=True)], modes=False)
-        marks = [row.numbers.get("floor_images_per_s") for row in found]
-        spreads = [row.spread("images_per_s") for row in found]
+def _spreads(rows: Rows, name: str) -> list[tuple[float, float]]:
+    """Return the smallest and the largest value of each row's runs."""
+    values = [[run[name] for run in row["runs"]] for row in rows]
+    return [(min(found), max(found)) for found in values]
+
+
+def _throughput(rows: Rows) -> str:
+    def label(row: Figures) -> str:
+        over = "" if row["over_floor"] is None else f", {row['over_floor']:.2f}"
+        return _label(row, f"{row['images_per_s']:,.0f}{over}", mode=False)
+
+    def draw(found: Rows, axes: Any) -> None:
         values = [row["images_per_s"] for row in found]
+        marks = [row.get("floor_images_per_s") for row in found]
+        spreads = _spreads(found, "images_per_s")
+        labels = list(map(label, found))
         draw_bars(axes, labels, values, _colours(found), marks=marks, spreads=spreads)
 
     charts = "".join(
         f"<h3>{mode}: {_MODES[mode]}</h3>"
-        + _chart(found, f"throughput, {mode}", functools.partial(chart, found))
+        + _chart(found, f"throughput, {mode}", partial(draw, found))
         for mode, found in _by_mode(rows)
     )
     return _section(
@@ -218,14 +212,14 @@ def _throughput(rows: Sequence[ReportRow]) -> str:
     )
 
 
-def _start(rows: Sequence[ReportRow]) -> str:
-    def draw(axes: Any, row: ReportRow) -> None:
-        run = row.typical()
+def _start(rows: Rows) -> str:
+    def draw(axes: Any, row: Figures) -> None:
+        run = row["typical"]
         area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
         draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
         axes.set_title(
-            f"{row['source']} · {row.workers}\nfirst batch {row['first_batch_latency_s']:.1f} s, "
-            f"lowest {row['start_lowest_samples_per_s']:,.0f}"
+            f"{row['source']} · {row['workers']}\nfirst batch {row['first_batch_latency_s']:.1f} "
+            f"s, lowest {row['start_lowest_samples_per_s']:,.0f}"
         )
 
     charts = "".join(
@@ -241,10 +235,10 @@ def _start(rows: Sequence[ReportRow]) -> str:
     )
 
 
-def _waits(rows: Sequence[ReportRow]) -> str:
+def _waits(rows: Rows) -> str:
     def draw(axes: Any) -> None:
         found = [[row[f"p{p}_batch_wait_ms"] for p in (50, 95, 99)] for row in rows]
-        labels = _labels(rows, [f"{values[-1]:,.1f} ms" for values in found])
+        labels = [_label(row, f"{row['p99_batch_wait_ms']:,.1f} ms") for row in rows]
         draw_percentiles(axes, labels, found, _colours(rows))
         axes.set_xlabel("ms")
 
@@ -256,12 +250,11 @@ def _waits(rows: Sequence[ReportRow]) -> str:
     )
 
 
-def _worker_time(rows: Sequence[ReportRow]) -> str:
+def _worker_time(rows: Rows) -> str:
     def draw(axes: Any) -> None:
-        labels = _labels(rows, [f"{row['amplification']:.2f}" for row in rows])
-        names = {kind: f"{kind}_pct_worker_time" for kind in SHARE_COLOURS}
-        found = [{kind: row[name] for kind, name in names.items()} for row in rows]
-        draw_shares(axes, labels, found)
+        labels = [_label(row, f"{row['amplification']:.2f}") for row in rows]
+        shares = [{kind: row[f"{kind}_pct_worker_time"] for kind in SHARE_COLOURS} for row in rows]
+        draw_shares(axes, labels, shares)
 
     return _section(
         "Where the workers' time goes",
@@ -271,15 +264,14 @@ def _worker_time(rows: Sequence[ReportRow]) -> str:
     )
 
 
-def _memory(rows: Sequence[ReportRow]) -> str:
-    most = 1.05 * max(size for row in rows for _, size in row.typical()["rss_gb_over_time"])
+def _memory(rows: Rows) -> str:
+    most = 1.05 * max(size for row in rows for _, size in row["typical"]["rss_gb_over_time"])
 
-    def draw(axes: Any, row: ReportRow) -> None:
-        run = row.typical()
-        line = run["rss_gb_over_time"]
-        draw_curve(axes, run["pss_gb_over_time"], COLOURS[row["mode"]], line=line)
+    def draw(axes: Any, row: Figures) -> None:
+        pss, rss = (row["typical"][f"{name}_gb_over_time"] for name in ("pss", "rss"))
+        draw_curve(axes, pss, COLOURS[row["mode"]], line=rss)
         axes.set_ylim(top=most)
-        axes.set_title(f"{row.label}\npeak {row['peak_pss_gb']:.2f} GB")
+        axes.set_title(f"{row['label']}\npeak {row['peak_pss_gb']:.2f} GB")
 
     return _section(
         "Memory",
@@ -289,11 +281,11 @@ def _memory(rows: Sequence[ReportRow]) -> str:
     )
 
 
-def _mixing(rows: Sequence[ReportRow]) -> str:
+def _mixing(rows: Rows) -> str:
     def draw(axes: Any) -> None:
         values = [row["shuffle_randomness_frac"] for row in rows]
-        labels = _labels(rows, [f"{value:.2f}" for value in values])
-        spreads = [row.spread("shuffle_randomness_frac") for row in rows]
+        labels = [_label(row, f"{row['shuffle_randomness_frac']:.2f}") for row in rows]
+        spreads = _spreads(rows, "shuffle_randomness_frac")
         draw_bars(axes, labels, values, _colours(rows), marks=[1.0] * len(rows), spreads=spreads)
 
     return _section(
@@ -304,30 +296,31 @@ def _mixing(rows: Sequence[ReportRow]) -> str:
     )
 
 
-def _table(rows: Sequence[ReportRow]) -> str:
-    found = summary_rows(rows)
+def _table(rows: Rows) -> str:
+    header, cells = table_of(rows, COLUMNS)
 
-    def cell(tag: str, name: str, value: Any) -> str:
-        text = "–" if value is None else format_cell(value)  # noqa: RUF001  # a dash of its width
-        kind = ' class="name"' if name in ("source", "mode", "decode") else ""
-        return f"<{tag}{kind}>{escape(text)}</{tag}>"
+    def line(tag: str, values: Sequence[object]) -> str:
+        found = ""
+        for name, value in zip(header, values, strict=True):
+            text = "–" if value is None else format_cell(value)  # noqa: RUF001  # of its width
+            kind = ' class="name"' if name in ("source", "mode", "decode") else ""
+            found += f"<{tag}{kind}>{escape(text)}</{tag}>"
+        return f"<tr>{found}</tr>"
 
-    head = "".join(cell("th", name, name) for name in found[0])
-    body = "".join(
-        f"<tr>{''.join(cell('td', name, value) for name, value in row.items())}</tr>"
-        for row in found
-    )
-    table = f'<div class="wide-table"><table><tr>{head}</tr>{body}</table></div>'
+    body = "".join(line("td", row) for row in cells)
+    table = f'<div class="wide-table"><table>{line("th", header)}{body}</table></div>'
     return _section("All figures", "The same as summary.csv.", table)
 
 
-def _definitions(rows: Sequence[ReportRow]) -> str:
-    first = rows[0].runs[0]
+def _definitions(rows: Rows) -> str:
     entries = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
-        for name, text in first.get("definitions", {}).items()
+        for name, text in rows[0].get("definitions", {}).items()
     )
-    shuffle = ", ".join(f"{name} {value}" for name, value in first["shuffle"].items())
+    shuffle = ", ".join(f"{name} {value}" for name, value in rows[0]["shuffle"].items())
     return _section(
         "What the figures mean", f"Shuffle of the first row: {shuffle}.", f"<dl>{entries}</dl>"
     )
+
+
+_SECTIONS = (_throughput, _start, _waits, _worker_time, _memory, _mixing, _table, _definitions)

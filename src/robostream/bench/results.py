@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -52,13 +53,26 @@ def save_run(folder: Path, name: str, figures: Figures) -> Path:
     A time stamp, and a number if needed, keep runs from overwriting each other, even runs that end
     in the same second on different nodes. Nested values are JSON text in the CSV.
     """
-    path = _new_name(folder, f"{name}_{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
-    write_json(path, figures)
+    path = _reserve_csv(folder, f"{name}_{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
     row = {
         name: json.dumps(value) if isinstance(value, dict | list) else value
         for name, value in figures.items()
     }
-    write_bytes_atomic(path.with_suffix(".csv"), csv_text([row]).encode())
+    write_json(path.with_suffix(".json"), figures)
+    write_bytes_atomic(path, csv_text([row]).encode())
+    return path.with_suffix(".json")
+
+
+def _reserve_csv(folder: Path, stem: str) -> Path:
+    """Create an empty file under an unused name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in count():
+        path = folder / f"{stem}{f'-{number}' if number else ''}.csv"
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        break
     return path
 
 
@@ -84,16 +98,20 @@ def read_figures(path: Path) -> Figures:
 
 def medians(rounds: Sequence[Figures]) -> Figures:
     """Return the median of every number that is in all rounds. Pure."""
+
+    def is_number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
     return {
         name: median(figures[name] for figures in rounds)
         for name in rounds[0]
-        if all(_is_number(figures.get(name)) for figures in rounds)
+        if all(is_number(figures.get(name)) for figures in rounds)
     }
 
 
-def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the median over rounds of the ratio within a round. Pure."""
-    return median(a / b for a, b in zip(ours, theirs, strict=True))
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Return the ratio within each round. Pure."""
+    return [a / b for a, b in zip(ours, theirs, strict=True)]
 
 
 def select_named(known: Mapping[str, T], names: Sequence[str]) -> list[T]:
@@ -101,24 +119,6 @@ def select_named(known: Mapping[str, T], names: Sequence[str]) -> list[T]:
     if unknown := sorted(set(names) - set(known)):
         raise SelectionError(f"want some of {', '.join(known)}; got {', '.join(unknown)}")
     return [entry for name, entry in known.items() if not names or name in names]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _new_name(folder: Path, stem: str) -> Path:
-    """Return an unused path for the JSON; creating the CSV reserves the name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    number = 0
-    while True:
-        path = folder / f"{stem}{f'-{number}' if number else ''}.csv"
-        try:
-            path.touch(exist_ok=False)
-        except FileExistsError:
-            number += 1
-        else:
-            return path.with_suffix(".json")
 
 
 def machine() -> dict[str, object]:
@@ -142,19 +142,10 @@ def git_commit() -> str | None:
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None
-    commit = _git(source, "rev-parse", "--short=12", "HEAD")
-    changed = _git(source, "status", "--porcelain", "--untracked-files=no")
-    return f"{commit}-dirty" if commit and changed else commit
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(source), "describe", "--always", "--exclude=*", "--abbrev=12"]
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
+            [*command, "--dirty"], capture_output=True, text=True, timeout=10, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

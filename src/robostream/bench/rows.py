@@ -19,17 +19,18 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
 from robostream.bench.measure import consume, run_rounds
+from robostream.bench.meta import locate_episodes, write_episodes, write_info
 from robostream.bench.processes import run_process
-from robostream.bench.results import Figures, machine
+from robostream.bench.results import Figures, machine, ratios
 from robostream.bench.tables import format_table
 from robostream.byte_sizes import format_bytes
-from robostream.meta import DEFAULT_FEATURES, DatasetInfo, tasks_to_arrow
-from robostream.storage import write_bytes_atomic
+from robostream.meta import DEFAULT_FEATURES
 from robostream.write import create_writer
 
 if TYPE_CHECKING:
@@ -142,10 +143,7 @@ def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
         )
     seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
     base = seconds[_RESUME_SHARES[0]]
-    rows = [
-        [f"{share:.0%}", median(s), median(a / b for a, b in zip(s, base, strict=True))]
-        for share, s in seconds.items()
-    ]
+    rows = [[f"{share:.0%}", median(s), median(ratios(s, base))] for share, s in seconds.items()]
     print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
     print(format_table(["resumed at", "seconds to first batch", "over start"], rows), flush=True)
     return {f"{share:.0%}": median(s) for share, s in seconds.items()}
@@ -170,44 +168,26 @@ def _resume_once(open_loader: Callable[[], StreamingDataLoader], state: dict[str
 
 def write_rows_only(root: Path, frames: int) -> None:
     """Write a dataset of equally long episodes with the default columns and no cameras."""
-    episodes = frames // _EPISODE_FRAMES
-    info = DatasetInfo(
-        fps=30,
-        features=dict(DEFAULT_FEATURES),
-        total_episodes=episodes,
-        total_frames=episodes * _EPISODE_FRAMES,
-        total_tasks=1,
-        video_path=None,
-    )
-    write_bytes_atomic(root / config.INFO_PATH, info.to_json().encode())
-    pq.write_table(tasks_to_arrow(["wait"]), root / config.TASKS_PATH)
-    numbers = np.arange(episodes)
-    table = {
-        "episode_index": numbers,
-        "length": np.full(episodes, _EPISODE_FRAMES),
-        "data/chunk_index": np.zeros(episodes, np.int64),
-        "data/file_index": numbers // _EPISODES_PER_FILE,
-        "dataset_from_index": numbers * _EPISODE_FRAMES,
-        "dataset_to_index": (numbers + 1) * _EPISODE_FRAMES,
-    }
-    path = root / config.EPISODES_PATH.format(chunk_index=0, file_index=0)
-    path.parent.mkdir(parents=True)
-    pq.write_table(pa.table(table), path)
-    for file in range(-(-episodes // _EPISODES_PER_FILE)):
-        first = file * _EPISODES_PER_FILE
+    lengths = np.full(frames // _EPISODE_FRAMES, _EPISODE_FRAMES)
+    write_info(root, lengths, features=dict(DEFAULT_FEATURES), tasks=["wait"])
+    table = pa.table(locate_episodes(lengths, (), episodes_per_file=_EPISODES_PER_FILE))
+    write_episodes(root, table, 0, rows_per_group=len(lengths))
+    for file, first in enumerate(range(0, len(lengths), _EPISODES_PER_FILE)):
         path = root / config.DATA_PATH.format(chunk_index=0, file_index=file)
         path.parent.mkdir(parents=True, exist_ok=True)
-        rows = _default_rows(range(first, min(first + _EPISODES_PER_FILE, episodes)))
-        pq.write_table(rows, path, row_group_size=_EPISODE_FRAMES)
+        episodes = np.arange(first, min(first + _EPISODES_PER_FILE, len(lengths)))
+        pq.write_table(_default_rows(episodes), path, row_group_size=_EPISODE_FRAMES)
 
 
-def _default_rows(episodes: range) -> pa.Table:
-    frames = np.tile(np.arange(_EPISODE_FRAMES), len(episodes))
-    rows = {
-        "timestamp": (frames / 30).astype(np.float32),
-        "frame_index": frames,
-        "episode_index": np.repeat(np.array(episodes), _EPISODE_FRAMES),
-        "index": np.arange(episodes.start * _EPISODE_FRAMES, episodes.stop * _EPISODE_FRAMES),
-        "task_index": np.zeros(len(frames), np.int64),
-    }
-    return pa.table(rows)
+def _default_rows(episodes: npt.NDArray[np.int64]) -> pa.Table:
+    episode = np.repeat(episodes, _EPISODE_FRAMES)
+    frame = np.tile(np.arange(_EPISODE_FRAMES), len(episodes))
+    return pa.table(
+        {
+            "timestamp": (frame / 30).astype(np.float32),
+            "frame_index": frame,
+            "episode_index": episode,
+            "index": episode * _EPISODE_FRAMES + frame,
+            "task_index": np.zeros_like(frame),
+        }
+    )

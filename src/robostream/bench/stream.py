@@ -11,14 +11,13 @@ import itertools
 import socket
 import time
 from statistics import mean
-from typing import Any
 
 import numpy as np
 import torch
 
-from robostream.bench.floor import decode_floor, image_floor
-from robostream.bench.measure import Batch, BatchTimes, consume, latency_figures, limit_time
-from robostream.bench.processes import MemorySampler
+from robostream.bench.floor import decode_floor
+from robostream.bench.measure import Batch, consume, latency_figures, limit_time
+from robostream.bench.processes import MemoryCurves, sample_memory
 from robostream.bench.results import Figures, ensure_writable, machine, save_run
 from robostream.bench.stream_settings import StreamSettings, settings_of
 from robostream.errors import RobostreamError, SelectionError
@@ -59,6 +58,9 @@ DEFINITIONS = {
 _TOLERANCE_S = 1e-3  # as in LeRobot's script
 _WORK = ("fetch", "decode", "convert", "copy")
 _MOST_POINTS = 240
+# Settings that are arguments of the dataset.
+_PASSED = ["root", "revision", "data_files_root", "episode_pool_size", "video_decoder_cache_size"]
+_PASSED += ["video_decode_device", "frame_cache_bytes", "return_uint8"]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,7 +77,7 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
     """Return the name of a result and its figures. Blocks until the measurement is done."""
     device = _device(settings)
     begin = time.perf_counter()
-    with MemorySampler() as memory:
+    with sample_memory() as memory:
         stream = _open_dataset(settings)
         loader = StreamingDataLoader(
             stream,
@@ -109,11 +111,6 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
     }
 
 
-def measure_in_process(settings: dict[str, Any]) -> tuple[str, Figures]:
-    """Measure settings given as JSON values."""
-    return measure_stream(StreamSettings(**settings))
-
-
 def _device(settings: StreamSettings) -> torch.device:
     wanted = settings.device
     if wanted == "auto":
@@ -133,18 +130,9 @@ def _open_dataset(settings: StreamSettings) -> StreamingLeRobotDataset:
     if settings.mode != "single":
         meta = LeRobotDatasetMetadata(settings.repo_id, settings.root, settings.revision)
         windows = settings.windows(meta.camera_keys)
+    options = {name: getattr(settings, name) for name in _PASSED}
     return StreamingLeRobotDataset(
-        settings.repo_id,
-        root=settings.root,
-        revision=settings.revision,
-        data_files_root=settings.data_files_root,
-        delta_timestamps=windows,
-        tolerance_s=_TOLERANCE_S,
-        episode_pool_size=settings.episode_pool_size,
-        video_decoder_cache_size=settings.video_decoder_cache_size,
-        video_decode_device=settings.video_decode_device,
-        frame_cache_bytes=settings.frame_cache_bytes,
-        return_uint8=settings.return_uint8,
+        settings.repo_id, delta_timestamps=windows, tolerance_s=_TOLERANCE_S, **options
     )
 
 
@@ -174,14 +162,19 @@ def _consume(
             f"no frame was measured: {len(times.samples)} batches arrived, and the first "
             f"{settings.warmup_batches} are the warm-up. Set --num_batches to 1 or more."
         )
-    uniform = uniform_distinct(loader.stream.meta.episodes["length"], settings.batch_size)
-    rates = _rate_figures(times, settings, len(loader.stream.meta.camera_keys))
+    meta = loader.stream.meta
+    uniform = uniform_distinct(meta.episodes["length"], settings.batch_size)
+    rates = latency_figures(times, settings.batch_size)
+    images = settings.images_per_sample(len(meta.camera_keys))
     worker_s = max(loader.num_workers, 1) * rates["steady_time_s"]
     return {
         "episodes_per_batch_mean": mean(distinct),
         "episodes_per_batch_uniform": uniform,
         "shuffle_randomness_frac": mean(distinct) / uniform,
         **rates,
+        "frames_per_s_node": rates["samples_per_s"],
+        "images_per_sample": images,
+        "images_per_s": rates["samples_per_s"] * images,
         **_work_figures(before, loader.stats(), worker_s),
     }
 
@@ -193,17 +186,6 @@ def _move(batch: Batch, device: torch.device) -> None:
             value.to(device, non_blocking=True)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _rate_figures(times: BatchTimes, settings: StreamSettings, cameras: int) -> Figures:
-    rates = latency_figures(times, settings.batch_size)
-    images = settings.images_per_sample(cameras)
-    return {
-        **rates,
-        "frames_per_s_node": rates["samples_per_s"],
-        "images_per_sample": images,
-        "images_per_s": rates["samples_per_s"] * images,
-    }
 
 
 def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
@@ -267,14 +249,12 @@ def _floor(meta: LeRobotDatasetMetadata, processes: int, seconds: float) -> floa
     root = location_of(meta).local_root
     if root is None or not seconds or not meta.camera_keys:
         return None
-    if meta.video_keys:
-        files, measure = sorted(map(str, root.glob("videos/**/*.mp4"))), decode_floor
-    else:
-        files, measure = sorted(map(str, root.glob("data/**/*.parquet"))), image_floor
-    return measure(files, processes, at_most_s=seconds) if files else None
+    pattern = "videos/**/*.mp4" if meta.video_keys else "data/**/*.parquet"
+    files = sorted(map(str, root.glob(pattern)))
+    return decode_floor(files, processes, at_most_s=seconds) if files else None
 
 
-def _memory_figures(memory: MemorySampler) -> Figures:
+def _memory_figures(memory: MemoryCurves) -> Figures:
     return {
         "peak_rss_gb": max(size for _, size in memory.rss) / 1e9,
         "peak_pss_gb": max(size for _, size in memory.pss) / 1e9,
@@ -296,19 +276,18 @@ def describe(figures: Figures) -> str:
     waits = ", ".join(f"{figures[f'p{p}_batch_wait_ms']:.1f}" for p in (50, 95, 99))
     work = ("decode", "fetch", "convert", "other")
     shares = ", ".join(f"{figures[f'{kind}_pct_worker_time']:.0f} % {kind}" for kind in work)
-    lines = [
+    return (
         f"{figures['root'] or figures['repo_id']} ({figures['source']}): {figures['mode']}, "
         f"batches of {figures['batch_size']}, {figures['num_workers']} workers, "
-        f"pool {figures['episode_pool_size']}",
+        f"pool {figures['episode_pool_size']}\n"
         f"  {figures['samples_per_s']:,.0f} samples/s (frames/s of this node), "
-        f"{figures['images_per_s']:,.0f} images/s{over}",
+        f"{figures['images_per_s']:,.0f} images/s{over}\n"
         f"  first batch after {figures['first_batch_latency_s']:.2f} s; waits of {waits} ms "
-        "(p50, p95, p99)",
+        "(p50, p95, p99)\n"
         f"  lowest rate in 2 s of the first 20 s: {figures['start_lowest_samples_per_s']:,.0f} "
-        f"samples/s, median {figures['start_median_samples_per_s']:,.0f}",
-        f"  workers: {shares}; {figures['amplification']:.2f} images decoded per image delivered",
+        f"samples/s, median {figures['start_median_samples_per_s']:,.0f}\n"
+        f"  workers: {shares}; {figures['amplification']:.2f} images decoded per image delivered\n"
         f"  {figures['episodes_per_batch_mean']:.1f} episodes per batch, "
         f"{figures['shuffle_randomness_frac']:.2f} of a uniform shuffle; "
-        f"peak memory {figures['peak_pss_gb']:.2f} GB",
-    ]
-    return "\n".join(lines)
+        f"peak memory {figures['peak_pss_gb']:.2f} GB"
+    )

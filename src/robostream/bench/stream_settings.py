@@ -4,61 +4,84 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from robostream import config
+from robostream.bench.case import SARM_S
 from robostream.bench.results import Figures
 from robostream.errors import SelectionError
 from robostream.storage import as_location, explicit_root, redact
 
-MODES = ("single", "sarm")
-DECODE_DEVICES = ("cpu", "cuda")
 WARMUP_BATCHES = 5
 OUT_DIR = Path("benchmarks/streaming/results")
-_SARM_STEPS = 8
+_CHOICES = {"mode": ("single", "sarm"), "video_decode_device": ("cpu", "cuda")}
 _LABEL = frozenset(string.ascii_letters + string.digits + "_-.")
+# The flags that LeRobot's script lacks.
+_OWN = ("revision", "frame_cache_bytes", "float32", "at_most_s", "floor_s")
 # The settings that are written beside the figures.
 _WRITTEN = ["source", "mode", "batch_size", "episode_pool_size", "video_decode_device"]
 _WRITTEN += ["return_uint8", "num_batches", "warmup_batches"]
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"want 0 or more, got {text}")
+    return number
+
+
+def _count_or_auto(text: str) -> int | None:
+    return None if text == "auto" else _count(text)
+
+
+def _flag(default: Any, help: str, type: Any = str) -> Any:
+    """Return a field that a flag of the same name sets."""
+    return field(default=default, metadata={"help": help, "type": type})
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """One setting to measure; the defaults are those of LeRobot's script.
 
-    `configure` says what each means. None leaves a setting to the loader.
+    None leaves a setting to the loader.
     """
 
     repo_id: str
-    root: str | None = None
-    data_files_root: str | None = None
-    revision: str | None = None
-    mode: str = "single"
+    root: str | None = _flag(None, "its folder or URL")
+    data_files_root: str | None = _flag(None, "the location of data/ and videos/, if elsewhere")
+    mode: str = _flag(
+        "single", "one frame of all cameras, or 8 steps 1 s apart of every camera and the action"
+    )
     source: str = "hub"
-    batch_size: int = 64
-    num_workers: int | None = 8
-    prefetch_factor: int | None = 2
-    video_decoder_cache_size: int | None = None
-    episode_pool_size: int = config.EPISODE_POOL_SIZE
-    video_decode_device: str = "cpu"
-    frame_cache_bytes: int | str = "auto"
+    batch_size: int = _flag(64, "samples per batch", _count)
+    num_workers: int | None = _flag(
+        8, 'worker processes, or "auto" for the loader\'s default', _count_or_auto
+    )
+    prefetch_factor: int | None = _flag(2, 'batches built ahead, or "auto"', _count_or_auto)
+    video_decoder_cache_size: int | None = _flag(None, "video files kept open", _count)
+    episode_pool_size: int = _flag(config.EPISODE_POOL_SIZE, "episodes mixed at a time", _count)
+    video_decode_device: str = _flag("cpu", "the device that decodes videos")
+    num_batches: int = _flag(200, "batches to measure", _count)
+    warmup_batches: int = _flag(WARMUP_BATCHES, "batches before them", _count)
+    device: str = _flag("auto", "the device that batches are moved to; auto: cuda if there is one")
+    revision: str | None = _flag(None, "branch, tag or commit on the Hub")
+    frame_cache_bytes: int | str = _flag("auto", 'memory for decoded frames, such as "2GiB"')
     return_uint8: bool = True
-    num_batches: int = 200
-    warmup_batches: int = WARMUP_BATCHES
-    at_most_s: float = 0.0
-    device: str = "auto"
-    floor_s: float = 5.0
+    at_most_s: float = _flag(0.0, "stop after this many seconds; 0: no limit", float)
+    floor_s: float = _flag(
+        5.0,
+        "seconds to measure the decode floor of a local dataset afterwards, in as many processes "
+        "as workers; 0 skips it",
+        float,
+    )
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("mode", self.mode, MODES),
-            ("video_decode_device", self.video_decode_device, DECODE_DEVICES),
-        ):
-            if value not in known:
+        for name, known in _CHOICES.items():
+            if (value := getattr(self, name)) not in known:
                 raise SelectionError(f"want {name} to be one of {', '.join(known)}, got {value!r}")
         if not self.source or not set(self.source) <= _LABEL:
             raise SelectionError(
@@ -70,12 +93,11 @@ class StreamSettings:
         """Return the windows of a sample as `delta_timestamps`; None for single frames."""
         if self.mode == "single":
             return None
-        steps = [float(step) for step in range(_SARM_STEPS)]
-        return dict.fromkeys((*camera_keys, "action"), steps)
+        return {key: list(SARM_S) for key in (*camera_keys, "action")}
 
     def images_per_sample(self, cameras: int) -> int:
         """Return the images of a sample, over all cameras."""
-        return cameras * (1 if self.mode == "single" else _SARM_STEPS)
+        return cameras * (1 if self.mode == "single" else len(SARM_S))
 
     def result_name(self, *, workers: int, prefetch: int) -> str:
         """Return the name that LeRobot's script gives a result, without a suffix."""
@@ -96,72 +118,34 @@ class StreamSettings:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add all flags; each may be written with "_", as LeRobot does, or with "-"."""
-    _add_reference_flags(parser.add_argument_group("as in LeRobot's benchmark_streaming.py"))
-    own = parser.add_argument_group("robostream's own")
-    _add(own, "revision", help="branch, tag or commit on the Hub")
-    _add(own, "frame_cache_bytes", help='memory for decoded frames, such as "2GiB" (%(default)s)')
-    _add(own, "float32", action="store_true", help="images as float32 instead of uint8")
-    _add(own, "at_most_s", type=float, help="stop after this many seconds (no limit)")
-    _add(
-        own,
-        "floor_s",
-        type=float,
-        help="seconds to measure the decode floor of a local dataset afterwards, in as many "
-        "processes as workers; 0 skips it (%(default)s)",
-    )
+    theirs = parser.add_argument_group("as in LeRobot's benchmark_streaming.py")
+    ours = parser.add_argument_group("robostream's own")
 
+    def add(name: str, help: str, **options: Any) -> None:
+        names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+        if options.get("default") is not None:
+            help = f"{help} (%(default)s)"
+        (ours if name in _OWN else theirs).add_argument(*names, dest=name, help=help, **options)
 
-def _add_reference_flags(group: argparse._ArgumentGroup) -> None:
-    _add(group, "repo_id", required=True, help="the dataset; with --root only a name")
-    _add(group, "root", help="its folder or URL")
-    _add(group, "data_files_root", help="the location of data/ and videos/, if elsewhere")
-    mode = "one frame of all cameras, or 8 steps 1 s apart of every camera and the action"
-    _add(group, "mode", choices=MODES, help=f"{mode} (%(default)s)")
-    source = "a label for the location of the data (local for a folder, else hub)"
-    _add(group, "source", default=None, help=source)
-    _add(group, "batch_size", type=_count, help="samples per batch (%(default)s)")
-    workers = 'worker processes, or "auto" for the loader\'s default (%(default)s)'
-    _add(group, "num_workers", type=_count_or_auto, help=workers)
-    prefetch = 'batches built ahead, or "auto" (%(default)s)'
-    _add(group, "prefetch_factor", type=_count_or_auto, help=prefetch)
-    _add(group, "buffer_size", type=int, help="ignored: there is no buffer of samples")
-    _add(group, "max_num_shards", type=int, default=16, help="ignored: there are no shards")
-    _add(group, "video_decoder_cache_size", type=_count, help="video files kept open")
-    _add(group, "episode_pool_size", type=_count, help="episodes mixed at a time (%(default)s)")
-    device = "the device that decodes videos (%(default)s)"
-    _add(group, "video_decode_device", choices=DECODE_DEVICES, help=device)
-    _add(group, "num_batches", type=_count, help="batches to measure (%(default)s)")
-    _add(group, "warmup_batches", type=_count, help="batches before them (%(default)s)")
-    _add(group, "device", help="the device that batches are moved to (cuda if there is one)")
-    _add(group, "out_dir", type=Path, default=OUT_DIR, help="folder of results (%(default)s)")
+    add("repo_id", "the dataset; with --root only a name", required=True)
+    for each in fields(StreamSettings):
+        if each.metadata:
+            choices = _CHOICES.get(each.name)
+            add(each.name, default=each.default, choices=choices, **each.metadata)
+    add("source", "a label for the location of the data (local for a folder, else hub)")
+    add("buffer_size", "ignored: there is no buffer of samples", type=int)
+    add("max_num_shards", "ignored: there are no shards", type=int, default=16)
+    add("float32", "images as float32 instead of uint8", action="store_true")
+    add("out_dir", "folder of results", type=Path, default=OUT_DIR)
 
 
 def settings_of(args: argparse.Namespace) -> StreamSettings:
     """Return the settings that the flags give."""
-    values = {name: value for name, value in vars(args).items() if name in _DEFAULTS}
+    values: dict[str, Any] = {
+        each.name: getattr(args, each.name, None) for each in fields(StreamSettings)
+    }
     values["return_uint8"] = not args.float32
     if args.source is None:
         place = args.data_files_root or args.root or explicit_root(args.repo_id)
         values["source"] = "hub" if place is None or as_location(place).is_remote else "local"
     return StreamSettings(**values)
-
-
-_DEFAULTS = {each.name: each.default for each in dataclasses.fields(StreamSettings)}
-
-
-def _add(group: argparse._ArgumentGroup, name: str, **options: object) -> None:
-    names = [f"--{name}", *([f"--{name.replace('_', '-')}"] if "_" in name else [])]
-    if name in _DEFAULTS and not options.get("required"):
-        options.setdefault("default", _DEFAULTS[name])
-    group.add_argument(*names, dest=name, **options)  # type: ignore[arg-type]
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"want 0 or more, got {text}")
-    return number
-
-
-def _count_or_auto(text: str) -> int | None:
-    return None if text == "auto" else _count(text)

@@ -8,17 +8,17 @@ README's tables and chart are made from the suite's JSON.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from robostream import config
 from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
 from robostream.bench.charts import (
     COLOURS,
@@ -29,28 +29,27 @@ from robostream.bench.charts import (
     require_matplotlib,
     steps,
 )
+from robostream.bench.measure import run_rounds
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
 from robostream.bench.results import (
     Figures,
     ensure_writable,
     machine,
-    median_ratio,
     medians,
+    ratios,
     read_figures,
     save_run,
     write_json,
 )
-from robostream.bench.stream import measure_in_process
+from robostream.bench.stream import measure_stream
 from robostream.bench.stream_settings import WARMUP_BATCHES, StreamSettings
 from robostream.bench.tables import (
     RESULTS,
     Column,
     Publication,
     format_table,
-    markdown_of,
     markdown_table,
-    publish,
     table_of,
 )
 from robostream.errors import RobostreamError
@@ -104,7 +103,6 @@ _FLOOR_S = 2.0
 _SARM_BATCHES = 80
 # Fields that identify the machine of a run; published files leave them out.
 _PRIVATE = ("root", "data_files_root", "node", "definitions", "machine")
-SUITE_NAME = "suite.json"
 # `robostream bench loader --workers 16`, on another machine.
 _LARGE = RESULTS / "loader-16-cores.json"
 _CHART = Path("docs/bench.svg")
@@ -131,12 +129,12 @@ def run(args: argparse.Namespace) -> int:
     if args.repo is not None:
         require_matplotlib()  # now, not after minutes
     figures = measure(args.out, args.rounds)
-    write_json(args.out / SUITE_NAME, figures)
+    write_json(args.out / PUBLICATION.results, figures)
     write_report(args.out / "suite", title="make bench")
     print(suite_text(figures))
     print(f"written to {args.out}; {figures['seconds']:.0f} s in all")
     if args.repo is not None:
-        publish(args.repo, SUITE_NAME, figures, PUBLICATION)
+        PUBLICATION.publish(args.repo, figures)
     return 0
 
 
@@ -144,7 +142,6 @@ def measure(out: Path, rounds: int) -> Figures:
     """Return the figures of the whole suite."""
     from robostream.bench import load_benchmark
 
-    config.quiet_encoders()
     for data in DATASETS.values():
         data.open()  # before the clock starts
     begin = time.perf_counter()
@@ -167,30 +164,32 @@ def measure(out: Path, rounds: int) -> Figures:
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-    found: list[list[Figures]] = [[] for _ in cases]
-    for number, (case, runs) in itertools.product(range(rounds), zip(cases, found, strict=True)):
+
+    def run_next(case: BenchCase, numbers: Iterator[int]) -> Figures:
+        number = next(numbers)
         figures = _run_case(case, out / f"round-{number}", num_batches=_epoch_batches(case))
-        runs.append(figures)
         print(
             f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
             f"images/s, floor {figures['floor_images_per_s']:,.0f}",
             flush=True,
         )
-    return found
+        return figures
+
+    runs = {n: partial(run_next, case, itertools.count()) for n, case in enumerate(cases)}
+    return list(run_rounds(runs, rounds).values())
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
     """Return the published figures of a case: medians, and the ratio to the floor by round."""
-    rates = [figures["images_per_s"] for figures in runs]
-    floors = [figures["floor_images_per_s"] for figures in runs]
+    over_floor = ratios(*([run[f"{n}images_per_s"] for run in runs] for n in ("", "floor_")))
     return {
         "name": case.name,
         "data": case.data.title,
         "mode": case.mode,
         "setting": case.setting,
         **medians(runs),
-        "over_floor": median_ratio(rates, floors),
-        "over_floor_rounds": [a / b for a, b in zip(rates, floors, strict=True)],
+        "over_floor": median(over_floor),
+        "over_floor_rounds": over_floor,
     }
 
 
@@ -221,25 +220,24 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
         **limits,
     )
     try:
-        name, figures = run_process(measure_in_process, settings=dataclasses.asdict(settings))
+        name, figures = run_process(measure_stream, settings=settings)
     except MeasurementError as error:
         raise RobostreamError(f"{case.name} {case.mode} failed: {error.reason}") from error
     save_run(out, name, figures)
-    found: Figures = figures
-    return found
+    return dict(figures)
 
 
 def _readme_block(repo: Path) -> str:
     """Return the README's section of figures."""
-    figures = read_figures(repo / RESULTS / SUITE_NAME)
+    figures = read_figures(repo / RESULTS / PUBLICATION.results)
     large = read_figures(repo / _LARGE) if (repo / _LARGE).exists() else None
     machine = figures["machine"]
     parts = [
         f"`make bench` measured this on {machine['cpus']} cores of {machine['cpu']} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
-        f"rounds; [JSON]({RESULTS / SUITE_NAME})), and measures it on yours.",
+        f"rounds; [JSON]({RESULTS / PUBLICATION.results})), and measures it on yours.",
         f"![Throughput beside the decode floor, and the first minute]({_CHART})",
-        markdown_of(figures["cases"], _STREAMED),
+        markdown_table(*table_of(figures["cases"], _STREAMED)),
         "The floor is PyAV decoding the same files alone, in as many processes as workers. single: "
         "one frame of each camera; sarm: 8, a second apart. Measured in the first epoch, when "
         "no frame is cached yet, after 5 batches of warm-up.",
@@ -250,9 +248,8 @@ def _readme_block(repo: Path) -> str:
 
 def suite_text(figures: Figures) -> str:
     """Return the same tables for a terminal. Pure."""
-    return (
-        f"\n{table_of(figures['cases'], _STREAMED)}\n\n{format_table(_OTHER, _other_rows(figures))}"
-    )
+    cases = format_table(*table_of(figures["cases"], _STREAMED))
+    return f"\n{cases}\n\n{format_table(_OTHER, _other_rows(figures))}"
 
 
 def _other_rows(figures: Figures) -> list[list[str]]:
@@ -314,7 +311,7 @@ def _find(figures: Figures, **wanted: object) -> Figures:
 
 def _chart(repo: Path) -> bytes:
     """Return the README's chart: throughput beside the floor, and the first minute of a run."""
-    figures = read_figures(repo / RESULTS / SUITE_NAME)
+    figures = read_figures(repo / RESULTS / PUBLICATION.results)
     cases, first = figures["cases"], figures["first_minute"]
     bars_px, curve_px = len(cases) * ROW_PX + 60, 200
 
@@ -343,4 +340,6 @@ def _chart(repo: Path) -> bytes:
     return draw_svg(draw, width=860, height=bars_px + curve_px, salt="bench")
 
 
-PUBLICATION = Publication(Path("README.md"), {"bench": _readme_block}, {_CHART: _chart})
+PUBLICATION = Publication(
+    "suite.json", Path("README.md"), {"bench": _readme_block}, {_CHART: _chart}
+)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,115 +14,70 @@ from robostream.errors import RobostreamError
 
 # A field of every result of `bench stream`; other JSON files may lie beside them.
 _MARK = "frames_per_s_node"
+_SETTINGS = ["source", "mode", "video_decode_device", "num_workers", "batch_size"]
+_SETTINGS += ["prefetch_factor", "episode_pool_size", "return_uint8", "repo_id"]
+# The columns of the table and of summary.csv, LeRobot's first.
+COLUMNS = {
+    "source": "source",
+    "mode": "mode",
+    "decode": "video_decode_device",
+    "workers": "num_workers",
+    "bs": "batch_size",
+    "frames/s/node": "frames_per_s_node",
+    "first_batch_s": "first_batch_latency_s",
+    "p50_ms": "p50_sample_latency_ms",
+    "p95_ms": "p95_sample_latency_ms",
+    "p99_ms": "p99_sample_latency_ms",
+    "cache_hit_rate": "hit_rate",
+    "images/s": "images_per_s",
+    "over_floor": "over_floor",
+    "start_lowest": "start_lowest_samples_per_s",
+    "decoded/delivered": "amplification",
+    "peak_gb": "peak_pss_gb",
+    "runs": "num_runs",
+    "nodes": "num_nodes",
+}
 
-_SETTINGS = (
-    "source",
-    "mode",
-    "video_decode_device",
-    "num_workers",
-    "batch_size",
-    "prefetch_factor",
-    "episode_pool_size",
-    "return_uint8",
-    "repo_id",
-)
 
+def group_rows(runs: Sequence[Figures]) -> list[Figures]:
+    """Return a row for each setting, by mode, source and workers. Pure.
 
-@dataclass(frozen=True, slots=True)
-class ReportRow:
-    """All runs of one setting.
-
-    Attributes:
-        runs: Their figures.
-        numbers: The median of each figure.
+    A row has the medians of its runs, and besides:
+        runs: All of them.
+        typical: The run whose throughput is closest to the median.
+        over_floor: Images/s over those of the floor; None without a floor.
+        hit_rate: The hit rate of open video files; None if no file was opened.
+        num_nodes: The number of machines it was measured on.
     """
-
-    runs: list[Figures]
-    numbers: Figures
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the median of a figure, or a setting."""
-        if name in _SETTINGS or name not in self.numbers:
-            return self.runs[0][name]
-        return self.numbers[name]
-
-    @property
-    def workers(self) -> str:
-        """The number of workers in words."""
-        number = int(self["num_workers"])
-        return f"{number} worker{'' if number == 1 else 's'}"
-
-    @property
-    def label(self) -> str:
-        """Source, mode and workers."""
-        return f"{self['source']} · {self['mode']} · {self.workers}"
-
-    @property
-    def over_floor(self) -> float | None:
-        """Images/s over those of the floor; None without a floor."""
-        ratios = [
-            run["images_per_s"] / run["floor_images_per_s"]
-            for run in self.runs
-            if run.get("floor_images_per_s")
-        ]
-        return median(ratios) if ratios else None
-
-    @property
-    def hit_rate(self) -> float | None:
-        """The hit rate of open video files."""
-        rates = [run["video_decoder_cache"]["hit_rate"] for run in self.runs]
-        known = [rate for rate in rates if rate is not None]
-        return median(known) if known else None
-
-    @property
-    def nodes(self) -> int:
-        """The number of machines it was measured on."""
-        return len({run["node"]["hostname"] for run in self.runs if "node" in run} or {""})
-
-    def spread(self, name: str) -> tuple[float, float]:
-        """Return the smallest and the largest value of a figure."""
-        values = [run[name] for run in self.runs]
-        return min(values), max(values)
-
-    def typical(self) -> Figures:
-        """Return the run whose throughput is closest to the median."""
-        return min(self.runs, key=lambda run: abs(run["images_per_s"] - self["images_per_s"]))
-
-
-def group_rows(runs: Sequence[Figures]) -> list[ReportRow]:
-    """Return a row for each setting, by mode, source and workers. Pure."""
     groups: dict[tuple[Any, ...], list[Figures]] = defaultdict(list)
     for run in runs:
         groups[tuple(run.get(name) for name in _SETTINGS)].append(run)
-    rows = [ReportRow(group, medians(group)) for group in groups.values()]
+    rows = [_summarize(group) for group in groups.values()]
     return sorted(rows, key=lambda r: (r["mode"] != "single", r["source"], int(r["num_workers"])))
 
 
-def summary_rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
-    """Return the columns of the table and of summary.csv, LeRobot's first. Pure."""
-    return [
-        {
-            "source": row["source"],
-            "mode": row["mode"],
-            "decode": row["video_decode_device"],
-            "workers": row["num_workers"],
-            "bs": row["batch_size"],
-            "frames/s/node": row["frames_per_s_node"],
-            "first_batch_s": row["first_batch_latency_s"],
-            "p50_ms": row["p50_sample_latency_ms"],
-            "p95_ms": row["p95_sample_latency_ms"],
-            "p99_ms": row["p99_sample_latency_ms"],
-            "cache_hit_rate": row.hit_rate,
-            "images/s": row["images_per_s"],
-            "over_floor": row.over_floor,
-            "start_lowest": row["start_lowest_samples_per_s"],
-            "decoded/delivered": row["amplification"],
-            "peak_gb": row["peak_pss_gb"],
-            "runs": len(row.runs),
-            "nodes": row.nodes,
-        }
-        for row in rows
-    ]
+def _summarize(runs: list[Figures]) -> Figures:
+    middle = medians(runs)
+    floors = [run for run in runs if run.get("floor_images_per_s")]
+    rates = [run["video_decoder_cache"]["hit_rate"] for run in runs]
+    workers = f"{runs[0]['num_workers']} worker{'' if runs[0]['num_workers'] == 1 else 's'}"
+    return {
+        **runs[0],
+        **middle,
+        **{name: runs[0].get(name) for name in _SETTINGS},
+        "runs": runs,
+        "typical": min(runs, key=lambda run: abs(run["images_per_s"] - middle["images_per_s"])),
+        "workers": workers,
+        "label": f"{runs[0]['source']} · {runs[0]['mode']} · {workers}",
+        "over_floor": _median([run["images_per_s"] / run["floor_images_per_s"] for run in floors]),
+        "hit_rate": _median([rate for rate in rates if rate is not None]),
+        "num_runs": len(runs),
+        "num_nodes": len({run["node"]["hostname"] for run in runs if "node" in run} or {""}),
+    }
+
+
+def _median(values: list[float]) -> float | None:
+    return median(values) if values else None
 
 
 def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,47 +16,33 @@ from robostream.storage import write_bytes_atomic
 
 # The name of a field, or a function of a row.
 Column = str | Callable[[Any], object]
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 RESULTS = Path("benchmarks/results")
 
 
-def table_of(rows: Sequence[Any], columns: Mapping[str, Column]) -> str:
-    """Return the columns of rows as text. Pure."""
-    return format_table(list(columns), _select(rows, columns))
-
-
-def markdown_of(rows: Sequence[Any], columns: Mapping[str, Column]) -> str:
-    """Return the columns of rows as Markdown. Pure."""
-    return markdown_table(list(columns), _select(rows, columns))
-
-
-def _select(rows: Sequence[Any], columns: Mapping[str, Column]) -> list[list[Any]]:
-    return [
+def table_of(rows: Sequence[Any], columns: Mapping[str, Column] | None = None) -> Table:
+    """Return header and cells: the columns by title, or all fields of the rows. Pure."""
+    columns = columns or {name: name for name in rows[0]}
+    cells = [
         [column(row) if callable(column) else row[column] for column in columns.values()]
         for row in rows
     ]
-
-
-def format_rows(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows as text; the keys of the first are the header. Pure."""
-    return format_table(list(rows[0]), [list(row.values()) for row in rows])
+    return list(columns), cells
 
 
 def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return a table with numbers aligned right and text aligned left. Pure."""
-    cells = [[format_cell(value) for value in row] for row in rows]
-    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
-    numeric = [
-        all(not isinstance(row[i], str) for row in rows) and bool(rows) for i in range(len(header))
-    ]
+    lines = [list(header), *([format_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    columns = list(zip(*rows, strict=True)) or [("",)] * len(header)
+    signs = ["<" if any(isinstance(cell, str) for cell in column) else ">" for column in columns]
+    styles = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
 
-    def line(values: Sequence[str]) -> str:
-        parts = (
-            value.rjust(width) if right else value.ljust(width)
-            for value, width, right in zip(values, widths, numeric, strict=True)
-        )
-        return "  ".join(parts).rstrip()
+    def line_text(line: Sequence[str]) -> str:
+        return "  ".join(map(format, line, styles)).rstrip()
 
-    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, cells)])
+    return "\n".join(map(line_text, lines))
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -75,55 +62,54 @@ def format_cell(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The document that shows the figures of one benchmark.
+    """The figures of one benchmark in a checkout, and the document that shows them.
 
     Attributes:
+        results: The file in `benchmarks/results`; may name figures in braces.
         document: A Markdown file of the checkout.
         blocks: By the name of its marks, a function that makes the text between them from the
             checkout's JSON files.
         charts: By path, a function that draws a chart from the checkout's JSON files.
+        keys: By list of rows, the fields that identify a row. New rows replace equal ones, and
+            others stay. Without keys, new figures replace all.
     """
 
+    results: str
     document: Path
     blocks: Mapping[str, Callable[[Path], str]]
     charts: Mapping[Path, Callable[[Path], bytes]] = field(default_factory=dict)
+    keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def publish(self, repo: Path, figures: Figures) -> None:
+        """Write figures to a checkout and refresh the document that shows them."""
+        path = repo / RESULTS / self.results.format(**figures)
+        if self.keys and path.exists():
+            figures = self._merge(read_figures(path), figures)
+        write_json(path, figures)
+        write_bytes_atomic(repo / self.document, self.refreshed(repo).encode())
+        for chart, draw in self.charts.items():
+            write_bytes_atomic(repo / chart, draw(repo))
+        written = [*(repo / each for each in (self.document, *self.charts)), path]
+        print(f"refreshed {', '.join(map(str, written))}")
+
+    def refreshed(self, repo: Path) -> str:
+        """Return the document with every block made anew from the checkout's JSON files."""
+        text = (repo / self.document).read_text()
+        for mark, make in self.blocks.items():
+            text = replace_block(text, mark, make(repo))
+        return text
+
+    def _merge(self, known: Figures, new: Figures) -> Figures:
+        merged = known | new
+        for name, fields in self.keys.items():
+            rows = [*known.get(name, ()), *new.get(name, ())]
+            merged[name] = list({row_key(row, fields): row for row in rows}.values())
+        return merged
 
 
-def publish(
-    repo: Path,
-    name: str,
-    figures: Figures,
-    publication: Publication,
-    *,
-    merge: Callable[[Figures, Figures], Figures] | None = None,
-) -> None:
-    """Write figures to a checkout and refresh the document that shows them.
-
-    Args:
-        repo: The checkout.
-        name: The file in `benchmarks/results`.
-        figures: The new figures.
-        publication: The document.
-        merge: Combines the figures already there with the new ones; None replaces them.
-    """
-    path = repo / RESULTS / name
-    if merge is not None and path.exists():
-        figures = merge(read_figures(path), figures)
-    write_json(path, figures)
-    document = repo / publication.document
-    write_bytes_atomic(document, refreshed(repo, publication).encode())
-    for chart, draw in publication.charts.items():
-        write_bytes_atomic(repo / chart, draw(repo))
-    written = [document, *(repo / chart for chart in publication.charts), path]
-    print(f"refreshed {', '.join(map(str, written))}")
-
-
-def refreshed(repo: Path, publication: Publication) -> str:
-    """Return the document with every block made anew from the checkout's JSON files."""
-    text = (repo / publication.document).read_text()
-    for mark, make in publication.blocks.items():
-        text = replace_block(text, mark, make(repo))
-    return text
+def row_key(row: Figures, fields: Sequence[str]) -> str:
+    """Return the identity of a row, the same before and after JSON. Pure."""
+    return json.dumps([row[name] for name in fields])
 
 
 def replace_block(text: str, mark: str, block: str) -> str:

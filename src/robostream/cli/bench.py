@@ -11,7 +11,7 @@ from robostream.bench import (
     COMMANDS,
     ensure_writable,
     load_benchmark,
-    load_command,
+    load_module,
     write_json,
 )
 from robostream.cli.arguments import add_option
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, title in COMMANDS.items():
         command = cases.add_parser(name, help=title, description=_sentence(title))
         if name in _LIGHT:
-            load_command(_LIGHT[name]).configure(command)
+            load_module(_LIGHT[name]).configure(command)
         else:
             _configure_comparison(command, name)
 
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the benchmark."""
     if args.case in COMMANDS:
-        return int(load_command(args.case).run(args))
+        return int(load_module(args.case).run(args))
     repo = getattr(args, "repo", None)
     if repo is not None and args.quick:
         raise SelectionError("--repo publishes figures of whole datasets; leave out --quick")
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         write_json(path, figures)
         print(f"written to {path}", flush=True)
         if repo is not None:
-            load_benchmark(case, "publish_figures")(repo, figures)
+            load_module(case).PUBLICATION.publish(repo, figures)
     return 0
 
 
