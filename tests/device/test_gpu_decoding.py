@@ -21,7 +21,7 @@ from robostream.decode.backends import open_on_cpu
 from robostream.device import count_workers, free_gpu_memory, nvdec, total_gpu_memory
 from robostream.device.nvdec import DeviceRenderer, frame_on_device
 from robostream.errors import SelectionError
-from robostream.loader import dataloader, resources, share_of_cores
+from robostream.loader import resources, running_pool, share_of_cores
 from tests.device.test_upload import TOP, on_host, recode
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.loader.streams import AV1, assert_equals_map_style, flat, open_loader, open_stream
@@ -73,7 +73,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(nvdec, "open_on_gpu", open_context)
     monkeypatch.setattr(nvdec, "frame_on_device", read)
-    monkeypatch.setattr(dataloader, "choose_gpu", lambda asked, device, layout: "cpu")
+    monkeypatch.setattr(running_pool, "choose_gpu", lambda asked, device, layout: "cpu")
     monkeypatch.setattr(resources, "free_gpu_memory", lambda gpu: 1 << 30)
 
 

@@ -60,7 +60,7 @@ def main(out: Path, batch_size: int, workers: int, steps: str, state: Path | Non
         report = {
             "rank": stream.rank,
             "world_size": stream.world_size,
-            "found_in": cursor_of(stream).spec.rank.found_in,
+            "found_in": cursor_of(stream).rank.found_in,
             "node": os.environ.get("SLURMD_NODENAME"),
             "local_ranks": local_ranks(stream.world_size),
             "batches": batches,

@@ -214,7 +214,7 @@ def test_a_batch_larger_than_an_epoch_is_the_epoch() -> None:
 
 def test_a_batch_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its size, and how many samples would fit."""
-    monkeypatch.setattr("robostream.loader.dataloader.whole_memory", lambda: 100_000)
+    monkeypatch.setattr("robostream.loader.running_pool.whole_memory", lambda: 100_000)
     stream = open_stream()
 
     with pytest.raises(

@@ -60,7 +60,7 @@ def test_a_file_that_is_opened_again_is_the_one_it_was(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     """Also if it was closed between, to make room for others."""
-    door = cursor_of(open_stream(copy_of("av1_multifile", tmp_path))).spec.dataset.file_opener()
+    door = cursor_of(open_stream(copy_of("av1_multifile", tmp_path))).dataset.file_opener()
     before = door.open(VIDEO).read(0, 500)
     assert door.open(VIDEO).read(0, 500) == before
     change(Path(door.open(VIDEO).name))

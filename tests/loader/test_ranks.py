@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from robostream.errors import SelectionError
+from robostream.loader.cursor import choose_lanes
 from robostream.loader.ranks import Rank, discover_rank
-from robostream.loader.stream_spec import choose_lanes
 
 VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS")
 

@@ -65,7 +65,7 @@ def test_kept_pictures_are_the_resized_ones(frame_cache_bytes: int | str) -> Non
 def test_memory_shrinks_with_the_pictures() -> None:
     """Batches, kept pictures and what lanes need are counted at the delivered size."""
     streams = cursor_of(open_stream()), cursor_of(open_stream(resize=(24, 16)))
-    own, small = (stream.choose_resources(1) for stream in streams)
+    (_, own), (_, small) = (stream.choose_resources(1) for stream in streams)
     ratio = 48 * 64 / (24 * 16)
     for before, after in zip(*(stream.layout.cameras for stream in streams), strict=True):
         assert before.cached_bytes / after.cached_bytes == ratio

@@ -14,13 +14,12 @@ from robostream.batches import WorkerBudgets
 from robostream.decode import COUNTERS
 from robostream.device import create_memory, format_batch, map_memory, pack
 from robostream.loader import StreamingLeRobotDataset
-from robostream.plan import Cut, Schedule
+from robostream.plan import Cut, Schedule, WorkerShard
 from robostream.workers import (
     Failed,
     InProcessPool,
     Worker,
     WorkerConfig,
-    WorkerIdentity,
     WorkerPool,
 )
 from tests.loader.streams import blind_stream
@@ -55,7 +54,8 @@ class Consumer:
         self.batch_format = format_batch(layout.arrays, batch_size)
         self.schedule = Schedule(stream.plan(0), Cut(0, 1, batch_size, drop_last=False), 0)
         self.num_slots = num_slots
-        right = WorkerConfig(layout, self.batch_format, BUDGETS, None)
+        cameras = len(layout.cameras)
+        right = WorkerConfig(layout, self.batch_format, BUDGETS)
         fds = [
             pack(right if config is None else config),
             create_memory(self.batch_format.slot_bytes * num_slots),
@@ -66,12 +66,13 @@ class Consumer:
         self.pool: WorkerPool | InProcessPool
         try:
             if num_workers:
-                self.pool = WorkerPool(num_workers, fds)
+                shards = [WorkerShard(n, num_workers, cameras) for n in range(num_workers)]
+                self.pool = WorkerPool(shards, fds)
             else:
                 self.pool = InProcessPool(
                     Worker(
                         right,
-                        WorkerIdentity(0, 1),
+                        WorkerShard(0, 1, cameras),
                         batches=self.memory,
                         counters=self.counters[0],
                         frames=None,
@@ -97,12 +98,12 @@ class Consumer:
         """Deliver a whole epoch; assign one batch at a time beyond those that slots hold."""
         steps = self.schedule.num_steps
         first = min(steps, self.num_slots)
-        self.pool.assign(number, 0, tuple(range(first)))
+        self.pool.assign(number, tuple(range(first)))
         batches = []
         for step in range(steps):
             batches.append(self.take(number, step, step % self.num_slots))
             if step + first < steps:
-                self.pool.assign(number, step + first, (step % self.num_slots,))
+                self.pool.assign(number, (step % self.num_slots,))
         return batches
 
 

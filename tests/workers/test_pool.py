@@ -70,8 +70,8 @@ def test_several_iterators_share_a_pool(num_workers: int) -> None:
     with open_pool(num_workers, num_slots=32) as consumer:
         first, second = consumer.begin(), consumer.begin()
         steps = consumer.schedule.num_steps
-        consumer.pool.assign(first, 0, tuple(range(steps)))
-        consumer.pool.assign(second, 0, tuple(range(steps, 2 * steps)))
+        consumer.pool.assign(first, tuple(range(steps)))
+        consumer.pool.assign(second, tuple(range(steps, 2 * steps)))
         found = [
             (consumer.take(second, step, steps + step), consumer.take(first, step, step))
             for step in range(steps)
@@ -87,7 +87,7 @@ def test_an_ended_iterator_gives_its_slots_back(num_workers: int) -> None:
     """Once, when no worker writes to them any more; the others go on."""
     with open_pool(num_workers) as consumer:
         ended, other, idle = consumer.begin(), consumer.begin(), []
-        consumer.pool.assign(ended, 0, (0, 1, 2, 3))
+        consumer.pool.assign(ended, (0, 1, 2, 3))
         consumer.pool.wait(ended, 0)
         consumer.pool.end(ended, lambda: idle.append(ended))
         consumer.pool.settle(0)
@@ -116,7 +116,7 @@ def test_an_iterator_may_be_dropped_in_the_middle_of_anothers_work() -> None:
 
     with open_pool(0, open_stream(image_transforms=drop)) as consumer:
         first, second, other = consumer.begin(), consumer.begin(), consumer.begin()
-        consumer.pool.assign(other, 0, (0, 1))
+        consumer.pool.assign(other, (0, 1))
         consumer.take(other, 0, 0)
         assert idle == ["begun"]
         consumer.take(other, 1, 1)
@@ -129,7 +129,7 @@ def test_a_built_batch_is_known_without_waiting() -> None:
     with open_pool(2) as consumer:
         number = consumer.begin()
         assert not consumer.pool.is_built(number, 0)
-        consumer.pool.assign(number, 0, (0, 1))
+        consumer.pool.assign(number, (0, 1))
         consumer.pool.wait(number, 1)
 
         assert consumer.pool.is_built(number, 0)
@@ -142,7 +142,7 @@ def test_a_slow_consumer_stops_no_worker() -> None:
     with open_pool(2, batch_size=1, num_slots=62) as consumer:
         numbers = [consumer.begin() for _ in range(40)]
         for number in numbers:
-            consumer.pool.assign(number, 0, tuple(range(62)))
+            consumer.pool.assign(number, tuple(range(62)))
         for number in reversed(numbers):
             consumer.pool.wait(number, 61)
         for number in numbers:
@@ -161,13 +161,13 @@ def test_a_sample_that_cannot_be_built_is_a_failure_of_its_batch(
     with open_pool(num_workers, open_stream(root, shuffle=False), batch_size=1) as consumer:
         (root / VIDEO).write_bytes((root / VIDEO).read_bytes()[:1000])
         number = consumer.begin()
-        consumer.pool.assign(number, 0, tuple(range(16)))
+        consumer.pool.assign(number, tuple(range(16)))
         found = consumer.pool.wait(number, 15)
 
     assert isinstance(found, Failed)
-    assert isinstance(found.error, VideoFileError)
-    assert (found.iterator, found.step, found.position) == (number, 0, 0)
-    assert (found.episode, found.frame) == (0, 0)
+    assert isinstance(found.sample.error, VideoFileError)
+    assert (found.iterator, found.step, found.sample.position) == (number, 0, 0)
+    assert (found.sample.episode, found.sample.frame) == (0, 0)
     assert ("Traceback" in found.trace) == bool(num_workers)
 
 
@@ -185,7 +185,7 @@ def test_a_killed_worker_is_named_and_the_others_end() -> None:
     """While the consumer waits, and in whatever is asked of the pool afterwards."""
     with open_pool(3) as consumer:
         number, pids = consumer.begin(), consumer.pool.pids
-        consumer.pool.assign(number, 0, (0,))
+        consumer.pool.assign(number, (0,))
         consumer.pool.wait(number, 0)
         os.kill(pids[1], signal.SIGKILL)
         killed = rf"worker 1 of 3 \(pid {pids[1]}\).*signal 9 \(SIGKILL\)"
@@ -222,7 +222,7 @@ def test_a_closed_pool_says_so(num_workers: int) -> None:
             consumer.begin,
             consumer.pool.check,
             lambda: consumer.pool.wait(number, 0),
-            lambda: consumer.pool.assign(number, 0, (0,)),
+            lambda: consumer.pool.assign(number, (0,)),
         ):
             with pytest.raises(WorkerError, match=r"loader\.close\(\); call iter\(loader\) again"):
                 ask()

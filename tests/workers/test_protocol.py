@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robostream.batches import BadSampleError
 from robostream.errors import VideoFileError
-from robostream.plan import Cut
-from robostream.workers import Failed, WorkerIdentity
+from robostream.plan import WorkerShard
+from robostream.workers import Failed
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -23,7 +24,6 @@ from robostream.workers.protocol import (
     ChannelClosed,
     Crashed,
     End,
-    Ended,
     encode,
 )
 from tests.loader.programs import open_files
@@ -142,12 +142,11 @@ def test_no_descriptor_is_left(ends: Ends) -> None:
 
 
 MESSAGES = [
-    WorkerIdentity(1, 3),
-    Begin(4, Cut(0, 2, 8, drop_last=True), 17),
-    Assign(4, 3, (5, 1, 2)),
+    WorkerShard(1, 3, 2),
+    Begin(4),
+    Assign(4, (5, 1, 2)),
     Built(4, 3, {3: {"task": {0: "push", 2: "pull"}}}),
     End(4),
-    Ended(4),
     Crashed("Traceback ..."),
 ]
 
@@ -188,16 +187,12 @@ def test_any_error_of_a_sample_reaches_the_consumer(
     error: Exception, arrives_as: type[Exception]
 ) -> None:
     """As itself or, if it cannot be pickled, as its text; always with what the worker saw."""
-    failed = Failed(1, 2, 3, 4, 5, error=error, trace="")
+    failed = Failed(1, 2, BadSampleError(3, 4, 5, error))
     found = pickle.loads(encode(failed.to_picklable()))
 
-    assert (found.iterator, found.step, found.episode, found.frame, found.position) == (
-        1,
-        2,
-        3,
-        4,
-        5,
-    )
-    assert type(found.error) is arrives_as
-    assert str(error) in str(found.error)
+    sample = found.sample
+    assert (found.iterator, found.step) == (1, 2)
+    assert (sample.episode, sample.frame, sample.position) == (3, 4, 5)
+    assert type(sample.error) is arrives_as
+    assert str(error) in str(sample.error)
     assert type(error).__name__ in found.trace

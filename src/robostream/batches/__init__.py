@@ -3,12 +3,12 @@
 
 prefetch.py        bytes of coming episodes, fetched before they are due
 lane_lookahead.py  the clips of a lane, and which of their frames are decoded ahead of delivery
-augment.py         the user's image transform, and the random numbers it draws
+augment.py         the user's image transform, its random numbers, and the layout it gives
 context.py         WorkerContext: what one process holds open
 builder.py         BatchBuilder: one process's parts of the batches of one iterator
 """
 
-from robostream.batches.augment import preserve_generators, transform_images
+from robostream.batches.augment import preserve_generators, probe_layout, transform_images
 from robostream.batches.builder import BadSampleError, BatchBuilder, Texts
 from robostream.batches.context import WorkerBudgets, WorkerContext
 
@@ -19,5 +19,6 @@ __all__ = [
     "WorkerBudgets",
     "WorkerContext",
     "preserve_generators",
+    "probe_layout",
     "transform_images",
 ]

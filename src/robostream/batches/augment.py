@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's image transform. It draws the same random numbers for a sample in whatever process.
+"""The user's image transform: it draws the same random numbers for a sample in any process.
 
 Torch is imported only if there is a transform, because it would take most of a worker's memory.
 """
@@ -7,23 +7,29 @@ Torch is imported only if there is a transform, because it would take most of a 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble import (
+    ArrayLayout,
+    CameraLayout,
+    ImageTransforms,
+    OpenedDataset,
+    SampleLayout,
+    probe_cameras,
+)
 from robostream.errors import SelectionError, call_user
 from robostream.plan import stream
 
 _AUGMENTATION = 0x41554731
 
-Transform = Callable[[Any], Any]
-
 
 def transform_images(
-    transform: Transform, images: npt.NDArray[Any], *, key: tuple[int, int, int, int]
+    transform: ImageTransforms, images: npt.NDArray[Any], *, key: tuple[int, int, int, int]
 ) -> npt.NDArray[Any]:
     """Return one camera's images of one sample, transformed.
 
@@ -67,7 +73,7 @@ def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: s
 
 
 @contextmanager
-def preserve_generators(transform: Transform | None) -> Iterator[None]:
+def preserve_generators(transform: ImageTransforms | None) -> Iterator[None]:
     """Restore the state of all random generators after this block.
 
     Saving and restoring them takes ten times as long as seeding them: use one block for many
@@ -85,3 +91,36 @@ def preserve_generators(transform: Transform | None) -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.random.set_rng_state(states[2])
+
+
+def probe_layout(dataset: OpenedDataset) -> SampleLayout:
+    """Return how samples lie in a batch. Opens videos.
+
+    Frames have the size of those in the first selected episode. The user's transform is tried on
+    black frames.
+    """
+    layout = SampleLayout(dataset, probed=probe_cameras(dataset))
+    transform = dataset.spec.image_transforms
+    if transform is None:
+        return layout
+    found = {
+        camera.key: _try_transform(transform, camera, number)
+        for number, camera in enumerate(layout.cameras)
+        if camera.is_transformed
+    }
+    return layout.after_transform(found)
+
+
+def _try_transform(transform: ImageTransforms, camera: CameraLayout, number: int) -> ArrayLayout:
+    black = np.zeros(camera.shape, camera.dtype)
+    try:
+        with preserve_generators(transform):
+            result = transform_images(transform, black, key=(0, 0, 0, number))
+    except SelectionError:
+        raise
+    except Exception as error:
+        raise SelectionError(
+            f"image_transforms failed on a black frame of {camera.key}, shape {camera.shape}, type "
+            f"{black.dtype}: {type(error).__name__}: {error}"
+        ) from error
+    return result.shape, result.dtype

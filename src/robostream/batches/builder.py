@@ -38,17 +38,15 @@ _Requests = dict[ClipUses, list[int]]
 
 
 class BadSampleError(Exception):
-    """A sample could not be built; the cause says why.
+    """The sample of a frame of an episode, at a position of the epoch, could not be built.
 
-    Attributes:
-        episode: The episode of the sample.
-        frame: The frame of the sample.
-        position: Its position in the epoch.
+    `error` says why.
     """
 
-    def __init__(self, episode: int, frame: int, position: int) -> None:
-        super().__init__(episode, frame, position)
+    def __init__(self, episode: int, frame: int, position: int, error: Exception) -> None:
+        super().__init__(episode, frame, position, error)
         self.episode, self.frame, self.position = episode, frame, position
+        self.error = error
 
 
 class _Sample(NamedTuple):
@@ -378,7 +376,7 @@ class BatchBuilder:
         self._extras.clear()
 
     def _blame(self, sample: _Sample, error: Exception) -> NoReturn:
-        """Raise a BadSampleError that names the sample, with the error as its cause."""
+        """Raise a BadSampleError that names the sample and the error."""
         position = self._schedule.positions(sample.step)[sample.place]
-        bad = BadSampleError(sample.episode, sample.frame, position)
-        raise bad from self._worker.explain(error)
+        cause = self._worker.explain(error)
+        raise BadSampleError(sample.episode, sample.frame, position, cause) from cause

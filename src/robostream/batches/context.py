@@ -26,12 +26,14 @@ from robostream.decode import (
     FrameDecoder,
     Meter,
     NextUseCache,
+    SharedFrameCache,
+    SharedFrameLayout,
     Size,
     VideoFiles,
     needed_frames,
     packet_span,
 )
-from robostream.device import DeviceRenderer, device_memory, open_nvdec
+from robostream.device import ByteArray, DeviceRenderer, device_memory, open_nvdec
 from robostream.plan import Ints, WorkerShard
 
 _NOW = np.zeros(1, np.int64)
@@ -49,6 +51,7 @@ class WorkerBudgets:
         runs_ahead: Whether frames are decoded ahead; not if `frame_bytes` is too little for them.
         gpu: The GPU that decodes YUV 4:2:0 frames, such as "cuda:0", and caches them in as many
             bytes of its own memory; None to decode everything on the CPU.
+        shared: The layout of the decoded frames that all workers share; None if each has its own.
     """
 
     frame_bytes: int
@@ -57,6 +60,7 @@ class WorkerBudgets:
     max_decodings: int
     runs_ahead: bool
     gpu: str | None = None
+    shared: SharedFrameLayout | None = None
 
 
 class WorkerContext:
@@ -67,7 +71,7 @@ class WorkerContext:
         shard: Which parts of batches it builds.
         budgets: What it may use.
         counters: A row of `decode.COUNTERS` to add to.
-        frame_cache: The cache of decoded frames, if not in memory of its own.
+        shared_frames: The memory of the decoded frames that processes share, if they do.
 
     Attributes:
         keeps_frames: Whether decoded frames are cached at all.
@@ -85,13 +89,16 @@ class WorkerContext:
         budgets: WorkerBudgets,
         *,
         counters: npt.NDArray[np.float64] | None = None,
-        frame_cache: FrameCache | None = None,
+        shared_frames: ByteArray | None = None,
     ) -> None:
         dataset, spec, cameras = layout.dataset, layout.spec, layout.cameras
+        frame_cache: FrameCache = NextUseCache(budgets.frame_bytes)
+        if shared_frames is not None and budgets.shared is not None:
+            frame_cache = SharedFrameCache(shared_frames, budgets.shared)
         self.layout = layout
         self.shard = shard
         self.runs_ahead = budgets.runs_ahead
-        self.keeps_frames = frame_cache is not None or budgets.frame_bytes > 0
+        self.keeps_frames = shared_frames is not None or budgets.frame_bytes > 0
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
         self._opener = dataset.file_opener()
@@ -102,7 +109,6 @@ class WorkerContext:
             looked_since_s=dataset.opened_at_s,
             meter=self._meter,
         )
-        frame_cache = frame_cache or NextUseCache(budgets.frame_bytes)
         yuv_sizes = [camera.yuv_size for camera in cameras]
         on_cpu = FrameDecoder(
             frame_cache, self._meter, max_waiting=budgets.max_decodings, yuv_sizes=yuv_sizes

@@ -5,14 +5,13 @@ ranks.py           which process of the training run this is
 frame_file.py      the memory or file that keeps all decoded frames of a selection
 resources.py       cores, memory and open files, and how workers share them
 options.py         arguments and calls that are warned of or refused; sending transforms to workers
-stream_spec.py     StreamSpec: what a stream delivers, in which order, within which limits
-bad_episodes.py    episodes that cannot be read: raise, or quarantine
-cursor.py          where streams and loaders stand
+position.py        where streams and loaders stand; how plain DataLoaders' workers agree on epochs
+cursor.py          StreamCursor: what a stream delivers, where it stands, which episodes are bad
 samples.py         single samples, for direct iteration and plain torch loaders
 streaming.py       StreamingLeRobotDataset: an ordered, resumable, distributed stream
 
+stats.py           counts, rates and waiting times
 running_pool.py    a loader's workers, their memory, and how batches become tensors
-stats.py           counts, rates and waiting times, and the progress bar
 batch_iterator.py  an iterator over the batches of one epoch
 dataloader.py      StreamingDataLoader: whole batches, and where the run stands
 

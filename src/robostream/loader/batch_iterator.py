@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, SupportsIndex
 from robostream.batches import Texts
 from robostream.device import Tensors
 from robostream.errors import WorkerError
-from robostream.loader.bad_episodes import BadEpisodes
+from robostream.loader.cursor import BadEpisodes
 from robostream.loader.options import refuse_copy
 from robostream.loader.running_pool import RunningPool
 from robostream.loader.stats import LoaderStats
@@ -45,11 +45,9 @@ class BatchIterator(Iterator[Batch]):
         schedule: The batches.
         running: The pool that builds them, and their memory.
         bad_episodes: The quarantined episodes, and the policy for one more.
-        texts: The keys of texts in a batch.
-        depth: How many batches are built ahead.
         timeout_s: How long to wait for a batch; 0 for no limit.
-        on_deliver: Called after each batch with the next cursor and the batch's size.
         stats: Counts the time that the consumer waits.
+        on_deliver: Called after each batch with the next cursor and the batch's size.
         on_close: Called when nothing more is delivered.
     """
 
@@ -59,21 +57,17 @@ class BatchIterator(Iterator[Batch]):
         running: RunningPool,
         bad_episodes: BadEpisodes,
         *,
-        texts: list[str],
-        depth: int,
         timeout_s: float,
-        on_deliver: Callable[[Cursor, int], None],
         stats: LoaderStats,
+        on_deliver: Callable[[Cursor, int], None],
         on_close: Callable[[], None],
     ) -> None:
         self._schedule = schedule
-        self._pool, self._slots, self._transfer = running.pool, running.slots, running.transfer
+        self._running, self._pool, self._slots = running, running.pool, running.slots
         self._bad_episodes = bad_episodes
-        self._texts = texts
-        self._depth = depth
         self._timeout_s = timeout_s
-        self._on_deliver = on_deliver
         self._stats = stats
+        self._on_deliver = on_deliver
         self._on_close = on_close
         # The next batch to make into tensors. `_steps_left` counts those to deliver.
         self._step = 0
@@ -89,36 +83,25 @@ class BatchIterator(Iterator[Batch]):
         return self._steps_left
 
     def __next__(self) -> Batch:
-        if os.getpid() != self._process:
-            return self._next()  # raises; the lock may be held in a fork
-        with self._lock:
-            return self._next()
-
-    def _next(self) -> Batch:
-        if self._is_closed:
-            raise StopIteration
-        if not self._steps_left:
-            self.close()
-            if self._step == 0:
-                # The rest of the epoch was too little for a batch. The next epoch follows.
-                self._on_deliver(Cursor(self._schedule.plan.epoch + 1, 0), 0)
-            raise StopIteration
-        try:
-            with self._stats.waiting():
-                self._pool.check()
-                started = self._started or self._start(self._wait())
-                self._started = None
-                tensors = started.tensors()
-            # Before the batch counts as delivered: an interrupt may come here.
-            self._look_ahead()
-            batch = self._deliver(started, tensors)
-        except StopIteration as error:
-            self.close()
-            raise RuntimeError(f"building a batch raised {error!r}") from error
-        except BaseException:
-            self.close()
-            raise
-        return batch
+        # In a fork the lock may be held for ever, and the check of the pool raises.
+        is_ours = os.getpid() == self._process
+        with self._lock if is_ours else contextlib.nullcontext():
+            if self._is_closed:
+                raise StopIteration
+            if not self._steps_left:
+                self.close()
+                if self._step == 0:
+                    # The rest of the epoch was too little for a batch. The next epoch follows.
+                    self._on_deliver(Cursor(self._schedule.plan.epoch + 1, 0), 0)
+                raise StopIteration
+            try:
+                return self._next()
+            except StopIteration as error:
+                self.close()
+                raise RuntimeError(f"building a batch raised {error!r}") from error
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Close the iterator; nothing more is delivered."""
@@ -133,6 +116,21 @@ class BatchIterator(Iterator[Batch]):
 
     def __del__(self) -> None:
         self.close()
+
+    def _next(self) -> Batch:
+        with self._stats.waiting():
+            self._pool.check()
+            started = self._started or self._start(self._wait())
+            self._started = None
+            batch: Batch = {**started.tensors()}
+        # Before the batch counts as delivered: an interrupt may come here.
+        self._look_ahead()
+        for key in self._running.texts:
+            values = started.texts.get(key, {})
+            batch[key] = [values[number] for number in range(started.size)]
+        self._steps_left = started.steps_left
+        self._on_deliver(started.next_cursor, started.size)
+        return batch
 
     def _begin(self) -> None:
         self._number = self._pool.begin(self._schedule, self._timeout_s)
@@ -151,27 +149,28 @@ class BatchIterator(Iterator[Batch]):
         Assigns several at a time: each message to all workers takes the consumer's time.
         """
         assert self._number is not None
-        ahead = len(self._assigned)
-        if ahead and self._depth - ahead < self._depth // _TURNS_PER_DEPTH:
+        ahead, depth = len(self._assigned), self._running.depth
+        if ahead and depth - ahead < depth // _TURNS_PER_DEPTH:
             return
-        first = self._step + ahead
-        for _ in range(min(self._depth - ahead, self._schedule.num_steps - first)):
-            slot = self._slots.take() if self._assigned else self._take_slot()
+        steps_left = self._schedule.num_steps - self._step
+        while len(self._assigned) < min(depth, steps_left):
+            slot = self._slots.take()
+            if slot is None and not self._assigned:
+                slot = self._reclaim_slot()
             if slot is None:
                 break
             self._assigned.append(slot)
-        slots = tuple(self._assigned)[ahead:]
-        if slots:
-            self._pool.assign(self._number, first, slots)
+        if slots := tuple(self._assigned)[ahead:]:
+            self._pool.assign(self._number, slots)
 
-    def _take_slot(self) -> int | None:
-        """Return a free slot, or None. Blocks until no closed iterator holds a slot any more.
+    def _reclaim_slot(self) -> int | None:
+        """Return a slot that no closed iterator holds any more, or None. Blocks.
 
         Workers may still write to the slots of closed iterators, and iterators that the program
         dropped may not be collected yet.
         """
         settle = functools.partial(self._pool.settle, self._timeout_s)
-        for free_slots in (lambda: None, settle, gc.collect, settle):
+        for free_slots in (settle, gc.collect, settle):
             free_slots()
             slot = self._slots.take()
             if slot is not None:
@@ -195,7 +194,7 @@ class BatchIterator(Iterator[Batch]):
     def _continue_without(self, failed: Failed) -> None:
         """Quarantine a bad episode and begin again at the consumer's position, or raise."""
         schedule = self._schedule
-        self._bad_episodes.handle(failed, schedule.plan)
+        self._bad_episodes.handle(failed.sample, schedule.plan, failed.trace)
         self._end()
         plan = self._bad_episodes.plan_of(schedule.plan)
         start = schedule.start + self._step * schedule.cut.step_size
@@ -207,8 +206,7 @@ class BatchIterator(Iterator[Batch]):
         """Start to make the next built batch into tensors."""
         schedule = self._schedule
         size = len(schedule.positions(self._step))
-        slot = self._assigned.popleft()
-        tensors = self._transfer.begin(slot, size)
+        tensors = self._running.transfer.begin(self._assigned.popleft(), size)
         self._step += 1
         start = Cursor(schedule.plan.epoch, schedule.start)
         next_cursor = advance(schedule.cut, schedule.plan.num_frames, start, self._step)
@@ -221,16 +219,7 @@ class BatchIterator(Iterator[Batch]):
         """
         with contextlib.suppress(WorkerError):
             self._assign()
-            if self._transfer.begins_early and self._assigned:
+            if self._running.transfer.begins_early and self._assigned:
                 assert self._number is not None
                 if self._pool.is_built(self._number, self._step):
                     self._started = self._start(self._wait())
-
-    def _deliver(self, started: _StartedBatch, tensors: Tensors) -> Batch:
-        batch: Batch = {**tensors}
-        for key in self._texts:
-            values = started.texts.get(key, {})
-            batch[key] = [values[number] for number in range(started.size)]
-        self._steps_left = started.steps_left
-        self._on_deliver(started.next_cursor, started.size)
-        return batch

@@ -1,126 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a stream or a loader stands, and what copies of a stream share.
-
-A plain DataLoader does not tell its dataset that an iterator begins: each of its workers has a
-copy of the dataset, new or kept, and iterates over it. But all workers of one iterator have the
-same base seed, which torch draws anew for each iterator. So the first worker with a new seed gets
-the next epoch, and the others look that epoch up by the seed (`EpochTable`). Reseeding torch
-identically before each epoch makes torch draw the same base seed, and replays the same epoch.
-"""
+"""`StreamCursor`: what a stream delivers, where it stands, and which episodes are bad."""
 
 from __future__ import annotations
 
 import copy
-import fcntl
 import functools
-import os
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from multiprocessing.context import get_spawning_popen
+import logging
+import math
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from robostream import arguments, config
+from robostream.assemble import OpenedDataset, SampleLayout
+from robostream.batches import BadSampleError, WorkerBudgets, probe_layout
+from robostream.errors import (
+    DatasetError,
+    ReplacedFileError,
+    SelectionError,
+    StateError,
+    tell_where,
+)
+from robostream.loader.position import EpochKey, EpochTable, Position
+from robostream.loader.ranks import Rank
+from robostream.loader.resources import FrameBudget, ResourceLimits, choose_resources
+from robostream.plan import (
+    Cursor,
+    Cut,
+    EpochPlan,
+    capture_state,
+    check_batches,
+    check_state,
+    counts_batches,
+    default_lanes,
+    parse_state,
+)
 
-from robostream.assemble import SampleLayout
-from robostream.device import create_memory
-from robostream.errors import StateError
-from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.resources import Resources, choose_resources
-from robostream.loader.stream_spec import StreamSpec, choose_layout
-from robostream.plan import Cursor, EpochPlan, check_batches, counts_batches
+logger = logging.getLogger(__name__)
 
-# How many iterators the table has room for; a new one replaces the oldest.
-_ROWS = 64
-_COLUMNS = 5
-_VERSION, _SEED, _LAP, _EPOCH, _TURN = range(_COLUMNS)
-_NBYTES = 8 * _ROWS * _COLUMNS
-
-_Rows = npt.NDArray[np.int64]
-
-
-class Position:
-    """Moves on with every delivery; beginning an iterator does not move it.
-
-    `load_state_dict` and `set_epoch` stage a cursor, at which the next iterator begins.
-
-    Attributes:
-        cursor: The next position to deliver, and its epoch.
-        staged: The staged cursor; None once an iterator that began there has delivered.
-        last_staged: The cursor that was staged last, used or not.
-        batches_taken: Number and size of a plain DataLoader's batches, if the state counts those.
-        is_used: Whether an iterator, also one of a loader, has continued from `last_staged`.
-        version: How often a cursor was staged.
-    """
-
-    def __init__(self) -> None:
-        self.cursor = Cursor(0, 0)
-        self.staged: Cursor | None = None
-        self.last_staged: Cursor | None = None
-        self.batches_taken: tuple[int, int] | None = None
-        self.is_used = False
-        self.version = 0
-
-    def next_start(self) -> Cursor:
-        """Return where an iterator that is made now begins.
-
-        That is the staged cursor, if there is one. Otherwise it is the start of an epoch: of the
-        one the consumer is about to begin, or of the next one if the consumer left an epoch early.
-        """
-        if self.staged is not None:
-            return self.staged
-        return self.cursor if self.cursor.position == 0 else Cursor(self.cursor.epoch + 1, 0)
-
-    def stage(self, cursor: Cursor, batches_taken: tuple[int, int] | None = None) -> None:
-        """Make the next iterator begin at a cursor."""
-        self.cursor = cursor
-        self.batches_taken = batches_taken
-        # A new object, so that `deliver` can tell it from an equal cursor staged before.
-        self.staged = self.last_staged = Cursor(cursor.epoch, cursor.position)
-        self.is_used = False
-        self.version += 1
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator begin an epoch, unless a loaded state for it is still unused.
-
-        So a loop over epochs that calls this method continues at the position of the state.
-        """
-        if self.staged is None or self.staged.epoch != epoch or self.is_used:
-            self.stage(Cursor(epoch, 0))
-
-    def mark_used(self) -> None:
-        """Record that an iterator has continued from `last_staged`."""
-        self.is_used = True
-
-    def deliver(self, cursor: Cursor, began_from: Cursor | None) -> None:
-        """Record that an iterator has delivered everything before a cursor.
-
-        `began_from` is the value of `staged` when it began. A cursor staged since then stays.
-        """
-        self.cursor = cursor
-        if self.staged is began_from:
-            self.staged = None
-            self.is_used = True
+POLICIES = ("raise", "quarantine")
 
 
 class StreamCursor:
-    """The mutable side of a stream: where it stands, and which episodes are bad.
+    """What a stream delivers, and the mutable side of it: where it stands, which episodes are bad.
 
     Loaders over the stream read it too. The workers of a plain DataLoader have copies of it, which
     agree on their epochs by a shared table; the original stays where it is.
 
-    Attributes:
-        spec: The specification of the stream; replaced if a loaded state has other lanes.
+    Args:
+        dataset: The opened dataset: its files, the selected frames, the content of a sample.
+        rank: This process among those that share an epoch.
+        plan: The order of an epoch, with no episode quarantined.
+        limits: The resources that a rank may use.
+        has_default_lanes: Whether the number of lanes is the default. It follows the world size, so
+            a state saved with another world size replaces it.
         bad_episodes: The quarantined episodes, also of loaders over the stream.
+
+    Attributes:
         position: Where iterating over the stream itself stands.
+        cut: The rank's share, sample by sample.
     """
 
-    def __init__(self, spec: StreamSpec, bad_episodes: BadEpisodes) -> None:
-        self.spec = spec
+    def __init__(
+        self,
+        dataset: OpenedDataset,
+        rank: Rank,
+        plan: EpochPlan,
+        limits: ResourceLimits,
+        bad_episodes: BadEpisodes,
+        *,
+        has_default_lanes: bool,
+    ) -> None:
+        self.dataset = dataset
+        self.rank = rank
+        self.limits = limits
         self.bad_episodes = bad_episodes
         self.position = Position()
-        self._plan: EpochPlan | None = None
+        self.cut = Cut(rank.rank, rank.world_size, 1, drop_last=False)
+        self._plan = plan
+        self._has_default_lanes = has_default_lanes
         self._epochs = EpochTable()
         # How many iterators this copy has begun in a worker.
         self._laps = 0
@@ -129,37 +86,47 @@ class StreamCursor:
     @functools.cached_property
     def layout(self) -> SampleLayout:
         """How samples lie in a batch. Opens videos."""
-        return choose_layout(self.spec.dataset)
+        return probe_layout(self.dataset)
 
-    def choose_resources(self, num_workers: int, gpu: str | None = None) -> Resources:
-        """Return the resources of this rank's workers. Opens videos."""
-        plan, spec = self.plan(self.position.cursor.epoch), self.spec
+    @property
+    def lanes(self) -> int:
+        """How many lanes the order is cut into."""
+        return self._plan.lanes
+
+    def choose_resources(
+        self, num_workers: int, gpu: str | None = None
+    ) -> tuple[FrameBudget, WorkerBudgets]:
+        """Return the memory for decoded frames, and the limits of each worker. Opens videos."""
+        plan = self.plan(self.position.cursor.epoch)
         return choose_resources(
-            self.layout, plan, spec.cut, spec.limits, num_workers=num_workers, gpu=gpu
+            self.layout, plan, self.cut, self.limits, num_workers=num_workers, gpu=gpu
         )
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch, with no episode quarantined."""
         # Threads may ask for different epochs; each uses the plan it got.
-        self._plan = plan = (self._plan or self.spec.plan(epoch)).replace(epoch=epoch)
+        self._plan = plan = self._plan.replace(epoch=epoch)
         return plan
 
     def current_plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch, in which others stand in for quarantined episodes."""
         return self.bad_episodes.plan_of(self.plan(epoch))
 
-    def capture(self, cursor: Cursor) -> dict[str, Any]:
-        """Return the state of a run that has delivered everything before a cursor."""
-        return self.spec.capture(self.current_plan(cursor.epoch), cursor)
+    def capture(self, plan: EpochPlan, position: int) -> dict[str, Any]:
+        """Return the state of a run that has delivered everything before a position of a plan."""
+        return capture_state(plan, position, fingerprint=self.dataset.meta.fingerprint).to_dict()
 
     def restore(self, state: Mapping[str, Any]) -> Cursor:
-        """Return the cursor of a state, and quarantine its episodes here too.
+        """Return the cursor of a state, take over its lanes, and quarantine its episodes here too.
 
         Raises StateError if the state is of another order.
         """
-        spec, parsed = self.spec.restore(state)
-        if spec is not self.spec:
-            self.spec, self._plan = spec, None
+        parsed, plan = parse_state(state), self._plan
+        if self._has_default_lanes and plan.lanes != parsed.lanes <= config.MOST_LANES:
+            sizes = plan.num_episodes, self.rank.world_size
+            plan = plan.replace(lanes=choose_lanes(parsed.lanes, *sizes, shuffle=plan.shuffle))
+        check_state(parsed, plan, fingerprint=self.dataset.meta.fingerprint)
+        self._plan = plan
         self.bad_episodes.add(dict.fromkeys(parsed.quarantined, "quarantined by an earlier run"))
         return parsed.cursor
 
@@ -173,7 +140,7 @@ class StreamCursor:
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin an epoch, unless a loaded state for it is still unused."""
         if self._is_read_by_workers():
-            self.position.mark_used()
+            self.position.mark_used(self.position.version)
         self.position.set_epoch(epoch)
 
     def begin_epoch(self, first: int, base_seed: int | None) -> tuple[int, EpochKey | None]:
@@ -193,16 +160,15 @@ class StreamCursor:
         if key is not None:
             self._epochs.move(key, epoch)
 
-    def deliver(self, cursor: Cursor, began_from: Cursor | None) -> None:
-        """Record that an iterator over this stream has delivered everything before a cursor."""
+    def deliver(self, cursor: Cursor, version: int) -> None:
+        """Record what an iterator over this stream has delivered; see `Position.deliver`."""
         self._is_read_by_loader = False
-        self.position.deliver(cursor, began_from)
+        self.position.deliver(cursor, version)
 
     def deliver_to_loader(self, version: int) -> None:
         """Record that a loader's iterator, begun at a version of the position, has delivered."""
         self._is_read_by_loader = True
-        if self.position.version == version:
-            self.position.mark_used()
+        self.position.mark_used(version)
 
     def check_is_reader(self) -> None:
         """Raise StateError if a loader delivered last: this position is not the run's then."""
@@ -224,7 +190,6 @@ class StreamCursor:
         own = {
             "bad_episodes": copy.copy(self.bad_episodes),
             "position": copy.copy(self.position),
-            "_plan": None,
             "_epochs": self._epochs.for_copy(),
             "_laps": 0,
         }
@@ -234,87 +199,91 @@ class StreamCursor:
         return self._epochs.last(self.position.version) >= 0
 
 
-# Version of the position, base seed, and how many iterators the copy has begun before.
-EpochKey = tuple[int, int, int]
+def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
+    """Return the number of lanes: the given one, else the plan's default."""
+    if lanes is None:
+        return default_lanes(num_episodes, world_size, shuffle=shuffle)
+    lanes = arguments.whole_number(lanes, "lanes", 1, config.MOST_LANES)
+    if lanes % world_size and shuffle:
+        logger.warning(
+            "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "
+            "decodes parts of about %d times as many episodes. A run begun with lanes=%d can share "
+            "them evenly.",
+            world_size,
+            lanes,
+            world_size // math.gcd(world_size, lanes),
+            math.lcm(lanes, world_size),
+        )
+    return lanes
 
 
-class EpochTable:
-    """The epochs of plain DataLoaders' iterators, in a file that forked and spawned workers share.
+class WorkerTrace(Exception):
+    """The cause of an error in a worker process; shows the traceback there."""
 
-    A key has a lap above 0 if the worker process is kept from one iterator to the next.
+
+class BadEpisodes:
+    """The quarantined episodes, in the consumer's process.
+
+    The plan chooses the frames of other episodes that stand in for those of a bad one. Every
+    healthy frame keeps its position, so ranks stay in step, and runs with the same list have one
+    order.
     """
 
-    def __init__(self) -> None:
-        self._hold(create_memory(_NBYTES))
+    def __init__(self, policy: str) -> None:
+        if policy not in POLICIES:
+            raise SelectionError(f"on_bad_episode must be one of {POLICIES}, got {policy!r}")
+        self._policy = policy
+        self._reasons: dict[int, str] = {}
 
-    def epoch_of(self, key: EpochKey, first: int) -> int:
-        """Return the epoch of an iterator, the same for all its workers.
+    def summary(self) -> str:
+        """Return how many there are, and which for each reason; empty if there are none."""
+        if not self._reasons:
+            return ""
+        episodes: dict[str, list[int]] = {}
+        for episode, reason in self._reasons.items():
+            episodes.setdefault(reason, []).append(episode)
+        listed = (f"{', '.join(map(str, sorted(e)))}: {reason}" for reason, e in episodes.items())
+        return f"{len(self._reasons)} episodes are quarantined: {'; '.join(listed)}"
 
-        A new version of the position begins anew at the epoch `first`.
-        """
-        with self._rows() as rows:
-            known = _find(rows, key)
-            if known is not None:
-                return int(rows[known, _EPOCH])
-            epoch = max(first, _last(rows, key[0]) + 1)
-            turn = int(rows[:, _TURN].max()) + 1
-            rows[int(rows[:, _TURN].argmin())] = *key, epoch, turn
-            return epoch
-
-    def move(self, key: EpochKey, epoch: int) -> None:
-        """Record that an iterator continues in another epoch."""
-        with self._rows() as rows:
-            known = _find(rows, key)
-            if known is not None:
-                rows[known, _EPOCH] = epoch
-
-    def last(self, version: int) -> int:
-        """Return the last epoch that any worker has begun with this version; -1 if none has."""
-        with self._rows() as rows:
-            return _last(rows, version)
-
-    def for_copy(self) -> EpochTable:
-        """Return the table for a copy of the dataset.
-
-        A copy made while a process is being spawned is for a worker of a plain DataLoader, and
-        shares this table. Any other copy gets its own.
-        """
-        return self if get_spawning_popen() is not None else copy.copy(self)
+    def add(self, reasons: Mapping[int, str]) -> None:
+        """Add the episodes that a state lists."""
+        if new := sorted(set(reasons) - set(self._reasons)):
+            logger.warning(
+                "episodes %s stay quarantined, as they were when the state was saved; a run that "
+                "begins without a state reads them again",
+                ", ".join(map(str, new)),
+            )
+        self._reasons = dict(reasons) | self._reasons
 
     def __getstate__(self) -> dict[str, Any]:
-        if get_spawning_popen() is not None:
-            return {"path": f"/proc/{os.getpid()}/fd/{self._fd}"}
-        return {"content": os.pread(self._fd, _NBYTES, 0)}
+        return self.__dict__ | {"_reasons": dict(self._reasons)}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "path" in state:
-            self._hold(os.open(state["path"], os.O_RDWR))
-        else:
-            self._hold(create_memory(_NBYTES))
-            os.pwrite(self._fd, state["content"], 0)
+    def handle(self, bad: BadSampleError, plan: EpochPlan, trace: str = "") -> None:
+        """Quarantine the episode of a sample that cannot be built, or raise the error.
 
-    def _hold(self, fd: int) -> None:
-        self._fd = fd
-        weakref.finalize(self, os.close, fd)
+        A replaced file is only logged: workers begin again, and read it again. `plan` is the order
+        of the iterator that met it: another one may have quarantined the episode since it began.
+        `trace` is the traceback in a worker process.
+        """
+        error = bad.error
+        if isinstance(error, ReplacedFileError):
+            logger.warning("%s", error)
+            return
+        is_new = bad.episode not in plan.quarantined
+        if self._policy == "quarantine" and isinstance(error, DatasetError) and is_new:
+            if bad.episode not in self._reasons:
+                # A broken file is a warning once, not with each of its episodes.
+                level = logging.INFO if str(error) in self._reasons.values() else logging.WARNING
+                self._reasons[bad.episode] = str(error)
+                logger.log(level, "episode %d is quarantined: %s", bad.episode, error)
+            return
+        sample = (
+            f"while building the sample of episode {bad.episode}, frame {bad.frame}, at "
+            f"position {bad.position} of the epoch"
+        )
+        tell_where(error, sample)
+        raise error from WorkerTrace(f"{sample}\n{trace}")
 
-    @contextmanager
-    def _rows(self) -> Iterator[_Rows]:
-        """Lock the table for this process, and write its rows back after the block."""
-        fcntl.lockf(self._fd, fcntl.LOCK_EX)
-        try:
-            content = bytearray(os.pread(self._fd, _NBYTES, 0))
-            yield np.frombuffer(content, np.int64).reshape(_ROWS, _COLUMNS)
-            os.pwrite(self._fd, content, 0)
-        finally:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN)
-
-
-def _find(rows: _Rows, key: EpochKey) -> int | None:
-    is_it = (rows[:, [_VERSION, _SEED, _LAP]] == key).all(axis=1)
-    found = np.flatnonzero(is_it & (rows[:, _TURN] > 0))
-    return int(found[0]) if len(found) else None
-
-
-def _last(rows: _Rows, version: int) -> int:
-    own = (rows[:, _TURN] > 0) & (rows[:, _VERSION] == version)
-    return int(rows[own, _EPOCH].max(initial=-1))
+    def plan_of(self, plan: EpochPlan) -> EpochPlan:
+        """Return the plan in which other frames stand in for those of all bad episodes."""
+        return plan.replace(quarantined=sorted(self._reasons))

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import logging
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,17 +13,13 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from robostream import arguments, config
-from robostream.assemble import SampleLayout, find_yuv_cameras
-from robostream.byte_sizes import format_bytes
-from robostream.device import choose_device, choose_gpu, count_workers, total_gpu_memory
 from robostream.errors import SelectionError
 from robostream.loader.batch_iterator import BatchIterator
-from robostream.loader.cursor import Position, StreamCursor
-from robostream.loader.frame_file import prepare_frame_memory
+from robostream.loader.cursor import StreamCursor
 from robostream.loader.options import refuse_samples, warn_of_ignored
-from robostream.loader.ranks import local_ranks
-from robostream.loader.resources import FrameBudget, choose_depth, share_of_cores, whole_memory
-from robostream.loader.running_pool import Counters, PoolOptions, RunningPool, start_pool
+from robostream.loader.position import Position
+from robostream.loader.resources import FrameBudget
+from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
 from robostream.loader.streaming import StreamingLeRobotDataset, cursor_of
 from robostream.plan import (
@@ -108,19 +103,20 @@ class StreamingDataLoader(DataLoader[Any]):
             dataset, batch_size, drop_last=drop_last, timeout=timeout, collate_fn=refuse_samples
         )
         # The layout tries the user's transform, so an unusable one raises here.
-        self._texts = self._source.layout.texts
-        self.pin_memory = arguments.truth(pin_memory, "pin_memory")
-        self._device = choose_device(device)
-        self._gpu = self._choose_gpu()
-        self._check_memory()
-        if num_workers is None:
-            num_workers = share_of_cores(local_ranks(dataset.world_size))
-            if self._gpu:
-                num_workers = count_workers(num_workers, total_gpu_memory(self._gpu))
-        self.num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
-        self._depth = self._choose_depth(prefetch_factor)
+        self._options = choose_options(
+            self._source.layout,
+            self._cut,
+            num_samples=len(dataset),
+            decode_device=dataset.video_decode_device,
+            device=device,
+            num_workers=num_workers,
+            prefetch_factor=prefetch_factor,
+            pin_memory=pin_memory,
+        )
+        self.pin_memory = self._options.pin_memory
+        self.num_workers = self._options.num_workers
         # None where nothing is built ahead, as in torch.
-        self.prefetch_factor = self._depth if self.num_workers else None
+        self.prefetch_factor = self._options.depth if self.num_workers else None
         self._progress = arguments.truth(progress, "progress") and self.stream.rank == 0
         self._position = Position()
         # A position that was set on the stream and used since then is not for a new loader.
@@ -171,8 +167,8 @@ class StreamingDataLoader(DataLoader[Any]):
                 "process: it has worker processes of its own."
             )
         self._adopt_position()
-        source, version = self._source, self._adopted
-        start, began_from = self._position.next_start(), self._position.staged
+        source, position, adopted = self._source, self._position, self._adopted
+        start, version = position.next_start(), position.version
         self._warn_of_dropped(start)
         plan = source.current_plan(start.epoch)
         running = self._open()
@@ -186,8 +182,8 @@ class StreamingDataLoader(DataLoader[Any]):
                 self._stats.add(size)
                 # Before the batch counts as delivered: an interrupt may come here.
                 progress.update(size)
-            self._position.deliver(cursor, began_from)
-            source.deliver_to_loader(version)
+            position.deliver(cursor, version)
+            source.deliver_to_loader(adopted)
             if cursor.epoch > start.epoch:
                 self._log_epoch(start.epoch)
 
@@ -196,11 +192,9 @@ class StreamingDataLoader(DataLoader[Any]):
             schedule,
             running,
             source.bad_episodes,
-            texts=self._texts,
-            depth=self._depth,
             timeout_s=self.timeout,
-            on_deliver=on_deliver,
             stats=self._stats,
+            on_deliver=on_deliver,
             on_close=progress.close,
         )
 
@@ -211,7 +205,8 @@ class StreamingDataLoader(DataLoader[Any]):
         of workers can continue from it. It holds the order's receipt and the quarantined episodes.
         """
         self._adopt_position()
-        return self._source.capture(self._position.cursor)
+        cursor, source = self._position.cursor, self._source
+        return source.capture(source.current_plan(cursor.epoch), cursor.position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Make the next iterator continue where a state stands.
@@ -252,9 +247,8 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _reset(self) -> None:
         self._starting = threading.Lock()
-        self._counters = Counters(max(self.num_workers, 1))
-        images_per_sample = self._source.spec.dataset.spec.images_per_sample
-        self._stats = LoaderStats(self._counters.summary, images_per_sample)
+        images_per_sample = self._source.dataset.spec.images_per_sample
+        self._stats = LoaderStats(max(self.num_workers, 1), images_per_sample)
 
     def _adopt_position(self) -> None:
         """Take over a position that was set on the stream since the last look at it."""
@@ -263,8 +257,7 @@ class StreamingDataLoader(DataLoader[Any]):
             return
         self._adopted = theirs.version
         if theirs.batches_taken is None:
-            assert theirs.last_staged is not None
-            self._position.stage(theirs.last_staged)
+            self._position.stage(theirs.staged)
         else:
             batches, batch_size = theirs.batches_taken
             state = {"batches_consumed": batches, "batch_size": batch_size}
@@ -280,88 +273,11 @@ class StreamingDataLoader(DataLoader[Any]):
             with self._starting:
                 if self._running is None or not self._running.pool.is_usable:
                     self.close()
-                    self._running = self._start()
+                    self._running = start_pool(self._source, self._options, self._stats)
                 return self._running
         except BaseException:
             park_at_shutdown()
             raise
-
-    def _start(self) -> RunningPool:
-        source = self._source
-        resources = source.choose_resources(max(self.num_workers, 1), self._gpu)
-        options = PoolOptions(
-            self._most_samples,
-            self.num_workers,
-            self._depth,
-            device=self._device,
-            yuv_cameras=() if self._device is None else self._yuv_cameras,
-            gpu_decodes=self._gpu is not None,
-            pin_memory=self.pin_memory,
-        )
-        open_frames, spec = None, source.spec
-        if resources.shared is not None:
-            open_frames = prepare_frame_memory(
-                spec.dataset, resources.shared, spec.limits.frame_cache_dir
-            )
-        return start_pool(options, source.layout, resources, self._counters, open_frames)
-
-    def _choose_depth(self, prefetch_factor: int | None) -> int:
-        """Return how many batches are built ahead. Opens videos if that depends on them."""
-        if prefetch_factor is not None:
-            prefetch_factor = arguments.whole_number(prefetch_factor, "prefetch_factor", least=1)
-        if not self.num_workers:
-            return 1
-        if prefetch_factor is not None:
-            return prefetch_factor
-        # In RAM a slot takes memory once it is written to, on a GPU those of two iterators do.
-        nbytes = self._batch_bytes() * (2 if self._gpu else 1)
-        return choose_depth(self._cut.batch_size, nbytes, self.num_workers)
-
-    def _batch_bytes(self) -> int:
-        """Return the bytes of a batch's arrays, as workers build it. Opens videos."""
-        layout = self._source.layout if self._device is None else self._yuv_layout()
-        return self._most_samples * layout.nbytes
-
-    @property
-    def _most_samples(self) -> int:
-        """The most samples a batch ever has: at most this rank's samples of an epoch."""
-        return min(self._cut.batch_size, len(self.stream))
-
-    def _check_memory(self) -> None:
-        """Raise SelectionError if a batch is larger than the machine's memory. Opens videos.
-
-        How much memory is free now means little: the system evicts cached files. Torch itself
-        reports a lack of GPU memory.
-        """
-        if self._gpu is not None:
-            return
-        memory, batch_bytes, samples = whole_memory(), self._batch_bytes(), self._most_samples
-        if batch_bytes > memory:
-            raise SelectionError(
-                f"batch_size={self._cut.batch_size}: a batch of {samples} samples takes "
-                f"{format_bytes(batch_bytes)}, and there are {format_bytes(memory)} "
-                f"of memory. Choose at most {memory * samples // batch_bytes}, fewer or smaller "
-                "frames (camera_keys, resize), or return_uint8=True."
-            )
-
-    def _choose_gpu(self) -> str | None:
-        """Return the GPU that decodes, if one does; batches are then delivered there."""
-        asked = self.stream.video_decode_device
-        if asked == "cpu":
-            return None
-        gpu = choose_gpu(asked, self._device, self._yuv_layout())
-        if gpu is not None:
-            self._device = torch.device(gpu)
-        return gpu
-
-    def _yuv_layout(self) -> SampleLayout:
-        """Return how samples lie in a batch that goes to a device. Opens videos."""
-        return self._source.layout.in_yuv(self._yuv_cameras)
-
-    @functools.cached_property
-    def _yuv_cameras(self) -> list[str]:
-        """The cameras whose frames can travel as packed YUV 4:2:0. Opens videos."""
-        return find_yuv_cameras(self._source.layout)
 
     def _log_epoch(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._stats.line())
@@ -392,4 +308,4 @@ def frame_budget(loader: StreamingDataLoader) -> FrameBudget:
 
 def batch_bytes(loader: StreamingDataLoader) -> int:
     """Return the bytes of one batch's arrays, as workers build it."""
-    return loader._batch_bytes()
+    return loader._options.batch_bytes

@@ -15,7 +15,7 @@ import numpy as np
 from torch.utils.data import get_worker_info
 
 from robostream import arguments, config
-from robostream.assemble import FrameSelection, SampleLayout
+from robostream.assemble import SampleLayout
 from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.decode import SharedFrameLayout
@@ -73,21 +73,6 @@ class FrameBudget:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """The resources of a rank's workers.
-
-    Attributes:
-        frames: The memory for decoded frames of all workers.
-        budgets: The limits of each worker.
-        shared: The layout of all decoded frames of the selection; None if they are not kept.
-    """
-
-    frames: FrameBudget
-    budgets: WorkerBudgets
-    shared: SharedFrameLayout | None
-
-
 def choose_resources(
     layout: SampleLayout,
     plan: EpochPlan,
@@ -96,14 +81,14 @@ def choose_resources(
     *,
     num_workers: int,
     gpu: str | None = None,
-) -> Resources:
-    """Return the resources of a rank with `num_workers` workers.
+) -> tuple[FrameBudget, WorkerBudgets]:
+    """Return the memory for decoded frames of all workers of a rank, and the limits of each.
 
     Frames that a GPU decodes stay in its memory; workers then share none.
     """
     ranks = 1 if gpu else local_ranks(cut.world_size)
     on_disk = limits.frame_cache_dir is not None and gpu is None
-    shared = None if gpu else shared_layout(layout, layout.dataset.selection, on_disk=on_disk)
+    shared = None if gpu else shared_layout(layout, on_disk=on_disk)
     lanes = len(rank_lanes(cut, plan.lanes))
     needed = needed_bytes(plan, layout, lanes, decodes_whole_gops=gpu is not None)
     frames = choose_frame_budget(
@@ -130,8 +115,9 @@ def choose_resources(
         max_decodings=_count_decoders(layout, lanes, num_workers),
         runs_ahead=frames.keeps_all or frames.nbytes >= _LEAST_SHARE * needed.lanes,
         gpu=gpu,
+        shared=shared if frames.keeps_all else None,
     )
-    return Resources(frames, budgets, shared if frames.keeps_all else None)
+    return frames, budgets
 
 
 def choose_frame_budget(
@@ -168,11 +154,9 @@ def choose_frame_budget(
     return FrameBudget(most, False, reason + format_bytes(needed))
 
 
-def shared_layout(
-    layout: SampleLayout, selection: FrameSelection, *, on_disk: bool
-) -> SharedFrameLayout:
+def shared_layout(layout: SampleLayout, *, on_disk: bool) -> SharedFrameLayout:
     """Return the layout of the decoded frames of a whole selection. Pure."""
-    videos, cameras = layout.spec.videos, layout.cameras
+    videos, cameras, selection = layout.spec.videos, layout.cameras, layout.dataset.selection
     return SharedFrameLayout(
         episodes=selection.episodes,
         cameras=tuple(camera.key for camera in cameras),

@@ -4,57 +4,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from robostream import config
-from robostream.assemble import SampleLayout
-from robostream.decode import COUNTERS, summarise
+from robostream import arguments, config
+from robostream.assemble import SampleLayout, find_yuv_cameras
+from robostream.batches import WorkerBudgets
+from robostream.byte_sizes import format_bytes
 from robostream.device import (
     COPIES_IN_FLIGHT,
     BatchSlots,
     HostTransfer,
     UploadThread,
+    choose_device,
+    choose_gpu,
     choose_transfer,
-    create_memory,
+    count_workers,
     format_batch,
     map_memory,
     open_device_batches,
     pack,
+    total_gpu_memory,
 )
+from robostream.errors import SelectionError
+from robostream.loader.cursor import StreamCursor
+from robostream.loader.frame_file import prepare_frame_memory
 from robostream.loader.options import cannot_be_sent
-from robostream.loader.resources import FrameBudget, Resources
-from robostream.workers import (
-    InProcessPool,
-    Worker,
-    WorkerConfig,
-    WorkerIdentity,
-    WorkerPool,
-    signals_held,
-)
-
-
-class Counters:
-    """The decoder's counters of a loader, a row for each worker, in memory that workers share."""
-
-    def __init__(self, num_workers: int) -> None:
-        self.rows = np.zeros((num_workers, len(COUNTERS)))
-
-    def share(self) -> int:
-        """Move the counters to new shared memory; return its descriptor."""
-        before = self.rows
-        fd = create_memory(before.nbytes)
-        self.rows = map_memory(fd)[: before.nbytes].view(np.float64).reshape(before.shape)
-        self.rows[:] = before
-        return fd
-
-    def summary(self) -> dict[str, float]:
-        """Return the counters of all workers together."""
-        return summarise(self.rows.sum(axis=0))
+from robostream.loader.ranks import local_ranks
+from robostream.loader.resources import FrameBudget, choose_depth, share_of_cores, whole_memory
+from robostream.loader.stats import LoaderStats
+from robostream.plan import Cut, WorkerShard
+from robostream.workers import InProcessPool, Worker, WorkerConfig, WorkerPool, signals_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,65 +45,129 @@ class PoolOptions:
     """What a loader asks of its pool.
 
     Attributes:
-        batch_size: Samples per batch.
+        batch_size: The most samples a batch ever has.
+        batch_bytes: Bytes of a batch's arrays, as workers build it.
         num_workers: Worker processes; 0 to build batches in this process.
         depth: How many batches are built ahead.
         device: Where batches are delivered; None for the memory they are built in.
         yuv_cameras: The cameras whose frames travel to it as packed YUV 4:2:0.
-        gpu_decodes: Whether the device decodes, too.
+        gpu: The GPU that decodes, if one does: the device.
         pin_memory: Whether batches are copied to page-locked memory.
     """
 
     batch_size: int
+    batch_bytes: int
     num_workers: int
     depth: int
     device: torch.device | None
     yuv_cameras: Collection[str]
-    gpu_decodes: bool
+    gpu: str | None
     pin_memory: bool
 
     @property
     def num_slots(self) -> int:
         """How many batches there is room for."""
         # A slot in RAM takes memory once it is written to; on a GPU it takes it at once.
-        iterators = 2 if self.gpu_decodes else config.LIVE_ITERATORS
+        iterators = 2 if self.gpu else config.LIVE_ITERATORS
         if self.device is None:
             return iterators * self.depth + config.HELD_BATCHES
         # The consumer holds none. One for each iterator is on the way to the device.
         return iterators * (self.depth + 1) + COPIES_IN_FLIGHT
 
 
+def choose_options(
+    layout: SampleLayout,
+    cut: Cut,
+    *,
+    num_samples: int,
+    decode_device: str,
+    device: str | torch.device | None,
+    num_workers: int | None,
+    prefetch_factor: int | None,
+    pin_memory: bool,
+) -> PoolOptions:
+    """Return what a loader asks of its pool, from the user's choices. Opens videos.
+
+    `num_samples` is how many samples this rank delivers in an epoch.
+    """
+    pin_memory = arguments.truth(pin_memory, "pin_memory")
+    target, gpu, yuv_cameras = choose_device(device), None, list[str]()
+    if target is not None or decode_device != "cpu":
+        yuv_cameras = find_yuv_cameras(layout)
+    if decode_device != "cpu":
+        gpu = choose_gpu(decode_device, target, layout.in_yuv(yuv_cameras))
+    if gpu is not None:
+        target = torch.device(gpu)
+    elif target is None:
+        yuv_cameras = []
+    batch_size = min(cut.batch_size, num_samples)
+    batch_bytes = batch_size * layout.in_yuv(yuv_cameras).nbytes
+    if gpu is None:
+        _check_memory(cut.batch_size, batch_size, batch_bytes)
+    if num_workers is None:
+        num_workers = share_of_cores(local_ranks(cut.world_size))
+        if gpu is not None:
+            num_workers = count_workers(num_workers, total_gpu_memory(gpu))
+    num_workers = arguments.whole_number(num_workers, "num_workers", least=0)
+    if prefetch_factor is None:
+        # In RAM a slot takes memory once it is written to, on a GPU those of two iterators do.
+        nbytes = batch_bytes * (2 if gpu else 1)
+        depth = choose_depth(cut.batch_size, nbytes, num_workers)
+    else:
+        depth = arguments.whole_number(prefetch_factor, "prefetch_factor", least=1)
+    depth = depth if num_workers else 1
+    return PoolOptions(
+        batch_size, batch_bytes, num_workers, depth, target, yuv_cameras, gpu, pin_memory
+    )
+
+
+def _check_memory(asked: int, num_samples: int, batch_bytes: int) -> None:
+    """Raise SelectionError if a batch is larger than the machine's memory.
+
+    How much memory is free now means little: the system evicts cached files. Torch itself reports a
+    lack of GPU memory.
+    """
+    memory = whole_memory()
+    if batch_bytes > memory:
+        raise SelectionError(
+            f"batch_size={asked}: a batch of {num_samples} samples takes "
+            f"{format_bytes(batch_bytes)}, and there are {format_bytes(memory)} "
+            f"of memory. Choose at most {memory * num_samples // batch_bytes}, fewer or smaller "
+            "frames (camera_keys, resize), or return_uint8=True."
+        )
+
+
 class RunningPool(NamedTuple):
     """The pool that builds batches, their slots, and what makes tensors of them.
 
-    `frames` is the memory for decoded frames that was chosen when the pool started.
+    Attributes:
+        frames: The memory for decoded frames that was chosen when the pool started.
+        depth: How many batches are built ahead.
+        texts: The keys of texts in a batch.
     """
 
     pool: WorkerPool | InProcessPool
     slots: BatchSlots
     transfer: HostTransfer | UploadThread
     frames: FrameBudget
+    depth: int
+    texts: list[str]
 
 
-def start_pool(
-    options: PoolOptions,
-    layout: SampleLayout,
-    resources: Resources,
-    counters: Counters,
-    open_frames: Callable[[], int] | None,
-) -> RunningPool:
-    """Return a running pool.
-
-    `open_frames` returns the descriptor of the decoded frames that all workers share; it is None if
-    each worker has its own.
-    """
+def start_pool(source: StreamCursor, options: PoolOptions, stats: LoaderStats) -> RunningPool:
+    """Return a running pool for the batches of a stream."""
+    frames, budgets = source.choose_resources(max(options.num_workers, 1), options.gpu)
+    open_frames = None
+    if budgets.shared is not None:
+        folder = source.limits.frame_cache_dir
+        open_frames = prepare_frame_memory(source.dataset, budgets.shared, folder)
     # An interrupt would leave processes and memory that nobody ends.
     with signals_held():
-        fds = [counters.share()]
+        fds = [stats.share_counters()]
         try:
             if open_frames is not None:
                 fds.append(open_frames())
-            return _start(options, layout.in_yuv(options.yuv_cameras), resources, counters, fds)
+            return _start(options, source.layout, frames, budgets, stats, fds)
         finally:
             for fd in fds:
                 os.close(fd)
@@ -129,12 +176,14 @@ def start_pool(
 def _start(
     options: PoolOptions,
     layout: SampleLayout,
-    resources: Resources,
-    counters: Counters,
+    frames: FrameBudget,
+    budgets: WorkerBudgets,
+    stats: LoaderStats,
     fds: list[int],
 ) -> RunningPool:
-    on_device = None
-    if options.gpu_decodes:
+    """Return a running pool; `fds` are of the counters and of decoded frames that workers share."""
+    layout, on_device = layout.in_yuv(options.yuv_cameras), None
+    if options.gpu:
         yuv = {c.key: layout.arrays[c.key] for c in layout.cameras if c.is_yuv}
         device = str(options.device)
         on_device = open_device_batches(yuv, options.batch_size, options.num_slots, device)
@@ -145,27 +194,28 @@ def _start(
     transfer = choose_transfer(
         options.device, layout.cameras, slots, on_device, pin_memory=options.pin_memory
     )
-    shared = on_device.share() if on_device and options.num_workers else None
-    worker_config = WorkerConfig(layout, batches, resources.budgets, resources.shared, shared)
-    if options.num_workers:
+    num_workers, cameras = options.num_workers, len(layout.cameras)
+    shared = on_device.share() if on_device and num_workers else None
+    worker_config = WorkerConfig(layout, batches, budgets, shared)
+    pool: WorkerPool | InProcessPool
+    if num_workers:
         packed = _pack(worker_config)
+        shards = [WorkerShard(worker, num_workers, cameras) for worker in range(num_workers)]
         try:
-            pool: WorkerPool | InProcessPool = WorkerPool(
-                options.num_workers, [packed, slots.fd, *fds]
-            )
+            pool = WorkerPool(shards, [packed, slots.fd, *fds])
         finally:
             os.close(packed)
     else:
         worker = Worker(
             worker_config,
-            WorkerIdentity(0, 1),
+            WorkerShard(0, 1, cameras),
             batches=slots.memory,
-            counters=counters.rows[0],
+            counters=stats.counters[0],
             frames=map_memory(fds[1]) if len(fds) > 1 else None,
             on_device=on_device,
         )
         pool = InProcessPool(worker)
-    return RunningPool(pool, slots, transfer, resources.frames)
+    return RunningPool(pool, slots, transfer, frames, options.depth, layout.texts)
 
 
 def _pack(worker_config: WorkerConfig) -> int:

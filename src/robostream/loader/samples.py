@@ -19,10 +19,10 @@ from torch.utils.data import get_worker_info
 
 from robostream.batches import BadSampleError, BatchBuilder, WorkerContext, preserve_generators
 from robostream.errors import StateError
-from robostream.loader.cursor import EpochKey, StreamCursor
+from robostream.loader.cursor import StreamCursor
 from robostream.loader.options import refuse_copy
+from robostream.loader.position import EpochKey
 from robostream.plan import Cursor, Cut, EpochPlan, Schedule, ScheduledStep, rank_lanes
-from robostream.workers import Failed
 
 # The keys that the state of an iterator adds to the state of the order.
 _OWN = ("world_size", "worker", "delivered")
@@ -125,17 +125,17 @@ def iterate_samples(
     """
     info, position = get_worker_info(), stream.position
     worker, num_workers = (0, 1) if info is None else (info.id, info.num_workers)
-    began_from, start = position.staged, position.next_start()
-    cut = stream.spec.cut
+    version, start = position.version, position.next_start()
+    cut = stream.cut
     share = SampleShare(stream.plan(start.epoch), cut, start.position, worker, num_workers)
     skipped = 0
-    if began_from is not None and position.batches_taken is not None:
+    if position.is_pending and position.batches_taken is not None:
         share, skipped = skip_batches(share, *position.batches_taken)
     first = share.plan.epoch
     epoch, key = stream.begin_epoch(first, None if info is None else info.seed - info.id)
     if epoch != first:
         share, skipped = SampleShare(stream.plan(epoch), cut, 0, worker, num_workers), 0
-    return SampleIterator(share, skipped, open_context(num_workers), stream, began_from, key)
+    return SampleIterator(share, skipped, open_context(num_workers), stream, version, key)
 
 
 class SampleIterator:
@@ -148,7 +148,7 @@ class SampleIterator:
         skipped: How many of them were delivered before.
         context: The files and decoders of this process.
         stream: Where the stream stands.
-        began_from: The cursor that was staged when the iterator began.
+        version: The version of the stream's position when the iterator began.
         key: The iterator in the table of epochs; None in the main process.
     """
 
@@ -158,14 +158,14 @@ class SampleIterator:
         skipped: int,
         context: WorkerContext,
         stream: StreamCursor,
-        began_from: Cursor | None,
+        version: int,
         key: EpochKey | None,
     ) -> None:
         self._share = share
         self._delivered = skipped
         self._context = context
         self._stream = stream
-        self._began_from = began_from
+        self._version = version
         self._key = key
         self._samples: Iterator[dict[str, Any]] | None = None
 
@@ -178,7 +178,7 @@ class SampleIterator:
         sample = next(self._samples)
         self._delivered += 1
         if self._key is None:
-            self._stream.deliver(self._cursor(), self._began_from)
+            self._stream.deliver(self._cursor(), self._version)
         return sample
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -187,7 +187,7 @@ class SampleIterator:
     def state_dict(self) -> dict[str, Any]:
         """Return the order, where in it the iteration began, and how many samples it delivered."""
         share = self._share
-        order = self._stream.spec.capture(share.plan, Cursor(share.plan.epoch, share.start))
+        order = self._stream.capture(share.plan, share.start)
         own = share.cut.world_size, [share.worker, share.num_workers], self._delivered
         return order | dict(zip(_OWN, own, strict=True))
 
@@ -235,10 +235,7 @@ class SampleIterator:
             try:
                 yield from self._deliver(share, share.step(self._delivered))
             except BadSampleError as bad:
-                cause = bad.__cause__
-                assert isinstance(cause, Exception)
-                failed = Failed(0, 0, bad.episode, bad.frame, bad.position, cause, "")
-                bad_episodes.handle(failed, plan)
+                bad_episodes.handle(bad, plan)
 
     def _deliver(self, share: SampleShare, begin: int) -> Iterator[dict[str, Any]]:
         start = share.start + begin * share.cut.world_size

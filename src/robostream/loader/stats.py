@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts, rates and waiting times of a loader, and its progress bar."""
+"""Counts, rates and waiting times of a loader."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
+from robostream.decode import COUNTERS, summarise
+from robostream.device import create_memory, map_memory
 from robostream.progress import Progress
 
 
@@ -14,27 +18,35 @@ class LoaderStats:
     """Counts of the running epoch and of all epochs.
 
     Args:
-        decoder_stats: Returns the decoder's counters, summed over this rank's processes. They
-            include what is built ahead.
+        num_workers: How many processes decode.
         images_per_sample: Images of a sample.
+
+    Attributes:
+        counters: A row of `decode.COUNTERS` for each process; they include what is built ahead.
     """
 
-    def __init__(
-        self, decoder_stats: Callable[[], dict[str, float]], images_per_sample: int
-    ) -> None:
-        self._decoder_stats = decoder_stats
+    def __init__(self, num_workers: int, images_per_sample: int) -> None:
+        self.counters = np.zeros((num_workers, len(COUNTERS)))
         self._images_per_sample = images_per_sample
-        self.total_samples = 0
-        self.total_batches = 0
-        self.total_wait_s = 0.0
+        self._total_samples = 0
+        self._total_batches = 0
+        self._total_wait_s = 0.0
         self.begin()
+
+    def share_counters(self) -> int:
+        """Move the counters to new memory that workers can share; return its descriptor."""
+        before = self.counters
+        fd = create_memory(before.nbytes)
+        self.counters = map_memory(fd)[: before.nbytes].view(np.float64).reshape(before.shape)
+        self.counters[:] = before
+        return fd
 
     def begin(self) -> None:
         """Begin a new epoch: its counts start at 0."""
-        self.samples = 0
-        self.batches = 0
-        self.wait_s = 0.0
-        self.first_batch_s = 0.0
+        self._samples = 0
+        self._batches = 0
+        self._wait_s = 0.0
+        self._first_batch_s = 0.0
         self._began = self._last = time.perf_counter()
 
     @contextmanager
@@ -43,24 +55,24 @@ class LoaderStats:
         began = time.perf_counter()
         yield
         waited = time.perf_counter() - began
-        self.wait_s += waited
-        self.total_wait_s += waited
-        if self.batches == 0:
-            self.first_batch_s = waited
+        self._wait_s += waited
+        self._total_wait_s += waited
+        if self._batches == 0:
+            self._first_batch_s = waited
 
     def add(self, samples: int) -> None:
         """Count one delivered batch."""
-        self.samples += samples
-        self.batches += 1
+        self._samples += samples
+        self._batches += 1
         self._last = time.perf_counter()
-        self.total_samples += samples
-        self.total_batches += 1
+        self._total_samples += samples
+        self._total_batches += 1
 
     def open_progress(self, label: str, samples: int, *, is_shown: bool) -> Progress:
         """Return the progress of an epoch; its owner counts the samples and closes it."""
 
         def waited() -> str:
-            return f"waited {self.wait_s / max(self._last - self._began, 1e-9):.0%}"
+            return f"waited {self._wait_s / max(self._last - self._began, 1e-9):.0%}"
 
         return Progress(label, samples, "samples", fact=waited, is_shown=is_shown)
 
@@ -68,16 +80,16 @@ class LoaderStats:
         """Return all counters and rates as one flat dict."""
         seconds = max(self._last - self._began, 1e-9)
         return {
-            "samples": float(self.total_samples),
-            "batches": float(self.total_batches),
-            "epoch_samples": float(self.samples),
-            "epoch_batches": float(self.batches),
-            "samples_per_s": self.samples / seconds,
-            "images_per_s": self.samples * self._images_per_sample / seconds,
-            "dataloading_s": self.total_wait_s,
-            "epoch_dataloading_s": self.wait_s,
-            "first_batch_s": self.first_batch_s,
-            **self._decoder_stats(),
+            "samples": float(self._total_samples),
+            "batches": float(self._total_batches),
+            "epoch_samples": float(self._samples),
+            "epoch_batches": float(self._batches),
+            "samples_per_s": self._samples / seconds,
+            "images_per_s": self._samples * self._images_per_sample / seconds,
+            "dataloading_s": self._total_wait_s,
+            "epoch_dataloading_s": self._wait_s,
+            "first_batch_s": self._first_batch_s,
+            **summarise(self.counters.sum(axis=0)),
         }
 
     def line(self) -> str:

@@ -24,13 +24,11 @@ from robostream.assemble import (
 )
 from robostream.batches import WorkerContext
 from robostream.device import check_decode_device, refuse_gpu
-from robostream.loader.bad_episodes import BadEpisodes
-from robostream.loader.cursor import StreamCursor
+from robostream.loader.cursor import BadEpisodes, StreamCursor, choose_lanes
 from robostream.loader.options import accept_legacy, for_pickle, refuse_items, refuse_positions
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
 from robostream.loader.samples import iterate_samples
-from robostream.loader.stream_spec import StreamSpec, choose_lanes
 from robostream.meta import Features, forward
 from robostream.plan import EpochPlan, WorkerShard, rank_lanes
 
@@ -94,27 +92,27 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         "meta.revision", "The pinned commit, for a dataset on the Hub."
     )
     num_frames: Final[int] = forward(
-        "_cursor.spec.dataset.selection.num_frames",
+        "_cursor.dataset.selection.num_frames",
         "Frames of the selected episodes: what all ranks together deliver in an epoch.",
     )
     fps: Final[int] = forward("meta.fps", "Frames per second.")
     features: Final[Features] = forward("meta.features", "All features of the dataset.")
     tolerance_s: Final[float] = forward(
-        "_cursor.spec.dataset.spec.tolerance_s", "How far a frame's time may be from the table's."
+        "_cursor.dataset.spec.tolerance_s", "How far a frame's time may be from the table's."
     )
     image_transforms: Final[ImageTransforms | None] = forward(
-        "_cursor.spec.dataset.spec.image_transforms", "The transform of each camera of a sample."
+        "_cursor.dataset.spec.image_transforms", "The transform of each camera of a sample."
     )
     depth_output_unit: Final[str] = forward(
-        "_cursor.spec.dataset.spec.depth_output_unit", "The unit of depth cameras."
+        "_cursor.dataset.spec.depth_output_unit", "The unit of depth cameras."
     )
     rank: Final[int] = forward(
-        "_cursor.spec.rank.rank", "The number of this process among those that share an epoch."
+        "_cursor.rank.rank", "The number of this process among those that share an epoch."
     )
     world_size: Final[int] = forward(
-        "_cursor.spec.rank.world_size", "How many processes share an epoch."
+        "_cursor.rank.world_size", "How many processes share an epoch."
     )
-    lanes: Final[int] = forward("_cursor.spec.lanes", "How many lanes the order is cut into.")
+    lanes: Final[int] = forward("_cursor.lanes", "How many lanes the order is cut into.")
 
     # The process that opened it, and its context. A copy begins with None.
     _context: tuple[int, WorkerContext] | None = None
@@ -178,52 +176,54 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.video_decode_device = video_decode_device
         self.delta_timestamps = delta_timestamps
         place = discover_rank(rank, world_size)
-        num_episodes = len(dataset.selection.episodes)
-        spec = StreamSpec(
+        selection = dataset.selection
+        sizes = len(selection.episodes), place.world_size
+        plan = EpochPlan(
+            selection.lengths,
+            episodes=selection.episodes,
+            seed=self.seed,
+            epoch=0,
+            lanes=choose_lanes(lanes, *sizes, shuffle=self.shuffle),
+            pool_size=self.episode_pool_size,
+            shuffle=self.shuffle,
+        )
+        self._cursor = StreamCursor(
             dataset,
             place,
-            seed=self.seed,
-            shuffle=self.shuffle,
-            episode_pool_size=self.episode_pool_size,
-            lanes=choose_lanes(lanes, num_episodes, place.world_size, shuffle=self.shuffle),
+            plan,
+            ResourceLimits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size),
+            BadEpisodes(on_bad_episode),
             has_default_lanes=lanes is None,
-            limits=ResourceLimits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size),
-            video_decode_device=video_decode_device,
         )
-        self._cursor = StreamCursor(spec, BadEpisodes(on_bad_episode))
 
     @property
     def episodes(self) -> list[int]:
         """The selected episodes."""
-        return [int(episode) for episode in self._spec.dataset.selection.episodes]
+        return [int(episode) for episode in self._cursor.dataset.selection.episodes]
 
     @property
     def num_episodes(self) -> int:
         """Number of selected episodes."""
-        return len(self._spec.dataset.selection.episodes)
+        return len(self._cursor.dataset.selection.episodes)
 
     @property
     def num_shards(self) -> int:
         """How many workers of a plain DataLoader get samples: as many as this rank has lanes."""
-        return len(rank_lanes(self._spec.cut, self.lanes))
-
-    @property
-    def _spec(self) -> StreamSpec:
-        return self._cursor.spec
+        return len(rank_lanes(self._cursor.cut, self.lanes))
 
     def __repr__(self) -> str:
         cursor = self._cursor.position.cursor
         order = f"episode_pool_size={self.episode_pool_size}, seed={self.seed}"
         return (
             f"StreamingLeRobotDataset({self.repo_id!r}, episodes={self.num_episodes}, "
-            f"frames={self.num_frames}, cameras={list(self._spec.dataset.spec.cameras)}, "
+            f"frames={self.num_frames}, cameras={list(self._cursor.dataset.spec.cameras)}, "
             f"{order if self.shuffle else 'shuffle=False'}, lanes={self.lanes}, rank={self.rank} "
             f"of {self.world_size}, epoch={cursor.epoch}, position={cursor.position})"
         )
 
     def __len__(self) -> int:
         """Return how many samples this rank delivers in an epoch."""
-        return self._spec.num_samples
+        return -(-self.num_frames // self.world_size)
 
     def plan(self, epoch: int) -> EpochPlan:
         """Return the order of an epoch."""
@@ -251,7 +251,8 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         if get_worker_info() is not None:
             return {_IN_WORKER: True}  # the state of the worker's iterator has its position
         self._cursor.check_is_reader()
-        return self._cursor.capture(self._cursor.position.cursor)
+        cursor = self._cursor.position.cursor
+        return self._cursor.capture(self._cursor.current_plan(cursor.epoch), cursor.position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a state stands, on any number of ranks and workers.
@@ -289,10 +290,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         """Return the context in which this process builds samples; a fork opens its own."""
         if self._context is None or self._context[0] != os.getpid():
             refuse_gpu(self.video_decode_device)
-            resources, layout = self._cursor.choose_resources(num_workers), self._cursor.layout
+            frames, budgets = self._cursor.choose_resources(num_workers)
+            layout = self._cursor.layout
             # Frames are not shared with other processes, even if all would fit.
-            own_bytes = resources.frames.nbytes // num_workers
-            budgets = dataclasses.replace(resources.budgets, frame_bytes=own_bytes)
+            budgets = dataclasses.replace(budgets, frame_bytes=frames.nbytes // num_workers)
             shard = WorkerShard(0, 1, len(layout.cameras))
             self._context = os.getpid(), WorkerContext(layout, shard, budgets)
         return self._context[1]

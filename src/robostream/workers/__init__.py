@@ -13,7 +13,7 @@ pool.py         WorkerPool: the worker processes of one loader
 from robostream.workers.batch_pool import InProcessPool
 from robostream.workers.pool import WorkerPool
 from robostream.workers.processes import park_at_shutdown, signals_held
-from robostream.workers.protocol import Failed, WorkerConfig, WorkerIdentity
+from robostream.workers.protocol import Failed, WorkerConfig
 from robostream.workers.worker_main import Worker
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "InProcessPool",
     "Worker",
     "WorkerConfig",
-    "WorkerIdentity",
     "WorkerPool",
     "park_at_shutdown",
     "signals_held",

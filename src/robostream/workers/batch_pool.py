@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -13,7 +14,8 @@ from contextlib import contextmanager
 from robostream.batches import Texts
 from robostream.errors import WorkerError
 from robostream.plan import Schedule
-from robostream.workers.protocol import Assign, Begin, Failed
+from robostream.workers.processes import park_at_shutdown
+from robostream.workers.protocol import Failed
 from robostream.workers.worker_main import Worker
 
 CLOSED = "the workers of this iterator were ended with loader.close(); call iter(loader) again"
@@ -31,16 +33,13 @@ class BatchPool(ABC):
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._dropped: deque[tuple[int, Callable[[], None]]] = deque()
-        self._next_iterator = 0
+        self._numbers = itertools.count()
+        self._why_closed = CLOSED
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
         """Whether nobody has closed the pool."""
-
-    @abstractmethod
-    def _check_open(self) -> None:
-        """Raise WorkerError if the pool was closed."""
 
     @abstractmethod
     def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
@@ -53,8 +52,13 @@ class BatchPool(ABC):
 
     def check(self) -> None:
         """Raise WorkerError if the pool was closed, or this process is a fork."""
-        self._check_process()
-        self._check_open()
+        if self._process != os.getpid():
+            raise WorkerError(
+                f"this iterator was made by process {self._process}, and this process is a fork of "
+                "it; call iter(loader) here for an iterator with workers of its own"
+            )
+        if not self.is_open:
+            raise self._closed()
 
     def end(self, iterator: int, on_idle: Callable[[], None]) -> None:
         """Close an iterator; the pool calls `on_idle` once nothing writes to its slots.
@@ -73,26 +77,18 @@ class BatchPool(ABC):
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Close the iterators that were dropped, then run the block, with the lock held."""
-        self._check_process()
+        self.check()
         with self._lock:
             self._end_dropped()
             yield
 
-    def _new_number(self) -> int:
-        number = self._next_iterator
-        self._next_iterator += 1
-        return number
-
-    def _check_process(self) -> None:
-        if self._process != os.getpid():
-            raise WorkerError(
-                f"this iterator was made by process {self._process}, and this process is a fork of "
-                "it; call iter(loader) here for an iterator with workers of its own"
-            )
-
     def _end_dropped(self) -> None:
         while self._dropped:
             self._end(*self._dropped.popleft())
+
+    def _closed(self) -> WorkerError:
+        park_at_shutdown()
+        return WorkerError(self._why_closed)
 
 
 class InProcessPool(BatchPool):
@@ -116,21 +112,18 @@ class InProcessPool(BatchPool):
     def begin(self, schedule: Schedule, timeout_s: float) -> int:
         """Begin a new iterator; return its number."""
         with self._locked():
-            self._check_open()
-            number = self._new_number()
-            self._worker.begin(Begin(number, schedule.cut, schedule.start), schedule.plan)
+            number = next(self._numbers)
+            self._worker.begin(number, schedule)
             return number
 
-    def assign(self, iterator: int, step: int, slots: tuple[int, ...]) -> None:
-        """Record the slots in which to build the batches from `step` on."""
+    def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
+        """Record the slots in which to build the next batches."""
         with self._locked():
-            self._check_open()
-            self._worker.assign(Assign(iterator, step, slots))
+            self._worker.assign(iterator, slots)
 
     def wait(self, iterator: int, step: int) -> Texts | Failed:
         """Build a batch and return its texts, or why it failed."""
         with self._locked():
-            self._check_open()
             try:
                 done = self._worker.build(iterator)
             except BaseException:
@@ -156,10 +149,6 @@ class InProcessPool(BatchPool):
         if self.is_usable:
             self._is_open = False
             self._worker.close()
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise WorkerError(CLOSED)
 
     def _end(self, iterator: int, on_idle: Callable[[], None]) -> None:
         self._worker.end(iterator)

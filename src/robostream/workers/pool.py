@@ -23,15 +23,9 @@ from typing import Any
 from robostream.batches import Texts
 from robostream.device import pack
 from robostream.errors import WorkerError
-from robostream.plan import Schedule
-from robostream.workers.batch_pool import CLOSED, BatchPool
-from robostream.workers.processes import (
-    WorkerProcess,
-    end_workers,
-    park_at_shutdown,
-    signals_held,
-    start_worker,
-)
+from robostream.plan import Schedule, WorkerShard
+from robostream.workers.batch_pool import BatchPool
+from robostream.workers.processes import WorkerProcess, end_workers, signals_held, start_worker
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -40,9 +34,7 @@ from robostream.workers.protocol import (
     ChannelClosed,
     Crashed,
     End,
-    Ended,
     Failed,
-    WorkerIdentity,
     encode,
 )
 
@@ -108,16 +100,15 @@ class WorkerPool(BatchPool):
     for a batch or because its channel is full, the pool ends all workers and raises WorkerError.
 
     Args:
-        num_workers: How many processes.
+        shards: The share of each worker process.
         fds: Descriptors of the packed WorkerConfig, the batches, the counters and, if all workers
             share them, the decoded frames.
     """
 
-    def __init__(self, num_workers: int, fds: list[int]) -> None:
+    def __init__(self, shards: Sequence[WorkerShard], fds: list[int]) -> None:
         super().__init__()
         self._workers: list[WorkerProcess] = []
         self._channels: list[Channel] = []
-        self._why_closed = CLOSED
         self._finalizer = weakref.finalize(
             self, end_workers, os.getpid(), self._workers, self._channels
         )
@@ -126,11 +117,11 @@ class WorkerPool(BatchPool):
         # By ended iterator: the workers that have not confirmed it, and `on_idle`.
         self._ending: dict[int, tuple[set[int], Callable[[], None]]] = {}
         with signals_held(), self._atomic():
-            for worker in range(num_workers):
+            for shard in shards:
                 channel, process = start_worker()
                 self._channels.append(channel)
                 self._workers.append(process)
-                self._send(worker, encode(WorkerIdentity(worker, num_workers)), fds, math.inf)
+                self._send(shard.worker, encode(shard), fds, math.inf)
 
     @property
     def is_open(self) -> bool:
@@ -145,18 +136,18 @@ class WorkerPool(BatchPool):
     def begin(self, schedule: Schedule, timeout_s: float) -> int:
         """Announce a new iterator to all workers; return its number."""
         with signals_held():
-            plan = io.FileIO(pack(schedule.plan))
-        with plan, self._locked(), self._atomic():
-            number = self._new_number()
+            packed = io.FileIO(pack(schedule))
+        with packed, self._locked(), self._atomic():
+            number = next(self._numbers)
             self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
-            self._send_all(Begin(number, schedule.cut, schedule.start), timeout_s, [plan.fileno()])
+            self._send_all(Begin(number), timeout_s, [packed.fileno()])
         return number
 
-    def assign(self, iterator: int, step: int, slots: tuple[int, ...]) -> None:
-        """Have the workers build the batches from `step` on, one in each slot."""
+    def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
+        """Have the workers build the next batches, one in each slot."""
         with self._locked(), self._atomic():
             timeout_s = self._progress[iterator].timeout_s
-            self._send_all(Assign(iterator, step, slots), timeout_s)
+            self._send_all(Assign(iterator, slots), timeout_s)
 
     def wait(self, iterator: int, step: int) -> Texts | Failed:
         """Return a batch's texts once all workers have built it, or why one failed. Blocks."""
@@ -176,7 +167,7 @@ class WorkerPool(BatchPool):
 
     def is_built(self, iterator: int, step: int) -> bool:
         """Return whether a batch is known to be built; waits neither for workers nor threads."""
-        self._check_process()
+        self.check()
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -213,7 +204,6 @@ class WorkerPool(BatchPool):
 
         Interrupts rarely come in such a block; usually the consumer is waiting when one comes.
         """
-        self._check_open()
         try:
             yield
         except BaseException:
@@ -242,7 +232,7 @@ class WorkerPool(BatchPool):
 
         With a worker, wait for a message from it, or for the end of any worker.
         """
-        self._check_open()
+        self.check()
         poll = select.poll()
         for number, channel in enumerate(self._channels):
             # An end is always reported.
@@ -272,7 +262,7 @@ class WorkerPool(BatchPool):
 
     def _handle(self, worker: int, message: Any) -> None:
         iterator = message.iterator
-        if isinstance(message, Ended) and iterator in self._ending:
+        if isinstance(message, End) and iterator in self._ending:
             missing, on_idle = self._ending[iterator]
             missing.discard(worker)
             if not missing:
@@ -280,14 +270,6 @@ class WorkerPool(BatchPool):
                 on_idle()
         elif isinstance(message, Built | Failed) and iterator in self._progress:
             self._progress[iterator].add(worker, message)
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise self._closed()
-
-    def _closed(self) -> WorkerError:
-        park_at_shutdown()
-        return WorkerError(self._why_closed)
 
     def _late(self, worker: int, timeout_s: float) -> WorkerError:
         return self._fail(

@@ -8,7 +8,6 @@ carries its descriptor. In all messages, `iterator` is the number of an iterator
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import os
 import pickle
@@ -22,10 +21,8 @@ from typing import Any
 import cloudpickle
 
 from robostream.assemble import SampleLayout
-from robostream.batches import Texts, WorkerBudgets
-from robostream.decode import SharedFrameLayout
+from robostream.batches import BadSampleError, Texts, WorkerBudgets
 from robostream.device import BatchFormat, DeviceConfig, create_memory, map_memory
-from robostream.plan import Cut
 
 # Larger messages are sent as shared memory. A socket accepts much more than this at once.
 _INLINE_BYTES = 16 * 1024
@@ -41,57 +38,33 @@ class WorkerConfig:
         layout: How samples lie in a batch.
         batches: How batches lie in their slots.
         budgets: The limits of each worker.
-        shared: The layout of the decoded frames that all workers share; None if each has its own.
         on_device: The GPU memory for frames that the GPU decodes; None if the CPU decodes.
     """
 
     layout: SampleLayout
     batches: BatchFormat
     budgets: WorkerBudgets
-    shared: SharedFrameLayout | None
     on_device: DeviceConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerIdentity:
-    """The number of the receiving worker.
-
-    Descriptors come with it: of the packed WorkerConfig, the batches, the counters and, if workers
-    share them, the decoded frames.
-    """
-
-    worker: int
-    num_workers: int
-
-
-@dataclass(frozen=True, slots=True)
 class Begin:
-    """An iterator begins at position `start`; the descriptor of its epoch's plan comes with it."""
+    """An iterator begins; the descriptor of its packed Schedule comes with it."""
 
     iterator: int
-    cut: Cut
-    start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Build the batches of an iterator from `step` on, one in each of `slots`."""
+    """Build the next batches of an iterator, one in each of `slots`."""
 
     iterator: int
-    step: int
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An iterator is closed."""
-
-    iterator: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A worker has closed an iterator and no longer writes to its slots."""
+    """An iterator is closed. A worker sends this back once it does not write to its slots."""
 
     iterator: int
 
@@ -107,22 +80,19 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker could not build its part of a batch: the sample at `position` of the epoch.
+    """A worker could not build a sample of batch `step`.
 
     `trace` is the traceback in the worker process, empty if the consumer built the batch itself.
     """
 
     iterator: int
     step: int
-    episode: int
-    frame: int
-    position: int
-    error: Exception
-    trace: str
+    sample: BadSampleError
+    trace: str = ""
 
     def to_picklable(self) -> Failed:
         """Return a copy with its traceback as text, and its error as text if pickle changes it."""
-        error = self.error
+        episode, frame, position, error = self.sample.args
         trace = "".join(traceback.format_exception(error))
         error.__cause__ = error.__context__ = error.__traceback__ = None
         try:
@@ -132,7 +102,8 @@ class Failed:
             is_whole = False
         if not is_whole:
             error = RuntimeError(f"{type(error).__name__}: {error}")
-        return dataclasses.replace(self, error=error, trace=trace)
+        sample = BadSampleError(episode, frame, position, error)
+        return Failed(self.iterator, self.step, sample, trace)
 
 
 @dataclass(frozen=True, slots=True)

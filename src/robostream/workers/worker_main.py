@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 import traceback
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +25,7 @@ from robostream.batches import (
     WorkerContext,
     preserve_generators,
 )
-from robostream.decode import COUNTERS, SharedFrameCache
+from robostream.decode import COUNTERS
 from robostream.device import (
     LESS_MEMORY,
     ByteArray,
@@ -35,7 +35,7 @@ from robostream.device import (
     unpack,
 )
 from robostream.errors import WorkerError
-from robostream.plan import EpochPlan, Schedule, ScheduledStep, WorkerShard, rank_lanes
+from robostream.plan import Schedule, ScheduledStep, WorkerShard, rank_lanes
 from robostream.workers.protocol import (
     Assign,
     Begin,
@@ -44,10 +44,8 @@ from robostream.workers.protocol import (
     ChannelClosed,
     Crashed,
     End,
-    Ended,
     Failed,
     WorkerConfig,
-    WorkerIdentity,
     encode,
 )
 
@@ -59,41 +57,13 @@ _REPORT_S = 0.05
 # the consumer ends; but a process that the consumer forked may hold the channel open.
 _CHECK_S = 1.0
 
-_Part = tuple[ScheduledStep, Arrays]
-
-
-class _IteratorWork:
-    """The parts of one iterator's batches that a worker has yet to build, in order."""
-
-    def __init__(self, builder: BatchBuilder) -> None:
-        self.builder = builder
-        self._slots: dict[int, int] = {}
-        self._next = builder.next_share()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the next batch has a slot."""
-        return self._next is not None and self._next.step in self._slots
-
-    def assign(self, step: int, slots: tuple[int, ...]) -> None:
-        """Record the slots of the batches from `step` on."""
-        self._slots.update(enumerate(slots, step))
-
-    def take(self) -> tuple[ScheduledStep, int]:
-        """Return the next batch to build and its slot, which must be assigned."""
-        step = self._next
-        assert step is not None, "an iterator is not asked beyond its end"
-        slot = self._slots.pop(step.step)
-        self._next = self.builder.next_share()
-        return step, slot
-
 
 class Worker:
     """Builds one worker's parts of batches. For one thread.
 
     Args:
         worker_config: The settings of all workers.
-        identity: Which of them this is.
+        shard: Which parts of batches are this worker's.
         batches: The memory to build batches in.
         counters: A row of `decode.COUNTERS` to add to.
         frames: The memory of the decoded frames that all workers share; None if each has its own.
@@ -103,58 +73,51 @@ class Worker:
     def __init__(
         self,
         worker_config: WorkerConfig,
-        identity: WorkerIdentity,
+        shard: WorkerShard,
         *,
         batches: ByteArray,
         counters: npt.NDArray[np.float64],
         frames: ByteArray | None,
         on_device: DeviceBatches | None = None,
     ) -> None:
-        cache = None
-        if frames is not None and worker_config.shared is not None:
-            cache = SharedFrameCache(frames, worker_config.shared)
         self._format = worker_config.batches
         self._batches = batches
         self._on_device = on_device
-        layout = worker_config.layout
         self._context = WorkerContext(
-            layout,
-            WorkerShard(identity.worker, identity.num_workers, len(layout.cameras)),
+            worker_config.layout,
+            shard,
             worker_config.budgets,
             counters=counters,
-            frame_cache=cache,
+            shared_frames=frames,
         )
-        self._iterators: OrderedDict[int, _IteratorWork] = OrderedDict()
+        # By iterator: what builds its batches, and the slots of the next ones.
+        self._iterators: OrderedDict[int, tuple[BatchBuilder, deque[int]]] = OrderedDict()
 
-    def begin(self, message: Begin, plan: EpochPlan) -> None:
+    def begin(self, iterator: int, schedule: Schedule) -> None:
         """Begin a new iterator."""
-        schedule = Schedule(plan, message.cut, message.start)
-        lanes = rank_lanes(message.cut, plan.lanes)
-        builder = BatchBuilder(self._context, schedule, lanes)
-        self._iterators[message.iterator] = _IteratorWork(builder)
+        lanes = rank_lanes(schedule.cut, schedule.plan.lanes)
+        self._iterators[iterator] = BatchBuilder(self._context, schedule, lanes), deque()
 
-    def assign(self, message: Assign) -> None:
-        """Record the slots in which to build batches."""
-        iterator = self._iterators.get(message.iterator)
-        if iterator is not None:
-            iterator.assign(message.step, message.slots)
+    def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
+        """Record the slots in which to build the next batches, unless one of them failed."""
+        if iterator in self._iterators:
+            self._iterators[iterator][1].extend(slots)
 
     def end(self, iterator: int) -> None:
         """Close an iterator."""
-        ended = self._iterators.pop(iterator, None)
-        if ended is not None:
-            ended.builder.close()
+        if iterator in self._iterators:
+            self._iterators.pop(iterator)[0].close()
 
     def has_work(self) -> bool:
         """Return whether a batch is waiting to be built."""
-        return any(iterator.is_ready for iterator in self._iterators.values())
+        return any(slots for _, slots in self._iterators.values())
 
     def work(self) -> Iterator[Built | Failed]:
         """Build this worker's parts of some batches of one iterator; iterators take turns."""
-        for number, iterator in self._iterators.items():
-            if iterator.is_ready:
-                self._iterators.move_to_end(number)
-                yield from self._build(number, self._next_parts(iterator, _FRAMES_AT_A_TIME))
+        for iterator, (_, slots) in self._iterators.items():
+            if slots:
+                self._iterators.move_to_end(iterator)
+                yield from self._build(iterator, _FRAMES_AT_A_TIME)
                 return
 
     def build(self, iterator: int) -> Built | Failed:
@@ -164,7 +127,7 @@ class Worker:
         # The consumer may have another CUDA stream current.
         stream = contextlib.nullcontext() if on_device is None else on_device.on_decoder_stream()
         with stream, preserve_generators(transform):
-            (done,) = self._build(iterator, self._next_parts(self._iterators[iterator], 1))
+            (done,) = self._build(iterator, 1)
         return done
 
     def close(self) -> None:
@@ -173,26 +136,28 @@ class Worker:
             self.end(iterator)
         self._context.close()
 
-    def _next_parts(self, iterator: _IteratorWork, frames: int) -> list[_Part]:
+    def _next_parts(self, iterator: int, num_frames: int) -> list[tuple[ScheduledStep, Arrays]]:
         """Return the next parts to build, and their arrays, until they hold so many frames."""
-        parts: list[_Part] = []
-        count = 0
-        while count < frames and (iterator.is_ready or not parts):
-            step, slot = iterator.take()
+        builder, slots = self._iterators[iterator]
+        parts: list[tuple[ScheduledStep, Arrays]] = []
+        while slots and num_frames > 0:
+            slot, step = slots.popleft(), builder.next_share()
+            assert step is not None, "an iterator is not asked beyond its end"
             arrays = self._format.view(self._batches, slot, step.size)
             if self._on_device is not None:
                 arrays |= self._on_device.view(slot, step.size)
             parts.append((step, arrays))
-            count += max(1, iterator.builder.count_frames(step))
+            num_frames -= max(1, builder.count_frames(step))
         return parts
 
-    def _build(self, iterator: int, parts: list[_Part]) -> Iterator[Built | Failed]:
+    def _build(self, iterator: int, num_frames: int) -> Iterator[Built | Failed]:
         """Yield one message for several batches: sending and waking up take time."""
+        parts = self._next_parts(iterator, num_frames)
         built: dict[int, Texts] = {}
         failed: Failed | None = None
         step, reported = parts[0][0].step, time.perf_counter()
         try:
-            for texts in self._iterators[iterator].builder.fill(parts):
+            for texts in self._iterators[iterator][0].fill(parts):
                 built[step] = texts
                 step += 1
                 if time.perf_counter() > reported + _REPORT_S:
@@ -200,14 +165,7 @@ class Worker:
                     built, reported = {}, time.perf_counter()
         except BadSampleError as bad:
             self.end(iterator)
-            cause = bad.__cause__
-            assert isinstance(cause, Exception)
-            if isinstance(cause, MemoryError):
-                error = WorkerError(f"there is too little memory: {cause}. {LESS_MEMORY}")
-                error.__cause__, cause = cause, error
-            failed = Failed(
-                iterator, step, bad.episode, bad.frame, bad.position, error=cause, trace=""
-            )
+            failed = Failed(iterator, step, _explain_memory(bad))
         if built:
             yield self._report(iterator, built)
         if failed is not None:
@@ -217,6 +175,15 @@ class Worker:
         if self._on_device is not None:
             self._on_device.settle()
         return Built(iterator, max(built), {step: texts for step, texts in built.items() if texts})
+
+
+def _explain_memory(bad: BadSampleError) -> BadSampleError:
+    """Return a bad sample whose error tells what to do against a lack of memory."""
+    if not isinstance(bad.error, MemoryError):
+        return bad
+    error = WorkerError(f"there is too little memory: {bad.error}. {LESS_MEMORY}")
+    error.__cause__ = bad.error
+    return BadSampleError(bad.episode, bad.frame, bad.position, error)
 
 
 def main(fd: int, consumer: int) -> None:
@@ -280,20 +247,18 @@ def _serve(connection: _Connection) -> None:
 
 
 def _open_worker(connection: _Connection) -> Worker:
-    identity, fds = connection.receive()
-    assert isinstance(identity, WorkerIdentity)
+    shard, fds = connection.receive()
     worker_config: WorkerConfig = unpack(fds[0])
     batches, counters = map_memory(fds[1]), map_memory(fds[2])
     frames = map_memory(fds[3]) if len(fds) > 3 else None
     for fd in fds:
         os.close(fd)
-    rows = counters.view(np.float64).reshape(-1, len(COUNTERS))
     shared = worker_config.on_device
     return Worker(
         worker_config,
-        identity,
+        shard,
         batches=batches,
-        counters=rows[identity.worker],
+        counters=counters.view(np.float64).reshape(-1, len(COUNTERS))[shard.worker],
         frames=frames,
         on_device=None if shared is None else open_shared(shared),
     )
@@ -302,11 +267,11 @@ def _open_worker(connection: _Connection) -> Worker:
 def _handle_message(worker: Worker, connection: _Connection) -> None:
     message, fds = connection.receive()
     if isinstance(message, Begin):
-        plan = unpack(fds[0])
+        schedule = unpack(fds[0])
         os.close(fds[0])
-        worker.begin(message, plan)
+        worker.begin(message.iterator, schedule)
     elif isinstance(message, Assign):
-        worker.assign(message)
+        worker.assign(message.iterator, message.slots)
     elif isinstance(message, End):
         worker.end(message.iterator)
-        connection.send(Ended(message.iterator))
+        connection.send(message)

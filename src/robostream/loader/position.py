@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a stream or a loader stands, and how the workers of a plain DataLoader agree on an epoch.
+
+A plain DataLoader does not tell its dataset that an iterator begins: each of its workers has a
+copy of the dataset, new or kept, and iterates over it. But all workers of one iterator have the
+same base seed, which torch draws anew for each iterator. So the first worker with a new seed gets
+the next epoch, and the others look that epoch up by the seed (`EpochTable`). Reseeding torch
+identically before each epoch makes torch draw the same base seed, and replays the same epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import os
+import pickle
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+from robostream.device import create_memory
+from robostream.plan import Cursor
+
+# How many iterators the table remembers.
+_MOST_ITERATORS = 64
+
+# Version of the position, base seed, and how many iterators the copy has begun before. That number
+# is above 0 if the worker process is kept from one iterator to the next.
+EpochKey = tuple[int, int, int]
+
+
+class Position:
+    """Moves on with every delivery; beginning an iterator does not move it.
+
+    `load_state_dict` and `set_epoch` stage a cursor, at which the next iterator begins.
+
+    Attributes:
+        cursor: The next position to deliver, and its epoch.
+        staged: The cursor that was staged last.
+        is_pending: Whether no iterator that began at `staged` has delivered yet.
+        is_used: Whether an iterator, also one of a loader, has continued from `staged`.
+        batches_taken: Number and size of a plain DataLoader's batches, if the state counts those.
+        version: How often a cursor was staged.
+    """
+
+    def __init__(self) -> None:
+        self.cursor = self.staged = Cursor(0, 0)
+        self.is_pending = False
+        self.is_used = False
+        self.batches_taken: tuple[int, int] | None = None
+        self.version = 0
+
+    def next_start(self) -> Cursor:
+        """Return where an iterator that is made now begins.
+
+        That is the staged cursor, if it is pending. Otherwise it is the start of an epoch: of the
+        one the consumer is about to begin, or of the next one if the consumer left an epoch early.
+        """
+        if self.is_pending:
+            return self.staged
+        return self.cursor if self.cursor.position == 0 else Cursor(self.cursor.epoch + 1, 0)
+
+    def stage(self, cursor: Cursor, batches_taken: tuple[int, int] | None = None) -> None:
+        """Make the next iterator begin at a cursor."""
+        self.cursor = self.staged = cursor
+        self.is_pending, self.is_used = True, False
+        self.batches_taken = batches_taken
+        self.version += 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iterator begin an epoch, unless a loaded state for it is still unused.
+
+        So a loop over epochs that calls this method continues at the position of the state.
+        """
+        if not self.is_pending or self.staged.epoch != epoch or self.is_used:
+            self.stage(Cursor(epoch, 0))
+
+    def mark_used(self, version: int) -> None:
+        """Record that a loader's iterator, begun at a version, has continued from `staged`."""
+        if self.version == version:
+            self.is_used = True
+
+    def deliver(self, cursor: Cursor, version: int) -> None:
+        """Record that an iterator, begun at a version, has delivered everything before a cursor.
+
+        A cursor staged since then stays.
+        """
+        self.cursor = cursor
+        if self.version == version:
+            self.is_pending, self.is_used = False, True
+
+
+class EpochTable:
+    """The epochs of plain DataLoaders' iterators, in a file that forked and spawned workers share.
+
+    The file holds a pickled dict from keys to epochs, the oldest iterator first.
+    """
+
+    def __init__(self) -> None:
+        self.__setstate__({"content": pickle.dumps({})})
+
+    def epoch_of(self, key: EpochKey, first: int) -> int:
+        """Return the epoch of an iterator, the same for all its workers.
+
+        A new version of the position begins anew at the epoch `first`.
+        """
+        with self._locked() as epochs:
+            if key not in epochs:
+                epochs[key] = max(first, _last(epochs, key[0]) + 1)
+                if len(epochs) > _MOST_ITERATORS:
+                    del epochs[next(iter(epochs))]
+            return epochs[key]
+
+    def move(self, key: EpochKey, epoch: int) -> None:
+        """Record that an iterator continues in another epoch."""
+        with self._locked() as epochs:
+            if key in epochs:
+                epochs[key] = epoch
+
+    def last(self, version: int) -> int:
+        """Return the last epoch that any worker has begun with this version; -1 if none has."""
+        with self._locked() as epochs:
+            return _last(epochs, version)
+
+    def for_copy(self) -> EpochTable:
+        """Return the table for a copy of the dataset.
+
+        A copy made while a process is being spawned is for a worker of a plain DataLoader, and
+        shares this table. Any other copy gets its own.
+        """
+        return self if get_spawning_popen() is not None else copy.copy(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:
+            return {"path": f"/proc/{os.getpid()}/fd/{self._fd}"}
+        return {"content": self._read()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "path" in state:
+            self._fd = os.open(state["path"], os.O_RDWR)
+        else:
+            self._fd = create_memory(0)
+            os.pwrite(self._fd, state["content"], 0)
+        weakref.finalize(self, os.close, self._fd)
+
+    def _read(self) -> bytes:
+        return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+
+    @contextmanager
+    def _locked(self) -> Iterator[dict[EpochKey, int]]:
+        """Lock the table for this process, and write it back after the block."""
+        fcntl.lockf(self._fd, fcntl.LOCK_EX)
+        try:
+            # Pickle ignores what an earlier, longer content has left after its end.
+            epochs = pickle.loads(self._read())
+            yield epochs
+            os.pwrite(self._fd, pickle.dumps(epochs), 0)
+        finally:
+            fcntl.lockf(self._fd, fcntl.LOCK_UN)
+
+
+def _last(epochs: dict[EpochKey, int], version: int) -> int:
+    return max((epoch for key, epoch in epochs.items() if key[0] == version), default=-1)
