@@ -24,7 +24,7 @@ from mkdocs.structure.pages import Page
 
 REPO = Path(__file__).parents[1]
 COPIED = ("benchmarks/results/*.json", "examples/**/*.py", "examples/**/*.sh", "slurm/*.sh")
-COMMANDS_MARK = "<!-- commands -->"
+COMMANDS_MARK, ERRORS_MARK = "<!-- commands -->", "<!-- error tree -->"
 # The packages whose `__all__` is the public API.
 PUBLIC = ("robostream", "robostream.plan")
 logger = logging.getLogger("mkdocs.hooks.robostream")
@@ -48,6 +48,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     place = "README.md" if here == "index.md" else f"docs/{here}"
     if COMMANDS_MARK in markdown:
         markdown = markdown.replace(COMMANDS_MARK, commands_markdown())
+    if ERRORS_MARK in markdown:
+        markdown = markdown.replace(ERRORS_MARK, f"```\n{error_tree()}\n```")
     return re.sub(
         r"\]\((?!\w+:|#)([^)#]+)",
         lambda link: f"]({site_path(place, here, link[1])}",
@@ -120,6 +122,12 @@ def _undocumented(package: Any, path: str) -> Iterator[str]:
             is_code = member.is_function or "property" in member.labels
             if is_shown and is_code and not member.docstring:
                 yield f"{path}.{name}"
+
+
+def error_tree() -> str:
+    """Return the tree of exceptions as errors.py draws it."""
+    text = ast.get_docstring(ast.parse((REPO / "src/robostream/errors.py").read_text())) or ""
+    return text.split("\n\n")[1]
 
 
 def commands_markdown() -> str:
