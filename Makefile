@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | check | format | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
+# make setup | demo | test | test-all | check | format | docs | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,7 +6,7 @@ STAMP := $(VENV)/.ready
 PEERS := .venv-peers
 PEERS_PYTHON ?= python3.12
 
-.PHONY: setup demo test test-all check format bench bench-peers clean
+.PHONY: setup demo test test-all check format docs bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -34,15 +34,20 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The site, in site/. A broken link or a public name without its place in the reference is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: setup
 	$(BIN)/robostream bench suite --repo .
 
 bench-peers: $(PEERS)/.ready
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/robostream bench peers --repo .
+	$(PEERS)/bin/python scripts/draw_peers.py .
 
 $(PEERS)/.ready: pyproject.toml scripts/setup_peers
 	scripts/setup_peers $(PEERS_PYTHON) $(PEERS)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
