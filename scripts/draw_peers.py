@@ -19,13 +19,15 @@ RESULTS = Path("benchmarks/results/peers.json")
 CHART = Path("docs/drawings/peers.svg")
 MODES = {"single": "", "sarm": ", windows of 8 frames"}
 MARKS = ("<!-- peers: begin -->", "<!-- peers: end -->")
-WIDTH, LABELS, BARS = 440, 126, 200
+WIDTH, LABELS, BARS = 440, 138, 210
 BAR, GAP, TITLE = 16, 5, 24
 STYLE = """\
   <style>
-    .peers { --ink: #1f2937; --soft: #5b6775; --ours: #2f6df6; --theirs: #8a94a3; --failed: #c2410c; }
+    .peers { --ink: #1f2937; --soft: #5b6775; }
+    .peers { --ours: #2f6df6; --theirs: #8a94a3; --failed: #c2410c; }
     @media (prefers-color-scheme: dark) {
-      .peers { --ink: #e6e9ee; --soft: #a3adba; --ours: #6f9dff; --theirs: #7d8896; --failed: #f09a5b; }
+      .peers { --ink: #e6e9ee; --soft: #a3adba; }
+      .peers { --ours: #6f9dff; --theirs: #7d8896; --failed: #f09a5b; }
     }
     .peers text { fill: var(--ink); font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; }
     .peers text.title { font-weight: 600; }
@@ -68,11 +70,18 @@ def chart(figures: Figures) -> str:
     shown = cases(figures)
     most = max(row.get("samples_per_s", 0) for rows in shown.values() for row in rows.values())
     y = 16
-    about = f"Samples per second; {figures['workers']} workers, {figures['machine']['cpus']} CPU cores"
+    about = (
+        f"Samples per second; {figures['workers']} workers, {figures['machine']['cpus']} CPU cores"
+    )
     lines.append(f'<text class="soft" x="0" y="{y}">{about}</text>')
     for title, rows in shown.items():
         y += TITLE + 6
-        lines.append(f'<text class="title" x="0" y="{y}">{escape(title)}</text>')
+        # The fourth part of a title and what follows, on a line of their own.
+        head, more = ", ".join(title.split(", ")[:3]), ", ".join(title.split(", ")[3:])
+        lines.append(f'<text class="title" x="0" y="{y}">{escape(head)}</text>')
+        if more:
+            y += 17
+            lines.append(f'<text class="soft" x="0" y="{y}">{escape(more)}</text>')
         y += 8
         for name, row in rows.items():
             lines += _bar(name, row, y, most)

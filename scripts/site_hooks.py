@@ -32,8 +32,8 @@ logger = logging.getLogger("mkdocs.hooks.robostream")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the home page and the files that pages link to outside docs/."""
-    readme = (REPO / "README.md").read_text()
-    files.append(File.generated(config, "index.md", content=readme))
+    home = f"---\nhide: [navigation]\n---\n\n{(REPO / 'README.md').read_text()}"
+    files.append(File.generated(config, "index.md", content=home))
     for path in sorted(path for pattern in COPIED for path in REPO.glob(pattern)):
         name = f"files/{path.relative_to(REPO).as_posix()}"
         inclusion = InclusionLevel.NOT_IN_NAV
@@ -93,7 +93,9 @@ def reference_problems(pages: Iterable[str]) -> list[str]:
     for path in _public_names():
         if path not in shown and _other_path(path) not in shown:
             problems.append(f"{path} is public, and no page of the reference has `::: {path}`")
-        problems += [f"{name} is public and has no docstring" for name in _undocumented(package, path)]
+        problems += [
+            f"{name} is public and has no docstring" for name in _undocumented(package, path)
+        ]
     return problems
 
 

@@ -21,7 +21,9 @@ def main(addresses: Sequence[str]) -> None:
         for epoch in range(2):
             samples = sum(len(batch["index"]) for batch in loader)
             total = loader.stats()["bytes_fetched"]
-            print(f"{address}: epoch {epoch}, {samples} samples, {total - fetched:.0f} bytes fetched")
+            print(
+                f"{address}: epoch {epoch}, {samples} samples, {total - fetched:.0f} bytes fetched"
+            )
             fetched = total
         loader.close()
 

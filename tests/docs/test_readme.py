@@ -39,7 +39,7 @@ def test_the_example_runs_on_the_dataset_it_makes(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(code)
     printed = run(["example.py"], tmp_path)
 
-    assert printed.split() == "torch.Size([16, 3, 96, 96]) torch.Size([16, 3, 6]) 1".split()
+    assert printed == "torch.Size([16, 3, 96, 96]) torch.Size([16, 3, 6]) 1\n"
     assert len(code.splitlines()) <= 10
 
 

@@ -76,7 +76,12 @@ def test_the_site_builds(copy: Path) -> None:
         ("docs/memory.md", "(cache.md)", "(cash.md)", "cash.md"),
         ("docs/memory.md", "(cache.md#decoded-rows)", "(cache.md#decoded-cows)", "decoded-cows"),
         ("README.md", "results/peers.json", "results/pears.json", "pears.json"),
-        ("docs/tutorials/laptop.md", '"examples/tutorials/laptop.py', '"examples/gone.py', "gone.py"),
+        (
+            "docs/tutorials/laptop.md",
+            '"examples/tutorials/laptop.py',
+            '"examples/gone.py',
+            "gone.py",
+        ),
         ("docs/reference/errors.md", "::: robostream.StateError\n", "", "robostream.StateError"),
         (
             "src/robostream/errors.py",

@@ -276,7 +276,11 @@ def _other_rows(figures: Figures) -> list[list[str]]:
         ["`bench plan`", f"start an epoch of {plan['frames']:.1e} frames", started],
         ["", "a seek at 99 % of it over one at 1 %", f"{plan['seek_ratio']:.2f}"],
         ["`bench node`", busy, f"{node['share of time used']:.2f}"],
-        ["`bench decode`", "map-style reading in order, one thread, times raw decode speed", decoded],
+        [
+            "`bench decode`",
+            "map-style reading in order, one thread, times raw decode speed",
+            decoded,
+        ],
         ["`bench shuffle`", diverse, f"{mixed['diversity']:.2f}"],
         *_remote_rows(figures["remote"]),
     ]
