@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | test-wheel | check | format | build | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
+# make setup | demo | test | test-all | test-wheel | check | format | docs | build | bench | bench-peers     Everything lives in .venv; only Python 3.10+ and make are needed.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 PEERS := .venv-peers
 PEERS_PYTHON ?= python3.12
 
-.PHONY: setup demo test test-all test-wheel check format build bench bench-peers clean
+.PHONY: setup demo test test-all test-wheel check format docs build bench bench-peers clean
 
 setup: $(STAMP)
 
@@ -44,6 +44,10 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# The site, in site/. A broken link or a public name without its place in the reference is an error.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 build: setup
 	$(BIN)/python -m build --no-isolation
 
@@ -52,10 +56,11 @@ bench: setup
 
 bench-peers: $(PEERS)/.ready
 	HF_HUB_OFFLINE=1 $(PEERS)/bin/robostream bench peers --repo .
+	$(PEERS)/bin/python scripts/draw_peers.py .
 
 $(PEERS)/.ready: pyproject.toml scripts/setup_peers
 	scripts/setup_peers $(PEERS_PYTHON) $(PEERS)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist site .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `bench suite` and of the README's figures."""
+"""Tests of `bench suite`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,6 @@ from tests.fixture_datasets import FIXTURES
 
 REPO = Path(__file__).parents[2]
 TINY = SynthSpec(episodes=4, distinct=2, min_frames=6, max_frames=9, cameras=1, width=64, height=64)
-# A number with the unit of something measured.
-FIGURE = re.compile(r"\d[\d.,]*\s?(?:s|ms|µs|[KMG]i?B|%|images/s|samples/s|times)\b")
-
-
-def test_the_readme_has_no_other_figures() -> None:
-    """Measured figures stand between the marks only."""
-    readme = (REPO / "README.md").read_text()
-    before, rest = readme.split("<!-- bench: begin -->")
-    after = rest.split("<!-- bench: end -->")[1]
-
-    assert FIGURE.findall(before) == []
-    assert FIGURE.findall(after) == []
 
 
 def test_published_figures_name_no_host_and_no_folder() -> None:

@@ -18,6 +18,7 @@ from robostream.meta import LeRobotDatasetMetadata
 logger = logging.getLogger(__name__)
 
 EpisodeFilter = Callable[[dict[str, Any]], bool]
+"""Takes a row of the episode table and returns whether to read that episode."""
 
 
 def select_episodes(

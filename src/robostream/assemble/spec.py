@@ -18,8 +18,9 @@ from robostream.errors import SelectionError
 from robostream.meta import Features, LeRobotDatasetMetadata
 
 ImageTransforms = Callable[[Any], Any]
-# (height, width) of all cameras, or by camera.
+"""Takes the images of a camera as a tensor (..., C, H, W) and returns a tensor."""
 Resize = Sequence[int] | npt.NDArray[np.integer[Any]] | Mapping[str, Sequence[int]]
+"""The (height, width) of all cameras, or a pair for each camera key."""
 Offsets = npt.NDArray[np.int64]
 
 

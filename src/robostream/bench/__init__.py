@@ -20,7 +20,7 @@ stream_settings.py  the flags of `bench stream`
 stream.py      `bench stream`: one setting, from a folder, the Hub or a bucket
 summary.py     the rows of a report: one for all runs with equal settings
 report.py      `bench report`: results of `bench stream` as a table, a CSV and a page
-suite.py       `bench suite`: everything small, and the README's figures
+suite.py       `bench suite`: everything small, and the figures of docs/benchmarks.md
 peers.py       `bench peers`: other loaders on the same files, and what they deliver
 """
 
@@ -60,7 +60,7 @@ COMMANDS = {
     "stream": "one setting of the loader: dataloading alone, from a folder, the Hub or a bucket",
     "report": "results of `bench stream` as a table, a CSV and a page with charts",
     "peers": "robostream beside other loaders on the same files, in one interleaved run",
-    "suite": "everything small, in minutes; refreshes the figures of a checkout's README",
+    "suite": "everything small, in minutes; refreshes the figures of a checkout's docs",
 }
 
 _FUNCTIONS = {"shuffle": ("plan", "run_shuffle"), "node": ("plan", "run_node")}

@@ -310,8 +310,8 @@ def decoder_usage() -> Iterator[list[float]]:
 
 def _upload_table(results: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
-    header = ["images", "samples", "workers", "floor", "RGB", "4:2:0", "gain", "of the floor"]
-    header += ["decoded"]
+    header = ["images", "samples", "workers", "raw decode", "RGB", "4:2:0", "gain"]
+    header += ["times raw decode", "decoded"]
     pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
     for row in sorted(results, key=_upload_order):
         mode = "single" if row["mode"] == "single" else "windows of 8"
@@ -360,7 +360,7 @@ def _read(repo: Path) -> Figures:
 
 PUBLICATION = Publication(
     "gpu.json",
-    Path("docs/gpu.md"),
+    Path("docs/benchmarks.md"),
     {
         "gpu uploads": lambda repo: markdown_table(*_upload_table(_read(repo)["uploads"])),
         "gpu nvdec": lambda repo: markdown_table(*_nvdec_table(_read(repo)["nvdec"])),

@@ -77,6 +77,15 @@ class VideoSource:
         with _as_video_error():
             self._source.ensure_cached(start, stop)
 
+    def prefetch(self, start: int, stop: int, next_use: float) -> None:
+        """Keep the bytes [start, stop) in the local cache until `release`."""
+        with _as_video_error():
+            self._source.prefetch(start, stop, next_use)
+
+    def release(self, start: int, stop: int, next_use: float) -> None:
+        """Record that the bytes [start, stop) were read."""
+        self._source.release(start, stop, next_use)
+
 
 @contextmanager
 def _as_video_error() -> Iterator[None]:

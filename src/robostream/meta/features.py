@@ -15,6 +15,7 @@ from robostream.errors import MetadataError
 from robostream.meta.depth import DepthCoding
 
 Features = dict[str, dict[str, Any]]
+"""The features of a dataset by key, as in info.json: dtype, shape, names, and info of a camera."""
 
 DEFAULT_FEATURES: Features = {
     "timestamp": {"dtype": "float32", "shape": (1,), "names": None},

@@ -31,6 +31,7 @@ from robostream.storage import check_relative_path
 logger = logging.getLogger(__name__)
 
 Stats = dict[str, dict[str, npt.NDArray[Any]]]
+"""The statistics of each feature by name: min, max, mean, std, count and quantiles."""
 
 # The largest count of frames, megabytes or the like: more does not fit into 64 bits.
 _MOST = 1e18

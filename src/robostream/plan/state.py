@@ -14,6 +14,7 @@ from robostream.plan.epoch import EpochPlan, format_receipt
 from robostream.plan.sharding import Cursor, Cut, advance
 
 STATE_VERSION: Final = 1
+"""The version of the states that this robostream saves and loads."""
 _DESCRIBED = {
     "fingerprint": "dataset",
     "selection": "selection of episodes",

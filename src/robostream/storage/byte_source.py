@@ -49,15 +49,18 @@ class ByteSource(Protocol):
 
     def ensure_cached(self, start: int, stop: int) -> None:
         """Fetch the bytes [start, stop) into the cache, if there is one. Blocks."""
+        return
 
     def prefetch(self, start: int, stop: int, next_use: float) -> None:
         """Keep the bytes [start, stop) available until `release`, if there is a cache. Blocks.
 
         The cache evicts the bytes with the latest next use; see `CachedFile.set_next_use`.
         """
+        return
 
     def release(self, start: int, stop: int, next_use: float) -> None:
         """Record that the bytes [start, stop) were read, and the time of their next use."""
+        return
 
 
 def check_length(content: bytes, start: int, stop: int, name: str) -> bytes:
