@@ -1,9 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Iterator
+
 import pytest
 
 from tests.servers.required import require_gpu
+
+
+@pytest.fixture(autouse=True)
+def no_workers_left() -> Iterator[None]:
+    """End workers of torch's and torchdata's loaders that the test leaves behind.
+
+    A loader whose first batch is refused waits 5 s for each of them when it is collected.
+    """
+    yield
+    for child in multiprocessing.active_children():
+        child.terminate()
 
 
 @pytest.fixture(params=[None, "cpu", "cuda"])

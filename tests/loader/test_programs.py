@@ -193,6 +193,7 @@ for batch in loaders[0]:
 
 
 @pytest.mark.parametrize("workers", long_except([0, 1], 1))
+@pytest.mark.parametrize("device", long_except([None, "cpu", "cuda"], "cpu"), indirect=True)
 def test_programs_end_without_a_word(workers: int, device: str | None) -> None:
     """Whatever is open at the end of a script: no hang, no orphan, nothing on stderr."""
     strict = [sys.executable, "-W", "error", "-X", "dev", "-c"]
@@ -301,7 +302,7 @@ print("run")
 SCALE = 2
 def halve(picture):
     return picture[:, ::SCALE, ::SCALE]
-loader = open_loader(2, camera_keys=None, image_transforms=halve)
+loader = open_loader(1, camera_keys=None, image_transforms=halve)
 assert next(iter(loader))["observation.images.top"].shape == (4, 3, 24, 32)
 """
     )

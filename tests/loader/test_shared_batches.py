@@ -101,7 +101,7 @@ def test_a_list_of_all_batches_is_right_and_said_once(
             assert_equals_map_style(batch, items)
 
     assert caplog.text.count("copied into memory of their own") == 1
-    total = config.LIVE_ITERATORS * loader._depth + config.HELD_BATCHES
+    total = config.LIVE_ITERATORS * loader._options.depth + config.HELD_BATCHES
     assert free_slots(loader) == total - config.HELD_BATCHES
 
 
@@ -123,7 +123,7 @@ def test_slots_come_back() -> None:
     """When nothing is held and no iterator lives, every slot is free."""
     loader = open_loader(blind_stream(), 2, num_workers=2)
     iterator = iter(loader)
-    total = config.LIVE_ITERATORS * loader._depth + config.HELD_BATCHES
+    total = config.LIVE_ITERATORS * loader._options.depth + config.HELD_BATCHES
     held = list(islice(iterator, 6))
     list(islice(iter(loader), 3))
     del held, iterator
@@ -158,7 +158,7 @@ def slow_and_random(picture: Any) -> Any:
 
 
 @pytest.mark.parametrize("device", long_except([None, "cpu"], None))
-@pytest.mark.parametrize("workers", long_except([2, 3], 3))
+@pytest.mark.parametrize("workers", long_except([2, 3], 2))
 def test_slots_of_an_iterator_left_early_wait_for_all_workers(
     items: LeRobotDataset, workers: int, device: str | None
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_loop_inside_a_loop_delivers_both(device: str | None) -> None:
     assert outer == expected
 
 
-@pytest.mark.parametrize("prefetch_factor", [1, 40, 400])
+@pytest.mark.parametrize("prefetch_factor", long_except([1, 40, 400], 1, 400))
 def test_any_number_of_batches_ahead(prefetch_factor: int) -> None:
     """If a socket is full, neither the consumer nor a worker stops."""
     loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=prefetch_factor)

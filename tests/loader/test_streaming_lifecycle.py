@@ -49,7 +49,7 @@ def test_workers_start_once_and_stay_over_epochs() -> None:
 def test_workers_hold_little(is_transformed: bool) -> None:
     """A worker imports no torch without a transform, and takes at most 150 MB of its own."""
     transform = (lambda picture: picture) if is_transformed else None
-    loader = open_loader(open_stream(image_transforms=transform), 8, num_workers=2)
+    loader = open_loader(open_stream(image_transforms=transform), 8, num_workers=1)
     list(loader)
     for pid in pids(loader):
         maps = Path(f"/proc/{pid}/maps").read_text()
@@ -79,14 +79,14 @@ def test_a_killed_worker_is_told_at_once_and_replaced(when: str, device: str | N
 
 
 def seconds_until_told(when: str, device: str | None) -> float:
-    loader = open_loader(blind_stream(), 1, num_workers=3, prefetch_factor=1, device=device)
+    loader = open_loader(blind_stream(), 1, num_workers=2, prefetch_factor=1, device=device)
     iterator = iter(loader)
     next(iterator)
     old = pids(loader)
     if when == "between":
         list(iterator)
     os.kill(old[1], signal.SIGKILL)
-    killed = rf"worker 1 of 3 \(pid {old[1]}\).*signal 9 \(SIGKILL\)"
+    killed = rf"worker 1 of 2 \(pid {old[1]}\).*signal 9 \(SIGKILL\)"
     with awake_clock() as clock, pytest.raises(WorkerError, match=killed):
         list(iterator if when == "waiting" else loader)
 
@@ -151,7 +151,7 @@ def test_a_closed_loader_opens_again(workers: int) -> None:
 @pytest.mark.parametrize("way", ["loader first", "iterator first", "cycle", "exception"])
 def test_workers_end_with_their_loader(way: str) -> None:
     """When loader and iterators are gone, so are the workers, at once or when garbage is found."""
-    loader = open_loader(blind_stream(), 4, num_workers=2)
+    loader = open_loader(blind_stream(), 4, num_workers=1)
     iterator = iter(loader)
     next(iterator)
     workers = pids(loader)

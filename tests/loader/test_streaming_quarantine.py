@@ -24,6 +24,7 @@ from tests.loader.streams import (
     open_loader,
     open_stream,
 )
+from tests.parameters import long_except, long_rows_except
 
 FRAMES = 62
 WORKERS = [0, 1, 2, 3, 5]
@@ -66,7 +67,10 @@ def test_the_default_raises(broken: tuple[Path, list[int]]) -> None:
         list(open_loader(open_stream(broken[0]), 4))
 
 
-@pytest.mark.parametrize(("workers", "device"), [*((n, None) for n in WORKERS), (2, "cpu")])
+@pytest.mark.parametrize(
+    ("workers", "device"),
+    long_rows_except([*((n, None) for n in WORKERS), (2, "cpu")], (0, None), (3, None), (2, "cpu")),
+)
 def test_bad_episodes_are_replaced_and_reported(
     broken: tuple[Path, list[int]],
     workers: int,
@@ -150,7 +154,7 @@ def damage_a_packet(path: Path, frame: int) -> None:
     path.write_bytes(content)
 
 
-@pytest.mark.parametrize("workers", WORKERS[1:])
+@pytest.mark.parametrize("workers", long_except(WORKERS[1:], 3))
 def test_bad_episodes_found_by_different_workers(
     tmp_path: Path, workers: int, whole: LeRobotDataset
 ) -> None:

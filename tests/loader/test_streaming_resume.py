@@ -40,7 +40,7 @@ def run(
     return [set().union(*map(set, step)) for step in zip(*delivered, strict=True)], states[0]
 
 
-@pytest.mark.parametrize("seed", long_except(range(8), 0, 1))  # each starts dozens of processes
+@pytest.mark.parametrize("seed", long_except(range(8), 1))  # each starts dozens of processes
 def test_elastic_resume_loses_and_repeats_nothing(seed: int) -> None:
     """Interrupted at random steps and continued on random topologies, an epoch is exact."""
     rng = random.Random(seed)
@@ -67,7 +67,7 @@ def test_receipts_of_a_resumed_run_equal_those_of_one_uninterrupted() -> None:
     assert third == straight
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize("workers", long_except([0, 1, 2, 3, 5], 0, 3))
 def test_state_is_exact_with_prefetch_in_flight(workers: int) -> None:
     """What workers have built ahead does not count."""
     expected = indices(open_loader(blind_stream(), 4))

@@ -44,11 +44,11 @@ def _stream(error: type[BaseException], **options: Any) -> Any:
 # What a user loops over, made with a transform that raises.
 FORMS: dict[str, Callable[[type[BaseException]], Iterable[Any]]] = {
     "loader": lambda error: open_loader(_stream(error), 4),
-    "loader with workers": lambda error: open_loader(_stream(error), 4, num_workers=2),
+    "loader with workers": lambda error: open_loader(_stream(error), 4, num_workers=1),
     "loader to a device": lambda error: open_loader(_stream(error), 4, device="cpu"),
     "quarantine": lambda error: open_loader(_stream(error, on_bad_episode="quarantine"), 4),
     "quarantine with workers": lambda error: open_loader(
-        _stream(error, on_bad_episode="quarantine"), 4, num_workers=2
+        _stream(error, on_bad_episode="quarantine"), 4, num_workers=1
     ),
     "stream": _stream,
     "stream under quarantine": lambda error: _stream(error, on_bad_episode="quarantine"),
@@ -111,11 +111,9 @@ def test_items_are_looped_over_as_before() -> None:
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_a_worker_survives_what_ends_programs(error: type[BaseException]) -> None:
     """The error says which worker it was and shows where the transform raised it."""
-    loader = open_loader(_stream(error), 4, num_workers=2)
+    loader = open_loader(_stream(error), 4, num_workers=1)
 
-    with pytest.raises(
-        WorkerError, match=rf"(?s)loader worker \d of 2.*__call__.*{error.__name__}"
-    ):
+    with pytest.raises(WorkerError, match=rf"(?s)loader worker 0 of 1.*__call__.*{error.__name__}"):
         list(loader)
 
 

@@ -80,6 +80,18 @@ def decode_image(
     return pixels if size is None else scale_values(pixels, size)
 
 
+def write_image(pixels: Pixels, out: npt.NDArray[np.float32]) -> None:
+    """Write an image as samples hold it: colour from 0 to 1, depth in its recorded unit.
+
+    The values equal those of LeRobot's reader; see docs/format.md for each kind of image.
+    """
+    if pixels.dtype == np.uint8:
+        # float32 division, as in LeRobot: multiplying by 1/255 differs in the last bit.
+        np.divide(pixels, np.float32(255), out=out)
+    else:
+        out[:] = pixels
+
+
 def _decode(encoded: bytes | None, where: str) -> tuple[str, Pixels]:
     """Return PIL's mode of an image and its values, rotated as its Exif tag says."""
     if not encoded:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from robostream import config
 from robostream.assemble.columns import parse_tool_calls
-from robostream.assemble.images import Pixels, decode_image
+from robostream.assemble.images import Pixels, decode_image, write_image
 from robostream.assemble.layout import CameraLayout, SampleLayout
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.spec import Offsets, window_targets
@@ -103,15 +103,8 @@ def _decode_image(
 def _write_image(
     layout: SampleLayout, camera: CameraLayout, pixels: Pixels, out: npt.NDArray[Any]
 ) -> None:
-    """Write an image as samples hold it: colour from 0 to 1, depth in the wanted unit.
-
-    The values equal those of LeRobot's reader; see docs/format.md for each kind of image.
-    """
-    if pixels.dtype == np.uint8:
-        # float32 division, as in LeRobot: multiplying by 1/255 differs in the last bit.
-        np.divide(pixels, np.float32(255), out=out)
-    else:
-        out[:] = pixels
+    """Write an image as samples hold it, depth in the wanted unit."""
+    write_image(pixels, out)
     recorded = camera.recorded_unit
     if recorded not in (None, layout.spec.depth_output_unit):
         (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)

@@ -190,14 +190,7 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
     configs = list(_configs(table[b"stsd"]))
     if np.any((config_of < 0) | (config_of >= len(configs))):
         raise ValueError("a sample refers to a sample entry that is not there")
-    if len(sizes) and int((byte_offsets + sizes).max()) > source.size():
-        raise VideoFileError(
-            f"{source.name}: the index lists frames up to byte "
-            f"{int((byte_offsets + sizes).max())}, the file ends at byte {source.size()}. It is "
-            "truncated; download or copy it again."
-        )
-    if int(byte_offsets.min(initial=0)) < 0 or int(sizes.sum()) > source.size():
-        raise ValueError("samples overlap, or lie outside of the file")
+    _check_places(byte_offsets, sizes, source)
     times, is_key = _presentation_times(table, len(sizes)), _key_flags(table, len(sizes))
     ticks_per_s = _timescale(_child(track, b"mdia", b"mdhd"))
     shift = _edit_shift(track, times, ticks_per_s, _timescale(_child(moov, b"mvhd")))
@@ -214,6 +207,20 @@ def _parse_moov(moov: memoryview, source: ByteSource) -> VideoTrack | None:
         config_of=config_of,
         configs=known,
     )
+
+
+def _check_places(
+    byte_offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], source: ByteSource
+) -> None:
+    """Raise unless all samples lie inside of the file."""
+    end = int((byte_offsets + sizes).max(initial=0))
+    if end > source.size():
+        raise VideoFileError(
+            f"{source.name}: the index lists frames up to byte {end}, the file ends at byte "
+            f"{source.size()}. It is truncated; download or copy it again."
+        )
+    if int(byte_offsets.min(initial=0)) < 0 or int(sizes.sum()) > source.size():
+        raise ValueError("samples overlap, or lie outside of the file")
 
 
 def _words(content: memoryview, dtype: str, count: int, at: int) -> npt.NDArray[Any]:

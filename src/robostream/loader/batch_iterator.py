@@ -51,6 +51,9 @@ class BatchIterator(Iterator[Batch]):
         on_close: Called when nothing more is delivered.
     """
 
+    # None until it is whole: an interrupt inside the constructor leaves nothing to close.
+    _process: int | None = None
+
     def __init__(
         self,
         schedule: Schedule,

@@ -16,6 +16,7 @@ from robostream import arguments, config
 from robostream.assemble import (
     DatasetLocation,
     EpisodeFilter,
+    FrameSelection,
     ImageTransforms,
     Resize,
     SampleOptions,
@@ -176,21 +177,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         self.video_decode_device = video_decode_device
         self.delta_timestamps = delta_timestamps
         place = discover_rank(rank, world_size)
-        selection = dataset.selection
-        sizes = len(selection.episodes), place.world_size
-        plan = EpochPlan(
-            selection.lengths,
-            episodes=selection.episodes,
-            seed=self.seed,
-            epoch=0,
-            lanes=choose_lanes(lanes, *sizes, shuffle=self.shuffle),
-            pool_size=self.episode_pool_size,
-            shuffle=self.shuffle,
-        )
         self._cursor = StreamCursor(
             dataset,
             place,
-            plan,
+            self._first_plan(dataset.selection, lanes, place.world_size),
             ResourceLimits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size),
             BadEpisodes(on_bad_episode),
             has_default_lanes=lanes is None,
@@ -210,6 +200,20 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
     def num_shards(self) -> int:
         """How many workers of a plain DataLoader get samples: as many as this rank has lanes."""
         return len(rank_lanes(self._cursor.cut, self.lanes))
+
+    def _first_plan(
+        self, selection: FrameSelection, lanes: int | None, world_size: int
+    ) -> EpochPlan:
+        num_episodes = len(selection.episodes)
+        return EpochPlan(
+            selection.lengths,
+            episodes=selection.episodes,
+            seed=self.seed,
+            epoch=0,
+            lanes=choose_lanes(lanes, num_episodes, world_size, shuffle=self.shuffle),
+            pool_size=self.episode_pool_size,
+            shuffle=self.shuffle,
+        )
 
     def __repr__(self) -> str:
         cursor = self._cursor.position.cursor
