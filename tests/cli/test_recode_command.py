@@ -28,6 +28,7 @@ def test_the_report_describes_the_copy(tmp_path: Path, capsys: pytest.CaptureFix
     assert "checked: every video has the frames and times of its original" in printed
 
 
+@pytest.mark.long
 def test_stdout_has_only_json(tmp_path: Path) -> None:
     """With --json, stdout has the same report and no messages of encoders."""
     command = [sys.executable, "-m", "robostream.cli.main", "recode", ROOT, str(tmp_path / "copy")]

@@ -100,7 +100,6 @@ def open_gpu_loader(root: Path, gpu: str, batch_size: int = 4, **how: Any) -> St
             {"episode_pool_size": 2},
         ],
         {},
-        {"frame_cache_bytes": 0},
     ),
     ids=str,
 )

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from robostream.cli.main import COMMANDS
 
 REPO = Path(__file__).parents[2]
@@ -32,6 +34,7 @@ def run(words: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_the_example_runs_on_the_dataset_it_makes(tmp_path: Path) -> None:
     """One command and ten lines, as a reader pastes them."""
     command, code = block("sh", "robostream synth"), block("python", "StreamingDataLoader")

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from robostream import LeRobotDataset
 
 PAGE = Path(__file__).parents[2] / "docs" / "recording.md"
@@ -19,6 +21,7 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_a_killed_recording_is_resumed_and_finalized(tmp_path: Path) -> None:
     """The first program is killed while it records; the second recovers its episodes."""
     record, resume = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)

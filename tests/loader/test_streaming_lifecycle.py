@@ -178,6 +178,7 @@ def raise_in_loop(loader: StreamingDataLoader) -> None:
         raise RuntimeError("in the loop")
 
 
+@pytest.mark.long
 def test_iterators_dropped_by_the_garbage_collector_disturb_no_other() -> None:
     """Iterators that end in the middle of another's work, or in another thread, leave it right."""
     expected = open_loader(blind_stream(), 3)

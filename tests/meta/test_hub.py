@@ -159,7 +159,11 @@ def test_what_is_not_there_is_named(
 
 
 @pytest.mark.parametrize(
-    "names", [{"repo_id": "lab/cups"}, {"repo_id": "x", "root": "hf://buckets/lab/cups"}]
+    "names",
+    long_except(
+        [{"repo_id": "lab/cups"}, {"repo_id": "x", "root": "hf://buckets/lab/cups"}],
+        {"repo_id": "lab/cups"},
+    ),
 )
 def test_a_hub_out_of_reach_is_an_error_with_its_address(
     tmp_path: Path, names: dict[str, Any]

@@ -32,6 +32,7 @@ TRANSIENT = [
 FIRST_VIDEO = "videos/observation.images.front/chunk-000/file-000.mp4"
 
 
+@pytest.mark.long
 def test_a_transient_fault_never_ends_a_run(dataset: Path, local: Report, tmp_path: Path) -> None:
     """Each fault hits the first two requests for a file; the epoch is the same as without."""
     files = (f"{key}/chunk-000/file-{n:03d}.mp4" for n in range(7) for key in ("front", "wrist"))

@@ -26,7 +26,8 @@ def test_every_place_delivers_the_same_epoch(
     assert report.epochs[0] == local.epochs[0]
 
 
-@pytest.mark.parametrize("store", long_except(STORES, "http"))
+@pytest.mark.long
+@pytest.mark.parametrize("store", STORES)
 def test_a_tenth_of_all_requests_may_fail(
     served: Serve, local: Report, tmp_path: Path, store: str
 ) -> None:

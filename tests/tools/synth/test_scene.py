@@ -162,6 +162,7 @@ def test_images_of_any_size_have_their_shape(
     assert image.std() > 10
 
 
+@pytest.mark.long
 def test_the_same_seed_draws_the_same_pixels_in_another_process() -> None:
     """Images depend on (seed, episode) alone: not on the process, nor on what was drawn before."""
     code = "from tests.tools.synth.test_scene import digest; print(digest(7, 3), digest(7, 4))"
