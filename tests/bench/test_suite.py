@@ -63,8 +63,8 @@ def test_a_case_that_fails_stops_the_suite(tmp_path: Path) -> None:
     """The error gives the reason."""
     (tmp_path / "meta").mkdir()
     (tmp_path / "meta/info.json").write_text('{"total_frames": 900}')
-    with pytest.raises(RobostreamError, match="nothing-set single failed"):
-        run_cases([case_of(tmp_path, "nothing-set")], rounds=1, out=tmp_path / "runs")
+    with pytest.raises(RobostreamError, match="defaults single failed"):
+        run_cases([case_of(tmp_path, "defaults")], rounds=1, out=tmp_path / "runs")
 
 
 def test_a_dataset_is_made_once_and_a_variant_shares_its_videos(

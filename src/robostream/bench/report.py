@@ -28,6 +28,7 @@ from robostream.bench.charts import (
     inline_svg,
     steps,
 )
+from robostream.bench.measure import START_INTERVALS
 from robostream.bench.results import Figures, csv_text
 from robostream.bench.stream_settings import OUT_DIR
 from robostream.bench.summary import COLUMNS, collect, group_rows
@@ -123,7 +124,7 @@ def _tiles(rows: Rows) -> str:
         best = max(found, key=lambda row: float(row["frames_per_s_node"]))
         where = f"{best['source']}, {best['workers']}"
         over = best["over_floor"]
-        beside_floor = where if over is None else f"{where}, {over:.2f} of decoding alone"
+        beside_floor = where if over is None else f"{where}, {over:.2f} times raw decode speed"
         tiles += [
             f'<div class="tile {mode}"><span class="what">{mode}, best</span>'
             f'<b>{value:,.0f}</b>{unit}<div class="more">{escape(more)}</div></div>'
@@ -206,8 +207,8 @@ def _throughput(rows: Rows) -> str:
     )
     return _section(
         "Throughput",
-        "Images per second after the warm-up, and over the floor, by source and workers. The line "
-        "is the floor: decoding the same files alone, in as many processes.",
+        "Images per second after the warm-up, and times raw decode speed, by source and workers. "
+        "The line is raw decode speed: PyAV alone decodes the same files, in as many processes.",
         charts,
     )
 
@@ -217,9 +218,13 @@ def _start(rows: Rows) -> str:
         run = row["typical"]
         area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
         draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
+        seconds = len(run["samples_per_s_by_stretch"]) * run["stretch_s"]
+        lowest = f"lowest {row['start_lowest_samples_per_s']:,.0f}"
+        if seconds < START_INTERVALS * run["stretch_s"]:
+            lowest = f"too short: {seconds:.0f} s of {START_INTERVALS * run['stretch_s']:.0f}"
         axes.set_title(
-            f"{row['source']} · {row['workers']}\nfirst batch {row['first_batch_latency_s']:.1f} "
-            f"s, lowest {row['start_lowest_samples_per_s']:,.0f}"
+            f"{row['source']} · {row['workers']}\n"
+            f"first batch {row['first_batch_latency_s']:.1f} s, {lowest}"
         )
 
     charts = "".join(
@@ -229,8 +234,8 @@ def _start(rows: Rows) -> str:
     return _section(
         "Start-up",
         "Samples per second in each 2 s since the first batch was requested, nothing left out; "
-        "the lowest is that of the first ten. Dashed: the rate after the warm-up. Each chart has "
-        "a scale of its own.",
+        "the lowest is that of the first 20 s, and a shorter run says so. Dashed: the rate after "
+        "the warm-up. Each chart has a scale of its own.",
         charts,
     )
 
@@ -309,7 +314,12 @@ def _table(rows: Rows) -> str:
 
     body = "".join(line("td", row) for row in cells)
     table = f'<div class="wide-table"><table>{line("th", header)}{body}</table></div>'
-    return _section("All figures", "The same as summary.csv.", table)
+    lead = (
+        "The same as summary.csv; scroll the table sideways. p50_ms, p95_ms and p99_ms are "
+        "percentiles of the time between two batches, divided by the samples of a batch. "
+        "over_floor is times raw decode speed."
+    )
+    return _section("All figures", lead, table)
 
 
 def _definitions(rows: Rows) -> str:

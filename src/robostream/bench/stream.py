@@ -272,7 +272,7 @@ def _thin(points: list[tuple[float, int]]) -> list[list[float]]:
 def describe(figures: Figures) -> str:
     """Return the most important figures in a few lines. Pure."""
     floor = figures["floor_images_per_s"]
-    over = f", {figures['images_per_s'] / floor:.2f} of the decode floor" if floor else ""
+    over = f", {figures['images_per_s'] / floor:.2f} times raw decode speed" if floor else ""
     waits = ", ".join(f"{figures[f'p{p}_batch_wait_ms']:.1f}" for p in (50, 95, 99))
     work = ("decode", "fetch", "convert", "other")
     shares = ", ".join(f"{figures[f'{kind}_pct_worker_time']:.0f} % {kind}" for kind in work)
@@ -283,7 +283,7 @@ def describe(figures: Figures) -> str:
         f"  {figures['samples_per_s']:,.0f} samples/s (frames/s of this node), "
         f"{figures['images_per_s']:,.0f} images/s{over}\n"
         f"  first batch after {figures['first_batch_latency_s']:.2f} s; waits of {waits} ms "
-        "(p50, p95, p99)\n"
+        "(median, 95th and 99th percentile)\n"
         f"  lowest rate in 2 s of the first 20 s: {figures['start_lowest_samples_per_s']:,.0f} "
         f"samples/s, median {figures['start_median_samples_per_s']:,.0f}\n"
         f"  workers: {shares}; {figures['amplification']:.2f} images decoded per image delivered\n"

@@ -81,8 +81,8 @@ DATASETS = {
     ),
 }
 CASES = (
-    BenchCase("nothing-set", DATASETS["av1"]),
-    BenchCase("nothing-set", DATASETS["av1"], 16, SARM_S),
+    BenchCase("defaults", DATASETS["av1"]),
+    BenchCase("defaults", DATASETS["av1"], 16, SARM_S),
     BenchCase("one-worker", DATASETS["av1"], workers=1, setting="1 worker"),
     BenchCase(
         "small-cache",

@@ -17,6 +17,8 @@ from robostream.storage import write_bytes_atomic
 # The name of a field, or a function of a row.
 Column = str | Callable[[Any], object]
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+# Columns of text stay at least this wide.
+_LEAST_COLUMN = 8
 RESULTS = Path("benchmarks/results")
 
 
@@ -30,19 +32,42 @@ def table_of(rows: Sequence[Any], columns: Mapping[str, Column] | None = None) -
     return list(columns), cells
 
 
-def format_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a table with numbers aligned right and text aligned left. Pure."""
+def format_table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, columns: int | None = None
+) -> str:
+    """Return a table with numbers aligned right and text aligned left. Pure.
+
+    With `columns`, the width of a terminal, the longest texts are cut until the table fits.
+    """
     lines = [list(header), *([format_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    cells = list(zip(*rows, strict=True)) or [("",)] * len(header)
+    signs = ["<" if any(isinstance(cell, str) for cell in column) else ">" for column in cells]
+    if columns is not None:
+        widths = _narrowed(widths, signs, columns - 2 * (len(widths) - 1))
+        lines = [list(map(_cut, line, widths)) for line in lines]
     lines.insert(1, ["-" * width for width in widths])
-    columns = list(zip(*rows, strict=True)) or [("",)] * len(header)
-    signs = ["<" if any(isinstance(cell, str) for cell in column) else ">" for column in columns]
     styles = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
 
     def line_text(line: Sequence[str]) -> str:
         return "  ".join(map(format, line, styles)).rstrip()
 
     return "\n".join(map(line_text, lines))
+
+
+def _narrowed(widths: Sequence[int], signs: Sequence[str], room: int) -> list[int]:
+    """Return widths that add up to `room`, if narrower columns of text allow it. Pure."""
+    found = list(widths)
+    while sum(found) > room:
+        widest = max(range(len(found)), key=lambda i: found[i] if signs[i] == "<" else 0)
+        if signs[widest] != "<" or found[widest] <= _LEAST_COLUMN:
+            break
+        found[widest] -= 1
+    return found
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from robostream import config
+from robostream.bench import format_table
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, default_lanes
 
@@ -79,6 +81,12 @@ def print_result(args: argparse.Namespace, result: object, text: str) -> None:
         raise TypeError(f"cannot print {value!r} as JSON")
 
     print(json.dumps(result, indent=2, default=encode) if args.json else text)
+
+
+def terminal_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table that fits the terminal; whole if the output goes elsewhere."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return format_table(header, rows, columns=columns)
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,8 @@ from robostream.assemble import (
     choose_cache,
     open_dataset,
 )
-from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes, parse_bytes
-from robostream.cli.arguments import add_dataset, add_json, add_option, print_result
+from robostream.cli.arguments import add_dataset, add_json, add_option, print_result, terminal_table
 from robostream.progress import Progress
 from robostream.storage import (
     TRAFFIC,
@@ -130,7 +129,7 @@ def _warmed_text(found: dict[str, int], url: str) -> str:
 
 
 def _as_text(info: CacheInfo) -> str:
-    summary = format_table(
+    summary = terminal_table(
         ("what", "value"),
         [
             ("folder", str(info.folder)),
@@ -144,4 +143,4 @@ def _as_text(info: CacheInfo) -> str:
         (file.name, format_bytes(file.kept_bytes), format_bytes(file.size_bytes))
         for file in info.files
     ]
-    return f"{summary}\n\n{format_table(('file', 'kept', 'of'), rows)}" if rows else summary
+    return f"{summary}\n\n{terminal_table(('file', 'kept', 'of'), rows)}" if rows else summary

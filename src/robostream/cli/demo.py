@@ -16,9 +16,9 @@ from statistics import median
 from typing import Any
 
 from robostream import config
-from robostream.bench import decode_floor, format_table
+from robostream.bench import decode_floor
 from robostream.byte_sizes import format_bytes
-from robostream.cli.arguments import add_json, print_result
+from robostream.cli.arguments import add_json, print_result, terminal_table
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.progress import Progress
 from robostream.tools import SynthSpec, make_dataset
@@ -153,7 +153,7 @@ def _check_ranks(open_stream: Open) -> Check:
 def _as_text(checks: list[Check], speed: dict[str, float]) -> str:
     images, again = speed["images_per_s"], speed["second_epoch_images_per_s"]
     rows = [[name, "yes" if held else "NO", text] for name, held, text in checks]
-    return format_table(["promise", "held", "evidence"], rows) + (
+    return terminal_table(["promise", "held", "evidence"], rows) + (
         f"\n\nfirst epoch   {images:,.0f} images/s, shuffled, {speed['workers']:.0f} workers: "
         f"{speed['over_decode_floor']:.2f} times raw decode speed\n"
         f"              {speed['images_decoded_per_delivered']:.2f} images decoded per image "

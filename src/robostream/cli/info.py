@@ -8,9 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
-from robostream.cli.arguments import add_dataset, add_json, positive
+from robostream.cli.arguments import add_dataset, add_json, positive, terminal_table
 from robostream.meta import (
     LeRobotDatasetMetadata,
     image_shape,
@@ -73,14 +72,14 @@ def _as_text(meta: LeRobotDatasetMetadata, shown_episodes: int) -> str:
         for key, entry in meta.features.items()
     ]
     parts = [
-        format_table(("what", "value"), _summary(meta)),
-        format_table(("feature", "dtype", "shape", "names"), features),
+        terminal_table(("what", "value"), _summary(meta)),
+        terminal_table(("feature", "dtype", "shape", "names"), features),
     ]
     if meta.camera_keys:
         rows = [_camera_row(key, _camera(meta.features[key])) for key in meta.camera_keys]
-        parts.append(format_table(_CAMERA_HEADER, rows))
+        parts.append(terminal_table(_CAMERA_HEADER, rows))
     if shown_episodes and len(meta.episodes):
-        parts.append(format_table(_EPISODE_HEADER, _episode_rows(meta, shown_episodes)))
+        parts.append(terminal_table(_EPISODE_HEADER, _episode_rows(meta, shown_episodes)))
     return "\n\n".join(parts)
 
 

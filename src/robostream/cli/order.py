@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from robostream.bench import format_table
 from robostream.cli.arguments import (
     DATASET_HELP,
     add_option,
@@ -19,6 +18,7 @@ from robostream.cli.arguments import (
     open_plan,
     positive,
     print_result,
+    terminal_table,
 )
 from robostream.errors import WriteError
 from robostream.plan import (
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         rows = [tuple(format_line(line).values()) for line in first]
         names = [field.name for field in dataclasses.fields(StepReceipt)]
-        print(format_table(names, rows))
+        print(terminal_table(names, rows))
     return 0
 
 

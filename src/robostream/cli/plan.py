@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from robostream import config
-from robostream.bench import format_table
 from robostream.byte_sizes import format_bytes
 from robostream.cli.arguments import (
     add_dataset,
@@ -18,6 +17,7 @@ from robostream.cli.arguments import (
     open_plan,
     positive,
     print_result,
+    terminal_table,
 )
 from robostream.plan import CameraFrames, Cut, EpochPlan
 from robostream.tools import (
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         ("disk per rank for open episodes", format_bytes(rank.disk_cache_bytes)),
         ("disk per node to fetch everything once", _total(sizes)),
     ]
-    print_result(args, figures, format_table(("what", "how much"), rows))
+    print_result(args, figures, terminal_table(("what", "how much"), rows))
     return 0
 
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from robostream import config
-from robostream.bench import format_table
 from robostream.cli.arguments import (
     DATASET_HELP,
     add_json,
@@ -18,6 +17,7 @@ from robostream.cli.arguments import (
     natural,
     positive,
     print_result,
+    terminal_table,
 )
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import default_lanes
@@ -37,7 +37,7 @@ method       robostream: the order of StreamingLeRobotDataset
 pool_size    episodes mixed at a time
 distinct     different episodes in a batch, on average
 diversity    distinct, as a share of what a uniform shuffle has
-gap          samples from one frame of an episode to the next, on average; larger is better
+gap          samples from one of an episode to its next, on average; so many episodes are open
 correlation  of place in the order with place in the dataset; 0 is best"""
 
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     )
     qualities = list(track(measured, "shuffle", 3 * len(args.pool_sizes) + 1, "orders"))
     rows = [dataclasses.asdict(quality) for quality in qualities]
-    table = format_table(list(rows[0]), [list(row.values()) for row in rows])
+    table = terminal_table(list(rows[0]), [list(row.values()) for row in rows])
     print_result(args, rows, f"{table}\n\n{_LEGEND}")
     if args.plot:
         plot_qualities(qualities, args.batch_size, args.plot)

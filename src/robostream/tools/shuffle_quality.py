@@ -261,22 +261,29 @@ def plot_qualities(qualities: Sequence[ShuffleQuality], batch_size: int, path: P
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "plot", "the plot of shuffle quality") from error
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     _draw(left, qualities, "pool_size")
     _draw(right, qualities, "gap")
     left.set_ylabel(f"distinct episodes per batch of {batch_size},\nshare of a uniform shuffle")
-    left.set_xlabel("pool size (episodes)")
-    right.set_xlabel("episodes open at a time (gap)")
-    left.set_ylim(0, 1.05)
-    right.legend(fontsize="small", loc="lower right")
+    left.set_xlabel("pool size: episodes mixed at a time")
+    right.set_xlabel("gap: samples to the next of its episode (numbers: pool size)")
+    left.set_ylim(bottom=0)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     figure.savefig(path)
 
 
 def _draw(axes: Any, qualities: Sequence[ShuffleQuality], attribute: str) -> None:
+    """Draw one line per method; each point is a pool size."""
     for method in dict.fromkeys(quality.method for quality in qualities):
         own = [quality for quality in qualities if quality.method == method]
         values = [getattr(quality, attribute) for quality in own]
         axes.plot(values, [quality.diversity for quality in own], marker="o", label=method)
+        for value, quality in zip(values, own if attribute == "gap" else (), strict=False):
+            text, place = f"{quality.pool_size}", (value, quality.diversity)
+            axes.annotate(text, place, (5, -11), textcoords="offset points", fontsize="small")
+    found = [getattr(quality, attribute) for quality in qualities]
     axes.set_xscale("log", base=2)
+    axes.set_xticks([2**k for k in range(40) if min(found) / 2 < 2**k < max(found) * 2])
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
