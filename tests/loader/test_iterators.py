@@ -73,7 +73,7 @@ assert len(frames(loader)) == 62
     os.close(ours)
 
     assert "epoch 0   6% |" in shown
-    assert "epoch 0 100% |" in shown
+    assert "epoch 1 100% |" in shown
     assert "samples/s" in shown
     assert "waited" in shown
 
