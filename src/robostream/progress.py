@@ -29,7 +29,6 @@ class Progress:
         total: How many units the job has.
         unit: What they are, such as "frames"; "B" for bytes.
         fact: Returns one more fact to show, such as "waited 3 %".
-        done: The units done before.
         is_shown: Whether to show anything.
         leave: Whether the finished bar stays on the terminal.
     """
@@ -41,18 +40,16 @@ class Progress:
         unit: str,
         *,
         fact: Callable[[], str] | None = None,
-        done: int = 0,
         is_shown: bool = True,
         leave: bool = True,
     ) -> None:
         self._label, self._total, self._unit, self._fact = label, total, unit, fact
-        self._done = self._initial = done
+        self._done = 0
         self._began = self._printed = time.monotonic()
         self._num_lines = 0
         self._has_lines = is_shown and not sys.stderr.isatty()
         self._bar = _Bar(
             total=total,
-            initial=done,
             desc=label,
             unit=unit,
             leave=leave,
@@ -90,7 +87,7 @@ class Progress:
     def _print_line(self) -> None:
         self._printed = time.monotonic()
         self._num_lines += 1
-        rate = (self._done - self._initial) / max(self._printed - self._began, 1e-9)
+        rate = self._done / max(self._printed - self._began, 1e-9)
         fact = self._fact() if self._fact is not None else ""
         share = f"{self._done / self._total:.0%}" if self._total else "0 of 0"
         left_s = (self._total - self._done) / rate if rate else None
@@ -111,11 +108,10 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no type information
         unit: str = "it",
         rate: float | None = None,
         postfix: str | None = None,
-        initial: float = 0,
         **_others: Any,
     ) -> str:
         """Return the bar as text that fits into `ncols` columns."""
-        rate = rate or (n - initial) / max(elapsed, 1e-9)
+        rate = rate or n / max(elapsed, 1e-9)
         total = total or 0
         left_s = (total - n) / rate if rate else None
         facts = _facts(rate, unit, left_s, postfix or "")
