@@ -1,26 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare how fast FFmpeg, as robostream calls it, and Pillow decode plain PNGs, and their pixels.
 
-The images show the synthetic robot, encoded as recorders do. Milliseconds are for one image on one
-thread, the best of several rounds in which both take turns.
+The images show the synthetic robot, encoded as recorders do. Milliseconds are CPU time of one image
+on one thread, the best of several rounds in which both take turns. It writes
+benchmarks/results/png.json and the table of docs/decoding.md.
 """
 
 from __future__ import annotations
 
 import time
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from robostream.assemble.images import decode_plain_png
-from robostream.bench.tables import format_table
+from robostream.bench.results import machine, read_figures
+from robostream.bench.tables import RESULTS, Publication, Table
 from robostream.tools import SynthSpec
 from robostream.tools.synth.spec import frames_of, image_key, script_of
 
 SIZES = ((256, 256), (640, 480))
 IMAGES, ROUNDS = 8, 9
+REPO = Path(__file__).resolve().parents[1]
+COLUMNS = {
+    "PNG": "size",
+    "FFmpeg, ms": "ffmpeg_ms",
+    "Pillow, ms": "pillow_ms",
+    "Pillow over FFmpeg": lambda row: row["pillow_ms"] / row["ffmpeg_ms"],
+}
 
 
 def encode_images(width: int, height: int) -> list[bytes]:
@@ -42,8 +52,8 @@ def decode_with_pillow(encoded: bytes) -> npt.NDArray[np.uint8]:
 
 
 def main() -> None:
-    """Print a table."""
-    table = []
+    """Measure, and refresh the document."""
+    rows = []
     for size in SIZES:
         files = encode_images(*size)
         ways = {"Pillow": decode_with_pillow, "FFmpeg": decode_plain_png}
@@ -54,9 +64,18 @@ def main() -> None:
                 for file in files:
                     decode(file)
                 best[name] = min(best[name], (time.process_time() - begin) / IMAGES)
-        is_same = all(np.array_equal(*(decode(f) for decode in ways.values())) for f in files)
-        table.append(["{}x{}".format(*size), *(1e3 * s for s in best.values()), is_same])
-    print(format_table(["size", "Pillow, ms", "FFmpeg, ms", "same pixels"], table))
+        assert all(np.array_equal(*(decode(f) for decode in ways.values())) for f in files)
+        times = {f"{name.lower()}_ms": 1e3 * seconds for name, seconds in best.items()}
+        rows.append({"size": "{}x{}".format(*size), **times})
+    PUBLICATION.publish(REPO, {"machine": machine(), "rows": rows})
+
+
+def make_table(repo: Path) -> str:
+    """Return the table of the document."""
+    return Table.of(read_figures(repo / RESULTS / "png.json")["rows"], COLUMNS).markdown()
+
+
+PUBLICATION = Publication("png.json", {"png": make_table}, document=Path("docs/decoding.md"))
 
 
 if __name__ == "__main__":

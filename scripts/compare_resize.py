@@ -2,14 +2,16 @@
 """Compare FFmpeg's scaling filters with torch's antialiased resize: PSNR and time.
 
 The frames show the synthetic robot in 4:2:0, as decoders return them. Each filter scales them to
-224x224, then they are converted to RGB. Torch scales the full-size RGB. Microseconds are for one
-frame on one thread, including the conversion.
+224x224, then they are converted to RGB. Torch scales the full-size RGB. Microseconds are CPU time
+of one frame on one thread, with the conversion. It writes benchmarks/results/resize.json and the
+table of docs/decoding.md.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import av
 import numpy as np
@@ -17,7 +19,8 @@ import torch
 from av.video.reformatter import VideoReformatter
 from torch.nn.functional import interpolate
 
-from robostream.bench.tables import format_table
+from robostream.bench.results import machine, read_figures
+from robostream.bench.tables import RESULTS, Publication, Table, format_cell
 from robostream.decode import DecodedFrame, FrameReader, Renderer, load_ffmpeg
 from robostream.decode.frames import convert
 from robostream.decode.render import FILTER
@@ -28,46 +31,58 @@ SOURCES = ((256, 256), (640, 480), (1280, 720))
 TARGET = (224, 224)
 EXACT = 1 << 18 | 1 << 19  # accurate rounding, bit-exact
 FILTERS = {
-    "fast bilinear": 1,
-    "bilinear": 2,
-    "bilinear, exact (ours)": FILTER,
+    "bilinear, exact (used)": FILTER,
     "bicubic, exact": 4 | EXACT,
     "area, exact": 32 | EXACT,
     "lanczos, exact": 512 | EXACT,
+    "fast bilinear": 1,
 }
-MODES = ("bilinear", "bicubic")
-FRAMES, ROUNDS = 4, 9
+TORCH = "torch, after drawing the full frame"
+FRAMES, ROUNDS = 4, 15
+REPO = Path(__file__).resolve().parents[1]
 
 Image = np.ndarray
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    header = ["source", "filter", *(f"PSNR to torch {mode}, dB" for mode in MODES), "us"]
-    print(f"PyAV {av.__version__}, FFmpeg {av.ffmpeg_version_info}, torch {torch.__version__}")
-    print(format_table(header, [row for size in SOURCES for row in compare(*size)]))
+    rows = [row for size in SOURCES for row in compare(*size)]
+    PUBLICATION.publish(REPO, {"machine": machine(), "rows": rows})
 
 
-def compare(width: int, height: int) -> list[list[object]]:
+def make_table(repo: Path) -> str:
+    """Return the table of the document: a row for each filter, a column for each size."""
+    rows = read_figures(repo / RESULTS / "resize.json")["rows"]
+    cells = {
+        (row["filter"], row["size"]): f"{row['psnr_db'] or 'equal'}, {format_cell(row['us'])}"
+        for row in rows
+    }
+    filters, sizes = dict.fromkeys(name for name, _ in cells), dict.fromkeys(s for _, s in cells)
+    header = ["filter", *(f"{size}: PSNR, us" for size in sizes)]
+    return Table(header, [[f, *(cells[f, size] for size in sizes)] for f in filters]).markdown()
+
+
+PUBLICATION = Publication("resize.json", {"resize": make_table}, document=Path("docs/decoding.md"))
+
+
+def compare(width: int, height: int) -> list[dict[str, object]]:
     """Return a row for each filter, and one for torch itself."""
     decoded = make_frames(width, height)
-    full = [draw(frame) for frame in decoded]
-    wanted = {mode: [by_torch(image, mode) for image in full] for mode in MODES}
+    wanted = [by_torch(draw(frame)) for frame in decoded]
     scalers = {name: Renderer(load_ffmpeg(), flags) for name, flags in FILTERS.items()}
     ways: dict[str, Callable[[int], Image]] = {
         name: lambda n, scaler=scaler: draw(scaler.scale(decoded[n], TARGET, file=""))
         for name, scaler in scalers.items()
     }
-    for mode in MODES:
-        ways[f"torch {mode}"] = lambda n, mode=mode: by_torch(draw(decoded[n]), mode)
+    ways[TORCH] = lambda n: by_torch(draw(decoded[n]))
     times = timed(ways)
     return [
-        [
-            f"{width}x{height}",
-            name,
-            *(psnr([way(n) for n in range(FRAMES)], wanted[mode]) for mode in MODES),
-            times[name],
-        ]
+        {
+            "size": f"{width}x{height}",
+            "filter": name,
+            "psnr_db": psnr([way(n) for n in range(FRAMES)], wanted),
+            "us": round(times[name]),
+        }
         for name, way in ways.items()
     ]
 
@@ -77,10 +92,10 @@ def timed(ways: dict[str, Callable[[int], Image]]) -> dict[str, float]:
     tries: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS):
         for name, way in ways.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             for number in range(FRAMES):
                 way(number)
-            tries[name].append((time.perf_counter() - begin) / FRAMES * 1e6)
+            tries[name].append((time.process_time() - begin) / FRAMES * 1e6)
     return {name: min(found) for name, found in tries.items()}
 
 
@@ -102,15 +117,16 @@ def draw(frame: DecodedFrame) -> Image:
     return out
 
 
-def by_torch(image: Image, mode: str) -> Image:
+def by_torch(image: Image) -> Image:
     tensor = torch.from_numpy(image)[None].float()
-    scaled = interpolate(tensor, TARGET, mode=mode, antialias=True)
+    scaled = interpolate(tensor, TARGET, mode="bilinear", antialias=True)
     return scaled.round_().clamp_(0, 255).to(torch.uint8)[0].numpy()
 
 
-def psnr(found: list[Image], wanted: list[Image]) -> str:
+def psnr(found: list[Image], wanted: list[Image]) -> float | None:
+    """Return the PSNR in dB, or None if all values are equal."""
     error = np.mean((np.stack(found).astype(float) - np.stack(wanted)) ** 2)
-    return "equal" if error == 0 else f"{10 * np.log10(255**2 / error):.1f}"
+    return None if error == 0 else round(float(10 * np.log10(255**2 / error)), 1)
 
 
 if __name__ == "__main__":

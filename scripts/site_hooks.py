@@ -3,7 +3,8 @@
 
 The home page is the README. The page of commands is written from their parsers. Drawings become
 part of their page, so that they follow its colours. Files outside docs/ that pages link to are
-copied. A public name that the reference lacks is a warning, which fails a strict build.
+copied. An attribute gets the text that its class has for it. A public name that the reference lacks
+is a warning, which fails a strict build.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ COPIED = ("benchmarks/results/*.json", "examples/**/*.py", "examples/**/*.sh", "
 COMMANDS_MARK, ERRORS_MARK = "<!-- commands -->", "<!-- error tree -->"
 # The packages whose `__all__` is the public API.
 PUBLIC = ("robostream", "robostream.plan")
+ATTRIBUTES_SECTION = re.compile(r"\n+Attributes:\n(?:(?: {4}.*)?\n?)+")
 logger = logging.getLogger("mkdocs.hooks.robostream")
 
 
@@ -66,7 +68,9 @@ def site_path(place: str, here: str, link: str) -> str:
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace the images of drawings by the drawings themselves."""
+    """Replace images of drawings by the drawings; link the pages that docstrings name."""
+    if page.file.src_uri.startswith("reference/"):
+        html = re.sub(r"\bdocs/([\w-]+)\.md\b", r'<a href="../../\1/">\g<0></a>', html)
     image = r'<img alt="([^"]*)" src="[^"]*drawings/([\w-]+)\.svg" ?/?>'
     return re.sub(image, lambda found: _inline(found[2], found[1]), html)
 
@@ -88,7 +92,8 @@ def on_env(env: Any, config: MkDocsConfig, files: Files) -> Any:
 def reference_problems(pages: Iterable[str]) -> list[str]:
     """Return what is wrong with the reference in these pages, one sentence each."""
     shown = {name for page in pages for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE)}
-    package = griffe.load("robostream", search_paths=[REPO / "src"])
+    extensions = griffe.load_extensions(SourceTexts)
+    package = griffe.load("robostream", search_paths=[REPO / "src"], extensions=extensions)
     problems = []
     for path in _public_names():
         if path not in shown and _other_path(path) not in shown:
@@ -113,7 +118,7 @@ def _other_path(path: str) -> str:
 
 
 def _undocumented(package: Any, path: str) -> Iterator[str]:
-    """Yield the name, and its methods and properties, that have no docstring."""
+    """Yield the name, and its methods and attributes, that have no text."""
     found = package[path.removeprefix("robostream.")]
     target = found.final_target if found.is_alias else found
     if not target.docstring:
@@ -121,9 +126,75 @@ def _undocumented(package: Any, path: str) -> Iterator[str]:
     if target.is_class:
         for name, member in target.members.items():
             is_shown = not name.startswith("_") and not member.is_alias
-            is_code = member.is_function or "property" in member.labels
-            if is_shown and is_code and not member.docstring:
+            if is_shown and not member.docstring:
                 yield f"{path}.{name}"
+
+
+class SourceTexts(griffe.Extension):
+    """Completes what mkdocstrings reads: texts of attributes, values of defaults.
+
+    The text of an attribute is the docstring of `forward(...)`, or its line in the class docstring,
+    under "Attributes" or "Args".
+    """
+
+    def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
+        """Write the docstrings of its attributes."""
+        texts = _texts_by_name(cls.docstring) if cls.docstring else {}
+        for name, member in cls.attributes.items():
+            if member.is_alias or member.docstring:
+                continue
+            forwarded = _forwarded_text(member)
+            if forwarded:
+                # `fps: Final[int] = forward(...)` is the property `fps: int`.
+                member.annotation = member.annotation.slice
+                member.labels.add("property")
+            if forwarded or member.labels == {"instance-attribute"}:
+                member.value = None  # how it is computed
+            text = forwarded or texts.get(name)
+            if text:
+                member.docstring = griffe.Docstring(text, parent=member, parser="google")
+        if cls.docstring:
+            # Each attribute has its own heading now.
+            cls.docstring.value = ATTRIBUTES_SECTION.sub("\n\n", cls.docstring.value).strip()
+
+    def on_attribute(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        """Drop labels that only say where the source assigns the attribute."""
+        attr.labels -= {"class-attribute", "instance-attribute", "module-attribute"}
+        attr.value = _resolved(attr.value)
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Show the defaults that config.py has as values, not as names."""
+        for parameter in func.parameters:
+            parameter.default = _resolved(parameter.default)
+
+
+def _texts_by_name(docstring: griffe.Docstring) -> dict[str, str]:
+    """Return the texts of a docstring's sections "Args" and "Attributes"; the latter decides."""
+    kinds = (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes)
+    sections = docstring.parse("google", warnings=False)
+    return {
+        item.name: item.description
+        for kind in kinds
+        for section in sections
+        if section.kind is kind
+        for item in section.value
+    }
+
+
+def _resolved(value: Any) -> Any:
+    """Return the value of `config.NAME` as source text; other expressions unchanged."""
+    from robostream import config
+
+    found = re.fullmatch(r"config\.([A-Z_]+)", str(value))
+    return repr(getattr(config, found[1])) if found else value
+
+
+def _forwarded_text(member: griffe.Attribute) -> str | None:
+    """Return the text in `forward(path, text)`; None for other values. Pure."""
+    value = member.value
+    if not isinstance(value, griffe.ExprCall) or str(value.function) != "forward":
+        return None
+    return ast.literal_eval(str(value.arguments[1]))
 
 
 def error_tree() -> str:
@@ -171,7 +242,11 @@ def _section(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         yield "\n".join(["| argument | meaning |", "|---|---|", *rows])
     if parser.epilog:
         lines = parser.epilog.removeprefix("examples:\n").splitlines()
-        yield "\n".join(["```sh", *(line.removeprefix("  ") for line in lines), "```"])
+        examples = (line.removeprefix("  ") for line in lines if line.startswith("  "))
+        # What stands after a gap explains the command: a comment, so that the line can be copied.
+        shown = (re.sub(r"(\S {3,})(?=\S)", r"\1# ", line) for line in examples)
+        yield "\n".join(["```sh", *shown, "```"])
+        yield "\n".join(line for line in lines if not line.startswith("  "))
 
 
 def _names(action: argparse.Action) -> str:

@@ -24,6 +24,8 @@ multiprocessing.set_forkserver_preload(["robostream.loader", "tests.loader.strea
 # One OpenMP thread a process, before torch is imported: a pool would fight the decoders for the
 # cores, and a run in this process would round otherwise than one in a process that is started.
 os.environ["OMP_NUM_THREADS"] = "1"
+# SVT-AV1 reads this once a process, whichever test encodes first.
+os.environ.setdefault("SVT_LOG", "1")
 # Some virtual machines report AMX and do not execute it; torch's bf16 layers then end the process.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 

@@ -4,8 +4,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
+from typing import Any
+
+# What changes names on disk; a process may die before any of these.
+STEPS = ("rename", "replace", "mkdir", "rmdir", "unlink")
 
 
 def in_child(work: Callable[[], object]) -> int:
@@ -21,3 +26,19 @@ def in_child(work: Callable[[], object]) -> int:
             sys.stderr.flush()
             os._exit(code)
     return child
+
+
+def die_before_step(step: int) -> None:
+    """Let this process be killed before its `step`-th change of a name on disk from now on."""
+    left = step
+    for name in STEPS:
+        real: Callable[..., Any] = getattr(os, name)
+
+        def counted(*args: Any, _real: Callable[..., Any] = real, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return _real(*args, **options)
+
+        setattr(os, name, counted)

@@ -14,7 +14,8 @@ import pytest
 import robostream
 
 SRC = Path(__file__).parents[1] / "src" / "robostream"
-# `dataset` is one file: the facade that joins the reader (assemble) and the writer (write).
+# Stages of one file: `dataset` joins the reader (assemble) and the writer (write);
+# `lerobot_mixture` and `lerobot_train` are for LeRobot's command.
 FLOW = [
     "errors",
     "arguments",
@@ -32,6 +33,8 @@ FLOW = [
     "loader",
     "write",
     "dataset",
+    "lerobot_mixture",
+    "lerobot_train",
     "tools",
     "testing",
     "bench",

@@ -24,6 +24,16 @@ def test_tests_are_skipped_in_one_way_only() -> None:
     assert found == []
 
 
+def test_every_requirement_is_documented() -> None:
+    """docs/design.md names each, and where it comes from."""
+    texts = [path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__)]
+    named = {name for text in texts for name in re.findall(r'lacking\(\s*"(\w+)"', text)}
+    design = (TESTS.parent / "docs" / "design.md").read_text()
+    table = design.split("| name | requirement |")[1].split("\n\n")[0]
+
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == named
+
+
 @pytest.mark.parametrize("value", [None, "", "0"])
 def test_what_is_not_required_is_skipped(
     value: str | None, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,6 @@ learn.py      a program that shows that it learns
 """
 
 from examples.act.config import ActConfig, Interface, interface_of
-from examples.act.policy import ActPolicy, Batch
+from examples.act.policy import SAMPLE_LOSSES, ActPolicy, Batch
 
-__all__ = ["ActConfig", "ActPolicy", "Batch", "Interface", "interface_of"]
+__all__ = ["SAMPLE_LOSSES", "ActConfig", "ActPolicy", "Batch", "Interface", "interface_of"]

@@ -2,7 +2,7 @@
 """Show that ACT learns: train it on synthetic episodes and evaluate it on held-out ones.
 
   python examples/act/learn.py                        makes a dataset of a simulated arm
-  python examples/act/learn.py --root DATASET         the last fifth of its episodes is held out
+  python examples/act/learn.py --root DATASET         a fifth of its episodes is held out
 
 Prints the mean error of predicted actions, in standard deviations of each joint, beside two
 baselines: always predicting the mean action, and predicting that the arm does not move.
@@ -37,6 +37,7 @@ from robostream import (
     RobostreamError,
     StreamingDataLoader,
     StreamingLeRobotDataset,
+    load_training_step,
 )
 
 # Small enough for a laptop's CPU; a policy for a real robot has the defaults of `ActConfig`.
@@ -74,13 +75,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _learn(options: argparse.Namespace) -> int:
     root = options.root or make_episodes(options)
-    episodes = check(LeRobotDatasetMetadata("dataset", root)).total_episodes
-    held_out = max(1, episodes // 5)
+    check(LeRobotDatasetMetadata("dataset", root))
     outcome = train(
         TrainOptions(
             repo_id="dataset",
             root=str(root),
-            episodes=(0, episodes - held_out),
+            val=0.2,
             output_dir=options.output_dir / "run",
             steps=options.steps,
             batch_size=32,
@@ -94,8 +94,10 @@ def _learn(options: argparse.Namespace) -> int:
     )
     if not outcome.is_finished:
         return REQUEUE
-    errors = measure(load_policy(outcome.checkpoint), root, range(episodes - held_out, episodes))
-    print(json.dumps(asdict(errors)) if options.json else _describe(errors, held_out))
+    split = load_training_step(outcome.checkpoint).split
+    assert split is not None
+    errors = measure(load_policy(outcome.checkpoint), root, split.val)
+    print(json.dumps(asdict(errors)) if options.json else _describe(errors, len(split.val)))
     return 0
 
 
@@ -115,7 +117,7 @@ def make_episodes(options: argparse.Namespace) -> Path:
     )
 
 
-def check(meta: LeRobotDatasetMetadata) -> LeRobotDatasetMetadata:
+def check(meta: LeRobotDatasetMetadata) -> None:
     """Raise ValueError unless states and actions have the same shape, as the baseline needs."""
     state, action = (meta.features[key]["shape"] for key in ("observation.state", "action"))
     if tuple(state) != tuple(action):
@@ -123,7 +125,6 @@ def check(meta: LeRobotDatasetMetadata) -> LeRobotDatasetMetadata:
             "want a dataset whose actions are the joints to reach next, found "
             f"{state} numbers of state and {action} of action in {meta.root}"
         )
-    return meta
 
 
 def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
@@ -140,20 +141,20 @@ def measure(policy: ActPolicy, root: Path, episodes: Sequence[int]) -> Errors:
     sums, actions = torch.zeros(3), 0
     with torch.no_grad():
         for batch in StreamingDataLoader(stream, 64, num_workers=0):
-            there = ~batch["action_is_pad"]
-            sums += torch.stack([(d * there).sum() for d in _distances(policy, batch)])
-            actions += int(there.sum())
+            sums += torch.stack([errors.sum() for errors in _errors(policy, batch)])
+            actions += int((~batch["action_is_pad"]).sum())
     of_policy, of_mean, of_still = (sums / actions).tolist()
     return Errors(of_policy, of_mean, of_still, actions)
 
 
-def _distances(policy: ActPolicy, batch: Batch) -> list[Tensor]:
+def _errors(policy: ActPolicy, batch: Batch) -> list[Tensor]:
     """Return the error of each action for the policy and for each baseline."""
-    scale = policy.action_scale
+    scale, there = policy.action_scale, ~batch["action_is_pad"]
     wanted = scale(batch["action"])
     still = scale(batch["observation.state"])[:, None]
-    guesses = (scale(policy.predict(batch)), torch.zeros_like(wanted), still)
-    return [(guess - wanted).abs().mean(-1) for guess in guesses]
+    guesses = (torch.zeros_like(wanted), still)
+    baselines = [(guess - wanted).abs().mean(-1) * there for guess in guesses]
+    return [policy.errors(batch), *baselines]
 
 
 def _describe(errors: Errors, held_out: int) -> str:

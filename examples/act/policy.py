@@ -20,6 +20,8 @@ from examples.act.normalise import Scale
 from examples.act.resnet import resnet18
 
 Batch = Mapping[str, Any]
+SAMPLE_LOSSES = "loss of each sample"
+"""The entry of the losses that is not a mean over the batch."""
 
 
 class ActPolicy(nn.Module):
@@ -59,11 +61,14 @@ class ActPolicy(nn.Module):
         actions, is_pad = self.action_scale(actions), batch["action_is_pad"]
         mean, log_variance = self.posterior(state, actions, is_pad)
         latent = mean + (0.5 * log_variance).exp() * torch.randn_like(mean)
-        distance = (self._chunk(batch, state, latent) - actions).abs().mean(-1)
+        distance = self._distance(self._chunk(batch, state, latent), actions, batch)
         there = ~is_pad  # there are no actions to predict after an episode's end
         l1 = (distance * there).sum() / there.sum().clamp_min(1)
-        kl = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1).mean()
-        return {"loss": l1 + self.config.kl_weight * kl, "l1": l1, "kl": kl}
+        kl = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum(-1)
+        weight = self.config.kl_weight
+        each = (distance * there).sum(1) / there.sum(1).clamp_min(1) + weight * kl
+        losses = {"loss": l1 + weight * kl.mean(), "l1": l1, "kl": kl.mean()}
+        return losses | {SAMPLE_LOSSES: each.detach()}
 
     @torch.no_grad()
     def predict(self, batch: Batch) -> Tensor:
@@ -71,6 +76,26 @@ class ActPolicy(nn.Module):
         state = self.state_scale(batch["observation.state"])
         latent = state.new_zeros(len(state), self.config.latent)
         return self.action_scale.undo(self._chunk(batch, state, latent))
+
+    @torch.no_grad()
+    def errors(self, batch: Batch) -> Tensor:
+        """Return the mean error of each action in standard deviations, (batch, chunk).
+
+        Actions after an episode's end have none: their error is 0.
+        """
+        wanted = self.action_scale(batch["action"])
+        distance = self._distance(self.action_scale(self.predict(batch)), wanted, batch)
+        errors: Tensor = distance * ~batch["action_is_pad"]
+        return errors
+
+    def _distance(self, actions: Tensor, wanted: Tensor, batch: Batch) -> Tensor:
+        """Return the mean distance of each action, over the dimensions that its robot has."""
+        distance = (actions - wanted).abs()
+        is_pad = batch.get("action_dim_is_pad")
+        if is_pad is None:
+            return distance.mean(-1)
+        has: Tensor = ~is_pad[:, None]
+        return (distance * has).sum(-1) / has.sum(-1).clamp_min(1)
 
     def _chunk(self, batch: Batch, state: Tensor, latent: Tensor) -> Tensor:
         """Return normalised actions."""

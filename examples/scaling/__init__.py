@@ -12,6 +12,7 @@ receipts.py      receipts of the frames trained on
 progress.py      losses, samples per second, time spent waiting for data
 learner.py       the policy, its optimizer and its learning rate schedule
 checkpoint.py    checkpoints, written atomically
+validation.py    the policy's error on held-out episodes
 training.py      the training loop
 train_streaming_multinode.py  the program
 measure_gpu.py   a program that measures training throughput and data wait

@@ -7,9 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from torch import Tensor
+
 from examples.act import Batch
-from robostream import LeRobotDatasetMetadata
+from robostream import (
+    LeRobotDataset,
+    LeRobotDatasetMetadata,
+    MixtureDataset,
+    StreamingLeRobotDataset,
+)
 from robostream.plan import Cursor, Cut, advance, digest
+
+TrainingData = StreamingLeRobotDataset | LeRobotDataset | MixtureDataset
 
 
 class StepBatch(NamedTuple):
@@ -19,25 +28,31 @@ class StepBatch(NamedTuple):
         stop: The position after the step in the order of the epoch.
         own: The number of leading samples with their own position; the others only pad the last
             batches of the epoch to equal length.
+        first_episodes: The number that episode 0 of each dataset has in the order of a mixture.
     """
 
     batch: Batch
     epoch: int
     stop: int
     own: int
+    first_episodes: Tensor | None = None
 
     @property
     def digest(self) -> int:
         """The digest of its own frames. Waits for the device of the batch."""
         keys = ("episode_index", "frame_index")
-        episodes, frames = (self.batch[key][: self.own].cpu().numpy() for key in keys)
-        return digest(episodes, frames)
+        episodes, frames = (self.batch[key][: self.own].cpu() for key in keys)
+        if self.first_episodes is not None:
+            episodes = episodes + self.first_episodes[self.batch["dataset_index"][: self.own].cpu()]
+        return digest(episodes.numpy(), frames.numpy())
 
 
 class Feed(Protocol):
     """Endless batches, and the position in the data."""
 
-    meta: LeRobotDatasetMetadata
+    @property
+    def dataset(self) -> TrainingData:
+        """The dataset, or mixture of datasets, that the batches are from."""
 
     @property
     def order(self) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from examples.act import ActConfig, ActPolicy, Batch, Interface, interface_of
 from examples.scaling.checkpoint import read_policy_config, write_policy_config
+from examples.scaling.feed import TrainingData
 from examples.scaling.files import read_tensors, write_tensors
 from examples.scaling.options import TrainOptions
 from examples.scaling.processes import Processes
-from robostream import LeRobotDatasetMetadata
+from robostream import MixtureDataset, Normalizer
 
 _MODEL, _OPTIMIZER, _SCHEDULE = "model.pt", "optimizer.pt", "scheduler.pt"
 _RANDOM = "random.pt"
@@ -28,12 +29,13 @@ _MAX_GRADIENT_NORM = 10.0
 class Learner:
     """Trains a policy on this process's device, together with all processes."""
 
-    def __init__(
-        self, processes: Processes, options: TrainOptions, meta: LeRobotDatasetMetadata
-    ) -> None:
+    def __init__(self, processes: Processes, options: TrainOptions, dataset: TrainingData) -> None:
         set_seed(options.seed)
         self._processes = processes
-        policy = DummyPolicy() if options.dummy else make_policy(options.policy, meta)
+        policy = DummyPolicy() if options.dummy else make_policy(options.policy, dataset)
+        self._normalizer: Normalizer | None = None
+        if isinstance(policy, ActPolicy) and isinstance(dataset, MixtureDataset):
+            self._normalizer = make_normalizer(policy.interface, dataset)
         optimizer = torch.optim.Adam(policy.parameters(), options.learning_rate)
         self._model, self._optimizer = processes.accelerator.prepare(policy, optimizer)
         # Not prepared: Accelerate would step a schedule once for each process.
@@ -44,9 +46,12 @@ class Learner:
         set_seed(options.seed, device_specific=True)
 
     def learn(self, batch: Batch) -> dict[str, Tensor]:
-        """Take one step; return this process's losses on its device."""
+        """Take one step; return this process's losses, and those of its samples, on its device."""
         accelerator = self._processes.accelerator
-        losses: dict[str, Tensor] = self._model(_to_device(batch, accelerator.device))
+        batch = to_device(batch, accelerator.device)
+        if self._normalizer is not None:
+            batch = self._normalizer(batch)
+        losses: dict[str, Tensor] = self._model(batch)
         accelerator.backward(losses["loss"])
         accelerator.clip_grad_norm_(self._model.parameters(), _MAX_GRADIENT_NORM)
         self._optimizer.step()
@@ -118,13 +123,24 @@ class DummyPolicy(nn.Module):
         return {"loss": self.nothing * 0}
 
 
-def make_policy(config: ActConfig, meta: LeRobotDatasetMetadata) -> ActPolicy:
-    """Return a new policy for a dataset."""
+def make_policy(config: ActConfig, dataset: TrainingData) -> ActPolicy:
+    """Return a new policy for a dataset, or for a mixture, which a Normalizer normalises."""
+    if isinstance(dataset, MixtureDataset):
+        schema = dataset.schema
+        seen = [camera.key for camera in schema.cameras if not camera.is_depth]
+        return ActPolicy(config, interface_of(schema.features, seen))
+    meta = dataset.meta
     depth = set(meta.depth_keys)
     cameras = [key for key in meta.camera_keys if key not in depth]
     policy = ActPolicy(config, interface_of(meta.features, cameras))
     policy.learn_scales(meta.stats)
     return policy
+
+
+def make_normalizer(interface: Interface, mixture: MixtureDataset) -> Normalizer:
+    """Return what normalises the batches of a mixture, each sample by its robot's statistics."""
+    keys = ("observation.state", "action", *interface.cameras)
+    return Normalizer(mixture.stats, dict.fromkeys(keys, "mean_std"))
 
 
 def load_policy(folder: Path) -> ActPolicy:
@@ -159,7 +175,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     np.random.set_state(state["numpy"])
 
 
-def _to_device(batch: Batch, device: torch.device) -> dict[str, Any]:
+def to_device(batch: Batch, device: torch.device) -> dict[str, Any]:
+    """Return a batch with its tensors on a device."""
     return {
         key: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
         for key, value in batch.items()

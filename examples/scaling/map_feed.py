@@ -36,10 +36,9 @@ class MapFeed:
     """
 
     def __init__(self, processes: Processes, options: TrainOptions) -> None:
-        dataset = processes.one_after_another(
+        self.dataset = dataset = processes.one_after_another(
             lambda revision: _open_dataset(options, revision), options.revision
         )
-        self.meta = dataset.meta
         self._sampler = EpisodeAwareSampler(
             dataset.meta.episodes["dataset_from_index"],
             dataset.meta.episodes["dataset_to_index"],
@@ -65,7 +64,7 @@ class MapFeed:
         self._loader = processes.accelerator.prepare_data_loader(loader, device_placement=False)
         self._cut = Cut(processes.rank, processes.count, options.batch_size, drop_last=False)
         self._cursor = Cursor(0, 0)
-        self._seed = options.seed
+        self._seed, self._split = options.seed, options.split
 
     @property
     def order(self) -> dict[str, Any]:
@@ -97,6 +96,7 @@ class MapFeed:
             num_processes=self._cut.world_size,
             batch_size=self._cut.batch_size,
             sampler_state={"epoch": self._cursor.epoch, "start_index": self._cursor.position},
+            split=self._split,
         )
 
     def resume(self, folder: Path) -> None:

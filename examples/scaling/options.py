@@ -10,7 +10,9 @@ from pathlib import Path
 
 from examples.act import ActConfig
 from examples.scaling.checkpoint import choose_checkpoint, read_policy_config
-from robostream import RobostreamError
+from robostream import EpisodeSplit, RobostreamError
+
+_OF_ONE_DATASET = ("root", "revision", "episodes", "val", "map_style")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,10 @@ class TrainOptions:
         repo_id: The dataset's name on the Hub; with `root` it is only a name.
         root: The dataset's folder or URL.
         revision: Hub branch, tag or commit; all processes read the same commit.
+        mixture: A mixture of datasets in YAML, instead of one dataset.
         episodes: Episodes [start, stop) to train on; None for all.
+        val: The share of these episodes to validate on instead; 0 for none.
+        split: Both halves of the episodes, chosen by `train`.
         output_dir: For checkpoints and logs. All nodes must see the same folder.
         steps: Total optimizer steps, including those before a resume.
         batch_size: Samples per process and step.
@@ -47,7 +52,10 @@ class TrainOptions:
     repo_id: str = "lerobot/droid_1.0.1"
     root: str | None = None
     revision: str | None = None
+    mixture: Path | None = None
     episodes: tuple[int, int] | None = None
+    val: float = 0.0
+    split: EpisodeSplit | None = None
     output_dir: Path = Path("outputs/train/streaming_multinode")
     steps: int = 1000
     batch_size: int = 64
@@ -75,10 +83,18 @@ class TrainOptions:
                 raise ValueError(f"want {name} of 1 or more, got {getattr(self, name)}")
         if self.keep_checkpoints < 1:
             raise ValueError(f"want to keep 1 checkpoint or more, got {self.keep_checkpoints}")
+        of_one = [name for name in _OF_ONE_DATASET if getattr(self, name)]
+        if self.mixture is not None and of_one:
+            raise ValueError(
+                f"--{of_one[0]} is for one dataset, and {self.mixture} describes several: leave it "
+                "out. The file may select episodes and revisions."
+            )
 
     @property
     def chosen_episodes(self) -> list[int] | None:
         """The episodes to train on; None for all."""
+        if self.split is not None:
+            return self.split.train
         return None if self.episodes is None else list(range(*self.episodes))
 
 
@@ -124,7 +140,9 @@ def _add_data(parser: argparse.ArgumentParser, usual: TrainOptions) -> None:
     add("--repo_id", default=usual.repo_id, help="name on the Hub (%(default)s)")
     add("--root", help="folder or URL of the dataset, instead of the Hub")
     add("--revision", help="Hub branch, tag or commit")
+    add("--mixture", type=Path, metavar="FILE", help="several datasets, described in YAML")
     add("--episodes", type=_range, metavar="START:STOP", help="train on these only")
+    add("--val", type=float, default=usual.val, help="validate on this share (%(default)s)")
     add("--batch_size", type=int, default=usual.batch_size, help="per process (%(default)s)")
     add("--num_workers", type=int, help="per process (its share of the cores)")
     add("--episode_pool_size", type=int, default=usual.episode_pool_size, help="(%(default)s)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from examples.scaling.checkpoint import choose_checkpoint, write_checkpoint
@@ -19,9 +19,10 @@ from examples.scaling.processes import Processes
 from examples.scaling.progress import Progress
 from examples.scaling.receipts import Receipts
 from examples.scaling.stream_feed import StreamFeed
+from examples.scaling.validation import Validation, choose_split
 from robostream import load_training_step
 
-LOG, ORDER_LOG = "log.jsonl", "order.jsonl"
+LOG, ORDER_LOG, VALIDATION_LOG = "log.jsonl", "order.jsonl", "validation.jsonl"
 logger = logging.getLogger(__name__)
 
 
@@ -48,6 +49,8 @@ def train(options: TrainOptions) -> Outcome:
     with stop_on_signals() as stop, ExitStack() as held:
         processes = Processes(options.mixed_precision)
         chosen = processes.gather(choose_checkpoint(options.resume_from, options.output_dir))[0]
+        split = choose_split(options, chosen) if processes.is_main else None
+        options = replace(options, split=processes.gather(split)[0])
         feed: Feed = (MapFeed if options.map_style else StreamFeed)(processes, options)
         held.callback(feed.close)
         outcome = _Run(processes, options, feed, chosen, held).run(stop)
@@ -70,7 +73,7 @@ class _Run:
         held: ExitStack,
     ) -> None:
         self.processes, self.options, self.feed = processes, options, feed
-        self.learner = Learner(processes, options, feed.meta)
+        self.learner = Learner(processes, options, feed.dataset)
         self.checkpoint = checkpoint
         self.step = 0
         self.logs: list[LineLog] = []
@@ -79,8 +82,12 @@ class _Run:
             feed.resume(checkpoint)
             self.learner.resume(checkpoint)
         log = self._open_log(LOG, held)
-        self.progress = Progress(processes, log, step=self.step, steps=options.steps)
+        self.progress = Progress(processes, log, feed.dataset, step=self.step, steps=options.steps)
         held.callback(self.progress.close)
+        self.validation: Validation | None = None
+        if options.split is not None and not options.dummy:
+            log = self._open_log(VALIDATION_LOG, held)
+            self.validation = Validation(processes, options, feed.dataset, log)
         self.receipts = Receipts(self._open_log(ORDER_LOG, held), feed.order)
         if checkpoint is not None:
             self.receipts.resume(checkpoint)
@@ -109,10 +116,12 @@ class _Run:
             asked, digest = self.processes.add_up(stop.is_made, batch.digest)
             must_stop = asked > 0
             self.receipts.add(self.step, batch, digest)
-            self.progress.add(len(batch.batch["index"]))
+            self.progress.add(batch.batch, losses)
             if self._is_due(options.log_freq):
                 self.progress.report(self.step, batch.epoch, losses, self.learner.rate)
             if must_stop or self._is_due(options.save_freq):
+                if self.validation is not None and not must_stop:
+                    self.validation.report(self.step, self.learner.policy)
                 self.checkpoint = self._save()
         assert self.checkpoint is not None
         return Outcome(self.step, self.step >= options.steps, self.checkpoint)

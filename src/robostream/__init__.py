@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stream LeRobot v3.0 datasets into distributed PyTorch training.
+"""Stream LeRobot datasets (v2.0, v2.1, v3.0) into distributed PyTorch training.
 
 The names below are loaded when they are first used, so that the plan, the metadata and the command
 line do not wait for torch.
@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from robostream.assemble import (
         EpisodeFilter,
+        EpisodeSplit,
+        EpisodeWeights,
+        FrameRanges,
         ImageTransforms,
         Resize,
+        Schema,
+        Source,
+        SourceMap,
+        check_no_leakage,
+        split_episodes,
     )
     from robostream.dataset import (
         LeRobotDataset,
@@ -45,7 +53,10 @@ if TYPE_CHECKING:
     from robostream.loader import (
         EpisodeAwareSampler,
         MapReader,
+        MixtureDataset,
+        Normalizer,
         SamplerState,
+        SourceShare,
         StreamingDataLoader,
         StreamingLeRobotDataset,
         TrainingStep,
@@ -77,6 +88,7 @@ __all__ = [
     "AccessDeniedError",
     "BackwardCompatibilityError",
     "CacheError",
+    "check_no_leakage",
     "CompatibilityError",
     "compute_sampler_state",
     "DataFileError",
@@ -86,11 +98,14 @@ __all__ = [
     "DepthEncoderConfig",
     "EpisodeAwareSampler",
     "EpisodeFilter",
+    "EpisodeSplit",
     "EpisodeTable",
+    "EpisodeWeights",
     "EpochPlan",
     "Features",
     "ForwardCompatibilityError",
     "FrameError",
+    "FrameRanges",
     "FrameTimestampError",
     "ImageTransforms",
     "LeRobotDataset",
@@ -100,13 +115,20 @@ __all__ = [
     "MetadataError",
     "MissingExtraError",
     "MissingFileError",
+    "MixtureDataset",
     "ModeError",
+    "Normalizer",
     "Resize",
     "resume_sampler",
     "RobostreamError",
     "SamplerState",
     "save_training_step",
+    "Schema",
     "SelectionError",
+    "Source",
+    "SourceMap",
+    "SourceShare",
+    "split_episodes",
     "StateError",
     "Stats",
     "StorageError",
@@ -122,9 +144,17 @@ __all__ = [
 ]
 
 _HOMES = {
+    "check_no_leakage": "assemble",
     "EpisodeFilter": "assemble",
+    "EpisodeWeights": "assemble",
+    "FrameRanges": "assemble",
     "ImageTransforms": "assemble",
     "Resize": "assemble",
+    "Schema": "assemble",
+    "Source": "assemble",
+    "SourceMap": "assemble",
+    "EpisodeSplit": "assemble",
+    "split_episodes": "assemble",
     "LeRobotDataset": "dataset",
     "DatasetInfo": "meta",
     "EpisodeTable": "meta",

@@ -11,6 +11,8 @@ from robostream.byte_sizes import parse_bytes
 from robostream.errors import SelectionError
 
 CODEBASE_VERSION = "v3.0"
+# The versions that can be read; without a revision, the first that a Hub repo has.
+READABLE_VERSIONS = (CODEBASE_VERSION, "v2.1", "v2.0")
 
 CHUNKS_SIZE = 1000
 DATA_FILES_SIZE_IN_MB = 100
@@ -21,6 +23,12 @@ EPISODES_PATH = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.par
 INFO_PATH = "meta/info.json"
 STATS_PATH = "meta/stats.json"
 TASKS_PATH = "meta/tasks.parquet"
+# v2.0 and v2.1: one Parquet file and one MP4 per camera for each episode, tables as lines of JSON.
+V2_DATA_PATH = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+V2_VIDEO_PATH = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+V2_EPISODES_PATH = "meta/episodes.jsonl"
+V2_TASKS_PATH = "meta/tasks.jsonl"
+V2_STATS_PATH = "meta/episodes_stats.jsonl"
 
 # Episodes mixed at a time, over all ranks together; LeRobot's number.
 EPISODE_POOL_SIZE = 64
@@ -34,6 +42,8 @@ TOLERANCE_S = 1e-4
 ROW_CACHE_BYTES = 512 * 1024**2
 # RAM for decoded frames of a map-style dataset, per process. The most recently used frames stay.
 MAP_FRAME_CACHE_BYTES = 256 * 1024**2
+# RAM for whole columns while their statistics are computed; more take several passes over the rows.
+STATS_MEMORY_BYTES = 2 * 1024**3
 # Video files kept open with their index, per process; fewer where the system allows fewer.
 VIDEO_DECODER_CACHE_SIZE = 1024
 # Frames decoded at a time when a map-style dataset is read in order, plus the rest of their GOP.
@@ -97,6 +107,9 @@ PREFETCH_REQUESTS = 4
 PREFETCH_MEMORY_BYTES = 32 * 1024**2
 # Concurrent requests of `robostream cache warm`, and of checks that read all videos.
 WARM_REQUESTS = 8
+
+# An episode's own file of at most this size is fetched whole, with one request.
+WHOLE_FILE_BYTES = 16 * 1024**2
 
 # The cache of remote bytes: its block size, and its default share of the free disk space.
 CACHE_BLOCK_BYTES = 64 * 1024
@@ -167,6 +180,11 @@ def lerobot_home() -> Path:
 def index_home() -> Path:
     """Return the folder of saved frame indices (`ROBOSTREAM_CACHE`, else in `XDG_CACHE_HOME`)."""
     return _robostream_home() / "indices"
+
+
+def stats_home() -> Path:
+    """Return the folder of saved statistics of mixtures."""
+    return _robostream_home() / "stats"
 
 
 def bench_home() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from torch.utils.data import Dataset
 
@@ -24,19 +24,20 @@ from robostream.assemble import (
 from robostream.byte_sizes import parse_bytes
 from robostream.errors import ModeError
 from robostream.loader import MapReader, for_pickle
-from robostream.meta import Features, LeRobotDatasetMetadata, forward
+from robostream.meta import Features, LeRobotDatasetMetadata, Stats, forward
 from robostream.storage import explicit_root
 from robostream.write import (
     DatasetWriter,
     DepthEncoderConfig,
     VideoEncoderConfig,
     create_writer,
+    push_dataset,
     resume_writer,
 )
 
 
 class LeRobotDataset(Dataset[dict[str, Any]]):
-    """A map-style LeRobot v3.0 dataset.
+    """A map-style LeRobot dataset: v2.0, v2.1 or v3.0; recording makes v3.0.
 
     The constructor opens a dataset for reading. `create` and `resume` open one for recording; it
     can be read after `finalize`.
@@ -66,6 +67,11 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             runs; by default in the user's cache folder.
         cache_limit: Size limit of the disk cache, such as "200GB"; by default half of the free
             space, 0 for no cache.
+
+    Attributes:
+        meta: The dataset's metadata.
+        reader: Serves the samples; None while episodes are recorded.
+        writer: Records episodes; None while samples are read.
     """
 
     root: Final[Path | str] = forward("meta.root", "The dataset's folder, or URL.")
@@ -116,10 +122,10 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             ),
         )
         videos = arguments.truth(download_videos, "download_videos") and bool(opened.spec.videos)
-        self.repo_id = opened.meta.repo_id
-        self.meta = opened.meta
-        self.delta_timestamps = delta_timestamps
-        self.tolerance_s = tolerance_s
+        self.repo_id: str = opened.meta.repo_id
+        self.meta: LeRobotDatasetMetadata = opened.meta
+        self.delta_timestamps: Mapping[str, Sequence[float]] | None = delta_timestamps
+        self.tolerance_s: float = tolerance_s
         self.writer: DatasetWriter | None = None
         self._subset = episodes is not None or episode_filter is not None
         self.reader: MapReader | None = MapReader(
@@ -261,6 +267,15 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
         names = [columns] if isinstance(columns, str) else arguments.names(columns, "columns")
         return self._reading().columns(names)
 
+    def compute_stats(self, *, images: bool = False) -> Stats:
+        """Return the statistics of the selected frames in the form of `meta.stats`.
+
+        They are computed from the rows: min, max, mean, std and quantiles are exact. No video is
+        decoded, unless `images` asks for the statistics of cameras, which takes far longer: then
+        the frames that LeRobot's recorder samples are decoded.
+        """
+        return self._reading().compute_stats(images=arguments.truth(images, "images"))
+
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
         """Replace the transforms of each camera."""
         self._reading().set_image_transforms(image_transforms)
@@ -291,6 +306,55 @@ class LeRobotDataset(Dataset[dict[str, Any]]):
             self.writer.finalize()
             self.writer = None
             self.meta = LeRobotDatasetMetadata(self.repo_id, self.root)
+
+    def push_to_hub(
+        self,
+        branch: str | None = None,
+        tags: Sequence[str] | None = None,
+        license: str | None = "apache-2.0",
+        tag_version: bool = True,
+        push_videos: bool = True,
+        private: bool | None = None,
+        allow_patterns: list[str] | str | None = None,
+        *,
+        token: str | None = None,
+    ) -> None:
+        """Upload the whole dataset to `repo_id` on the Hub, which is created if it is missing.
+
+        Call it again to continue an interrupted upload.
+
+        Args:
+            branch: The branch to commit to, created if it is missing; None for main.
+            tags: Tags of the dataset card, besides "LeRobot".
+            license: The license on the card.
+            tag_version: Whether to tag the upload with the format's version, such as "v3.0", by
+                which readers find it. A tag of that name is moved.
+            push_videos: Whether to upload videos/.
+            private: Whether a new repo is private; None for the owner's default.
+            allow_patterns: Patterns of the files to upload; None for all.
+            token: Hub token; by default the one that `hf auth login` stored.
+        """
+        if self.writer is not None:
+            raise ModeError(f"{self.repo_id} is being recorded; call finalize() before pushing it")
+        push_dataset(
+            self.meta,
+            branch=branch,
+            tags=tags,
+            license=license,
+            tag_version=arguments.truth(tag_version, "tag_version"),
+            push_videos=arguments.truth(push_videos, "push_videos"),
+            private=private,
+            allow_patterns=allow_patterns,
+            token=token,
+        )
+
+    @property
+    def hf_dataset(self) -> NoReturn:
+        """LeRobot's table of rows, which does not exist here: the error names what to use."""
+        raise AttributeError(
+            "LeRobotDataset has no hf_dataset: rows are read on demand. Use select_columns([...]) "
+            "for whole columns, get_raw_item(i) for a row, and meta.episodes for the episodes."
+        )
 
     def __getstate__(self) -> Any:
         is_read = self.writer is None and self.reader is not None

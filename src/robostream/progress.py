@@ -46,7 +46,7 @@ class Progress:
         self._label, self._total, self._unit, self._fact = label, total, unit, fact
         self._done = 0
         self._began = self._printed = time.monotonic()
-        self._num_lines = 0
+        self._num_lines = self._done_at_line = 0
         self._has_lines = is_shown and not sys.stderr.isatty()
         self._bar = _Bar(
             total=total,
@@ -54,6 +54,7 @@ class Progress:
             unit=unit,
             leave=leave,
             dynamic_ncols=True,
+            miniters=1,  # each update looks at the clock; nobody else redraws the bar
             disable=not is_shown or not sys.stderr.isatty(),
         )
 
@@ -80,13 +81,14 @@ class Progress:
     def close(self) -> None:
         """Show how far the job came. Does nothing the second time."""
         self._bar.close()
-        if self._num_lines:
+        if self._num_lines and self._done != self._done_at_line:
             self._print_line()
         self._has_lines, self._num_lines = False, 0
 
     def _print_line(self) -> None:
         self._printed = time.monotonic()
         self._num_lines += 1
+        self._done_at_line = self._done
         rate = self._done / max(self._printed - self._began, 1e-9)
         fact = self._fact() if self._fact is not None else ""
         share = f"{self._done / self._total:.0%}" if self._total else "0 of 0"
@@ -97,6 +99,9 @@ class Progress:
 
 class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no type information
     """Draws with `format_bar`; tqdm decides when, and how wide the terminal is."""
+
+    # No thread that looks for bars to redraw: Python 3.12 refuses to start one while it ends.
+    monitor_interval = 0
 
     @staticmethod
     def format_meter(

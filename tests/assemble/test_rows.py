@@ -14,7 +14,7 @@ from robostream.assemble import DatasetLocation, SampleOptions, open_dataset
 from robostream.assemble.columns import parse_tool_calls
 from robostream.assemble.rows import RowReader
 from robostream.errors import DataFileError
-from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
+from tests.fixture_datasets import ALL_NAMES, FIXTURES, copy_of, edit_info
 
 DATA = "data/chunk-000/file-000.parquet"
 
@@ -33,7 +33,7 @@ def replace_column(root: Path, key: str, cells: Any) -> None:
     rewrite(root, table.set_column(table.column_names.index(key), key, pa.array(cells)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_rows_equal_the_file(name: str) -> None:
     """Every number of every episode equals what pyarrow reads, in LeRobot's three dtypes."""
     reader = reader_of(FIXTURES / name)
@@ -66,6 +66,21 @@ def test_row_groups_that_are_no_episodes(tmp_path: Path, group_rows: int) -> Non
         for key, values in expected.numbers.items():
             np.testing.assert_array_equal(found.numbers[key], values)
         assert found.objects["observation.images.top"] == expected.objects["observation.images.top"]
+
+
+@pytest.mark.parametrize("group_rows", [4, 40, 1 << 20])
+def test_runs_of_episodes_equal_the_episodes(tmp_path: Path, group_rows: int) -> None:
+    """Numeric columns of consecutive episodes at once, however row groups lie."""
+    root = copy_of("h264_long_gop", tmp_path)
+    rewrite(root, pq.read_table(root / DATA), row_group_size=group_rows)
+    dataset = open_dataset(DatasetLocation(str(root)), SampleOptions())
+    reader = RowReader(dataset, dataset.file_opener(), ["action"])
+    for run in (range(3), range(1, 3), range(1, 2), range(2, 3)):
+        whole = reader.read_numbers(run)
+        for key, values in whole.items():
+            parts = [reader.read(episode).numbers[key] for episode in run]
+
+            np.testing.assert_array_equal(values, np.concatenate(parts))
 
 
 def test_an_episode_does_not_keep_its_file_in_memory(tmp_path: Path) -> None:
@@ -151,7 +166,7 @@ def test_a_column_of_another_shape(tmp_path: Path) -> None:
     root = copy_of("images", tmp_path)
     edit_info(root, lambda info: info["features"]["action"].update(shape=[6]))
 
-    with pytest.raises(DataFileError, match=r"'action' holds a list of 7 in place of 6; info"):
+    with pytest.raises(DataFileError, match=r"'action' holds lists of 7 in place of 6; info"):
         reader_of(root).read(0)
 
 

@@ -16,32 +16,21 @@ FEATURES = {
 
 
 @given(
+    first=st.integers(0, 20),
     length=st.integers(1, 50),
     offsets=st.lists(st.integers(-80, 80), min_size=1, max_size=9),
     data=st.data(),
 )
 def test_targets_stay_inside_and_pads_say_where_they_would_not(
-    length: int, offsets: list[int], data: st.DataObject
+    first: int, length: int, offsets: list[int], data: st.DataObject
 ) -> None:
-    """A target outside the episode becomes its first or last frame and is marked as padding."""
-    frame = data.draw(st.integers(0, length - 1))
-    targets, is_pad = window_targets(np.array(offsets), frame, length)
+    """A target outside the limits becomes the first or last frame and is marked as padding."""
+    frame = data.draw(st.integers(first, first + length - 1))
+    targets, is_pad = window_targets(np.array(offsets), frame, first, first + length)
     wanted = [frame + offset for offset in offsets]
 
-    assert targets.tolist() == [min(max(w, 0), length - 1) for w in wanted]
-    assert is_pad.tolist() == [not 0 <= w < length for w in wanted]
-
-
-def test_many_windows_at_once_equal_one_by_one() -> None:
-    """Columns of frames and lengths give the rows single calls give."""
-    frames, lengths = np.array([[0], [4], [9]]), np.array([[3], [5], [10]])
-    offsets = np.array([-2, 0, 3])
-    targets, is_pad = window_targets(offsets, frames, lengths)
-    for row in range(3):
-        one, pad = window_targets(offsets, int(frames[row, 0]), int(lengths[row, 0]))
-
-        assert targets[row].tolist() == one.tolist()
-        assert is_pad[row].tolist() == pad.tolist()
+    assert targets.tolist() == [min(max(w, first), first + length - 1) for w in wanted]
+    assert is_pad.tolist() == [not first <= w < first + length for w in wanted]
 
 
 @given(fps=st.integers(1, 240), offsets=st.lists(st.integers(-300, 300), min_size=1))

@@ -40,7 +40,9 @@ class Rehearsal:
         self.decoded_ahead: set[tuple[ClipUses, int]] = set()
         self.delivered: Counter[tuple[int, int, str]] = Counter()
         self._gop = gop
-        self._lengths = dict(zip(tour.plan.line.episodes.tolist(), self._spans(), strict=True))
+        self._lengths = dict(
+            zip(tour.plan.line.segments.episodes.tolist(), self._spans(), strict=True)
+        )
         self.lanes: dict[int, LaneLookahead] = {}
         for at, number in enumerate(lanes_of(tour)):
             if not tour.plan.shuffle or any(self._share(at)):
@@ -66,8 +68,8 @@ class Rehearsal:
         assert [uses.clip.camera for uses in clips] == part.share.videos
         for uses in clips:
             clip = uses.clip
-            assert clip.episode == part.episode
-            targets = np.clip(own + OFFSETS[clip.camera], 0, self._lengths[part.episode] - 1)
+            assert clip.episode == part.run.episode
+            targets = np.clip(own + OFFSETS[clip.camera], 0, self._lengths[part.run.episode] - 1)
             for target in (targets - clip.first).tolist():
                 assert uses.left[target] > 0
                 uses.left[target] -= 1
@@ -86,9 +88,12 @@ class Rehearsal:
         return np.diff(self.tour.plan.line.starts).tolist()
 
     def _open_lane(self, number: int, at: int) -> LaneLookahead:
-        lane = self._share(at)
-        share_of = (lambda block: lane) if self.tour.plan.shuffle else self._share
-        return LaneLookahead(self.tour, number, share_of, WINDOWS, self._open_clip, stagger=at)
+        def share_of(block: int, episode: int) -> LaneShare:
+            return self._share(at if self.tour.plan.shuffle else block)
+
+        return LaneLookahead(
+            self.tour, number, share_of, lambda episode: WINDOWS, self._open_clip, stagger=at
+        )
 
     def _share(self, number: int) -> LaneShare:
         return LaneShare(self.duties.owns_rows(number), self.duties.cameras(number), [])
@@ -190,7 +195,7 @@ def test_tiny_gops_without_a_window_are_not_decoded_ahead(
     """Camera 0 has no window of its own; camera 1 has one, whose pictures come again."""
     rehearsal = Rehearsal(long_tour(start=0), WorkerShard(0, 1, 2), gop=gop)
     for work in rehearsal.lanes.values():
-        work._share_of = lambda block: LaneShare(False, [camera], [])
+        work._share_of = lambda block, episode: LaneShare(False, [camera], [])
     seen = [work.run_ahead(work._first_head + 300) for work in rehearsal.lanes.values()]
 
     assert any(seen) is runs

@@ -29,6 +29,7 @@ _ASK = """<script>addEventListener("load", () => {
     bars: all("[id^=bar-] path").map(box), marks: all("[id^=mark-] path").length,
     parts: all("[id^=part-] path").length, dots: all("[id^=dot-] use").map(box),
     curves: all("[id=curve] path").map(box),
+    images: all("img").map(box), lines: all("polyline").map(box), charts: all(".chart").map(box),
     headings: all("h2").map(e => e.textContent),
     fetched: performance.getEntriesByType("resource").map(e => e.name),
   }).replaceAll("&", "&amp;").replaceAll("<", "&lt;") + "</pre>";

@@ -58,6 +58,7 @@ def imagined_run(
         **percentiles,
         **{f"{kind}_pct_worker_time": share for kind, share in shares.items()},
         "amplification": 1.02,
+        "limited_by": "decoding: workers were busy 95% of their time",
         "video_decoder_cache": {"hits": 9, "misses": 1, "evictions": 0, "hit_rate": 0.9},
         "start_lowest_samples_per_s": rate / 2,
         "start_median_samples_per_s": rate,

@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from robostream.bench import gpu, loader, peers, suite
+from robostream.bench import gpu, loader, peers, suite, versions
 from robostream.bench.tables import RESULTS, Publication, replace_block
 from robostream.errors import RobostreamError
+from scripts import compare_png, compare_resize, compare_stats
 
 REPO = Path(__file__).parents[2]
 DOCS = loader.PUBLICATION.document
-ALL = [gpu.PUBLICATION, loader.PUBLICATION, peers.PUBLICATION, suite.PUBLICATION]
+ALL = [
+    *(bench.PUBLICATION for bench in (gpu, loader, peers, suite, versions)),
+    *(script.PUBLICATION for script in (compare_png, compare_resize, compare_stats)),
+]
 
 
 @pytest.mark.parametrize("publication", ALL, ids=lambda one: "+".join(one.blocks))

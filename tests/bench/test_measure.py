@@ -21,6 +21,7 @@ from robostream.bench.measure import (
     latency_figures,
     limit_time,
     measure_loading,
+    rate_after,
     rates_by_interval,
     run_rounds,
 )
@@ -125,11 +126,17 @@ def test_images_are_counted_after_the_first_batch(clock: Clock) -> None:
 
     _, figures = measure_loading(case, open_loader)
 
-    assert figures["images_per_s"] == 16
+    assert figures["images_per_s"] == figures["images_per_s_after_start"] == 16
     assert figures["samples_per_s"] == 8
     assert figures["first_batch_s"] == 2.5
     assert figures["rates"] == [16]
     assert figures["lowest_over_median"] == 1
+
+
+def test_the_rate_after_the_start_leaves_out_what_arrived_in_it() -> None:
+    """Of a run that ends before, it is that of all."""
+    assert rate_after(4.0, [1.0, 4.0, 5.0, 6.0], [10, 10, 6, 4], 9.0) == 2
+    assert rate_after(4.0, [1.0, 3.0], [10, 20], 3.0) == 10
 
 
 def test_runs_take_turns_in_each_round() -> None:

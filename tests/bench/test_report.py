@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from robostream.bench.report import page_html
+from robostream.bench.report import group_rows, report_html
 from robostream.bench.results import save_run
-from robostream.bench.summary import group_rows
 from robostream.cli.main import main
 from tests.bench.chromium import look_at, why_not
 from tests.bench.runs import imagined_run
@@ -52,7 +51,8 @@ def test_the_summary_has_a_row_for_each_setting(results: Path) -> None:
     assert [float(row["frames/s/node"]) for row in rows] == [
         80.0 * int(row["workers"]) for row in rows
     ]
-    assert done.stdout.count("warmed_bucket") == 4
+    assert done.stdout.count("warmed_bucket") == 8  # in the table, and below it
+    assert done.stdout.count(": limited by decoding: workers were busy 95%") == 12
 
 
 @pytest.mark.long
@@ -93,7 +93,7 @@ def test_a_row_has_the_median_of_its_runs() -> None:
 
 def test_the_page_holds_all_it_needs() -> None:
     """It has no links and no scripts, and labels are escaped."""
-    page = page_html(group_rows([imagined_run("<b>")]), {}, title="A & B")
+    page = report_html(group_rows([imagined_run("<b>")]), {}, title="A & B")
 
     assert re.findall(r"(?:https?:)?//\w|<script|<link|<img|@import|url\((?!#)", page) == []
     assert "&lt;b&gt;" in page
@@ -116,7 +116,7 @@ def test_without_matplotlib_the_extra_is_named_and_the_rest_written(
 
 def test_charts_of_one_page_share_no_identifier() -> None:
     """A clip path of a hidden chart would hide parts of a visible one."""
-    page = page_html(group_rows([imagined_run(mode=m) for m in ("single", "sarm")]), {}, title="")
+    page = report_html(group_rows([imagined_run(mode=m) for m in ("single", "sarm")]), {}, title="")
     defined = re.findall(r'<clipPath id="([^"]*)"', page)
 
     assert len(defined) > 4

@@ -35,31 +35,20 @@ def diagnose(*arguments: object, **environment: str) -> subprocess.CompletedProc
     return run("-m", "robostream.cli.main", "diagnose", *arguments, **environment)
 
 
-@pytest.mark.long
-def test_the_report_covers_every_part(tmp_path: Path) -> None:
-    """A good dataset exits with 0; the report lists every check, torchcodec included."""
-    complaint = "libavutil.so.59: cannot open shared object file"
-    (tmp_path / "torchcodec.py").write_text(f"raise OSError({complaint!r})")
-    (tmp_path / "torchcodec-0.9.dist-info").mkdir()
-    (tmp_path / "torchcodec-0.9.dist-info" / "METADATA").write_text("Version: 0.9\n")
-    done = diagnose(FIXTURES / NAME, PYTHONPATH=str(tmp_path))
+def test_the_report_covers_every_part() -> None:
+    """A good dataset exits with 0; the report lists what was seen."""
+    done = diagnose(FIXTURES / NAME)
 
     assert (done.returncode, done.stderr) == (0, "")
     printed = " ".join(done.stdout.split())
     for words in (
-        "PyAV",
-        "with FFmpeg",
-        f"torchcodec 0.9, cannot be imported: OSError: {complaint}",
-        "GPU decoding",
-        f"camera {CAMERA}",
         CLIP,
         "66747970",
         "ftypisom",
         "index at the front",
-        "av1 by libdav1d, yuv420p, 64x48",
+        "codec av1, decoder libdav1d, pixels 4:2:0 8 bit, size 64x48",
         "every 2 frames",
-        "match the table's",
-        "red",
+        "largest error 0.000 ms",
         "images/s on one thread",
         "OK: episode 0 decodes",
     ):
@@ -71,13 +60,14 @@ def test_scripts_read_json_and_the_exit_code(tmp_path: Path) -> None:
     root = copy_of(NAME, tmp_path)
     (root / CLIP).write_text("version https://git-lfs.github.com/spec/v1\nsize 77\n")
     done = diagnose(root, "--camera", CAMERA, "--json")
-    figures = json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    (failed,) = (finding for finding in found["findings"] if finding["verdict"] == "error")
 
     assert (done.returncode, done.stderr) == (1, "")
-    assert [camera["key"] for camera in figures["cameras"]] == [CAMERA]
-    assert figures["decodes"] is False
-    assert figures["problems"][0]["place"] == CAMERA
-    assert figures["problems"][0]["problem"]["kind"] == "lfs_pointer"
+    assert list(found["facts"]) == ["dataset", CAMERA]
+    assert found["decodes"] is False
+    assert failed["id"] == "files"
+    assert "Git LFS pointer" in failed["remarks"][0]["what"]
 
 
 @pytest.mark.parametrize("options", [["--episode", "99"], ["--camera", "left"]])
@@ -104,9 +94,9 @@ def test_a_missing_path_is_reported_as_info_reports_it(
     assert main(["info", written]) == 1
     printed = capsys.readouterr().err.removeprefix("robostream info: ")
     assert main(["diagnose", written, "--json"]) == 1
-    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    found = json.loads(capsys.readouterr().out)["findings"]
 
-    assert problem["problem"]["what"] == printed.strip()
+    assert found[0]["remarks"][0]["what"] == printed.strip()
     assert "meta/info.json: not found" in printed
 
 
@@ -125,11 +115,11 @@ def test_hub_datasets_are_read_and_wrong_revisions_explained(hub: Hub, tmp_path:
 
     assert good.returncode == 0, good.stderr
     figures = json.loads(good.stdout)
-    assert figures["dataset"]["revision"] == commit
-    assert figures["cameras"][0]["file"]["path"] == f"hf://datasets/lab/cups@{commit}/{CLIP}"
+    assert figures["dataset"] == f"hf://datasets/lab/cups@{commit}"
+    assert figures["facts"]["dataset"]["version"]["revision"] == commit
     assert wrong.returncode == 1
     assert "no revision 'side'" in wrong.stdout
-    assert "branches and tags are main, v3.0" in wrong.stdout
+    assert "branches and tags are main, v3.0" in " ".join(wrong.stdout.split())
 
 
 @pytest.mark.long
@@ -141,5 +131,5 @@ def test_the_script_accepts_lerobots_flags(tmp_path: Path) -> None:
     done = run(script, "--repo_id", "lab/cups", *flags, "--video_decode_device", "cpu")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"data/, videos/  {videos}" in done.stdout
+    assert done.stdout.startswith(str(videos))
     assert "OK: episode 1 decodes" in done.stdout

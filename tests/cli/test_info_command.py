@@ -19,7 +19,7 @@ from robostream.cli.main import main
 from robostream.errors import MetadataError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.write import create_writer
-from tests.fixture_datasets import FIXTURES, NAMES, copy_of, edit_info
+from tests.fixture_datasets import ALL_NAMES, FIXTURES, copy_of, edit_info
 from tests.servers.hub import Hub
 
 
@@ -59,7 +59,7 @@ def test_the_text_shows_the_whole_dataset() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_json_equals_the_metadata_of_the_library(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,10 +139,10 @@ def test_no_dataset_exits_with_1(tmp_path: Path) -> None:
 def test_an_old_dataset_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command prints the library's message, with its cure."""
     root = copy_of("images", tmp_path)
-    edit_info(root, lambda content: content.update(codebase_version="v2.1"))
+    edit_info(root, lambda content: content.update(codebase_version="v1.6"))
 
     assert main(["info", str(root)]) == 1
-    assert "convert_dataset_v21_to_v30" in capsys.readouterr().err
+    assert "v1.6" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["x", "--episodes", "0"], ["x", "--frames"]])

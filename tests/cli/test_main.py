@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,21 @@ def test_a_wrong_call_exits_with_2(arguments: tuple[str, ...]) -> None:
 
     assert done.returncode == 2
     assert "usage:" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "listed"), [((), set(COMMANDS)), (("cache",), {"info", "warm", "clear"})]
+)
+def test_without_a_command_there_is_the_list(
+    arguments: tuple[str, ...], listed: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody who types only the name sees what follows it; exit code 2."""
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    shown = capsys.readouterr().err
+
+    assert stopped.value.code == 2
+    assert listed <= set(re.findall(r"^ {4}(\w+) ", shown, re.MULTILINE))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,22 @@ def test_slots_never_overlap_nor_exceed_the_budget(
         assert arena.memory(slot).address == arena.memory(slot).content.ctypes.data
 
 
+@given(
+    budget=st.integers(0, 20_000_000),
+    taken=st.lists(st.sampled_from(SIZES), min_size=1, max_size=9),
+    count=st.integers(0, 200),
+)
+def test_room_is_what_can_be_taken(budget: int, taken: list[int], count: int) -> None:
+    """So many slots of the largest size can be taken, and no more."""
+    pool = BufferPool(budget)
+    slots = {nbytes: pool.take(nbytes) for nbytes in taken}
+    used = [nbytes for nbytes, slot in slots.items() if slot is not None]
+    largest = max(used, default=0)
+    has_room = pool.has_room(count)
+
+    assert has_room == (bool(used) and all(pool.take(largest) is not None for _ in range(count)))
+
+
 def test_a_slot_given_back_is_the_next_taken() -> None:
     """Memory just used is used again before fresh memory is touched."""
     arena = BufferPool(10_000_000)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from robostream.decode import ClipUses, Clock, FrameDecoder, Meter, NextUseCache
+from robostream.decode.backends import Decoded, FileRun, PyavBackend
 from robostream.errors import VideoFileError
 from tests.decode.clips import open_file, uses_of
 from tests.decode.conftest import SampleVideo
@@ -114,6 +115,63 @@ def test_a_waiting_decoder_goes_on_where_it_stood(clip: VideoMaker) -> None:
         stage.deliver(step, [(which, [step]) for which in range(3)])
 
     assert stage.meter.images_decoded == 3 * len(video)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_room_frames_of_many_long_gops_are_decoded_once(clip: VideoMaker, seed: int) -> None:
+    """More clips than decoders may wait, in random order: those that must go finish first."""
+    video, rng = clip("h264_g250"), np.random.default_rng(seed)
+    frames = [rng.permutation(len(video)).tolist() for _ in range(4)]
+    stage = Stage([video] * 4, frames, budget=10**8, max_waiting=1)
+    for step, wanted in enumerate(zip(*frames, strict=True)):
+        stage.deliver(step, [(which, [frame]) for which, frame in enumerate(wanted)])
+
+    assert stage.decoder.num_waiting <= 1
+    assert stage.meter.images_decoded == 4 * len(video)
+
+
+def test_without_room_a_decoder_that_must_go_decodes_no_more(clip: VideoMaker) -> None:
+    """Its frames would replace others, or be dropped."""
+    video = clip("h264_g250")
+    order = list(range(len(video)))
+    stage = Stage([video] * 2, [order] * 2, budget=5 * FRAME_BYTES, max_waiting=1)
+    stage.deliver(0, [(0, [0])], ahead=5)
+    stage.deliver(0, [(1, [0])])
+
+    assert not stage.is_waiting(0)
+    assert stage.meter.images_decoded == 5 + 1
+
+
+class FailsAt:
+    """A backend for which frames from one number on are damaged."""
+
+    def __init__(self, number: int) -> None:
+        self._backend = PyavBackend()
+        self._number = number
+
+    def decode(self, file_runs: Sequence[FileRun]) -> Iterator[Decoded]:
+        """Yield what PyAV decodes, until the damage."""
+        for place, number, frame in self._backend.decode(file_runs):
+            if number >= self._number:
+                raise VideoFileError("damaged")
+            yield place, number, frame
+
+
+def test_a_damaged_frame_ahead_does_not_fail_the_clip_that_needs_a_decoder(
+    clip: VideoMaker,
+) -> None:
+    """The sample that needs the damaged frame raises the error."""
+    video = clip("h264_g250")
+    order = list(range(len(video)))
+    stage = Stage([video] * 2, [order] * 2, budget=10**8, max_waiting=1)
+    stage.decoder = FrameDecoder(stage.cache, stage.meter, backend=FailsAt(9), max_waiting=1)
+    stage.deliver(0, [(0, [0])], ahead=2)
+    stage.deliver(1, [(1, [1])])
+
+    assert not stage.is_waiting(0)
+    stage.deliver(2, [(0, [8])])
+    with pytest.raises(VideoFileError, match="damaged"):
+        stage.deliver(3, [(0, [9])])
 
 
 def test_decoders_that_are_done_do_not_displace_those_in_use(clip: VideoMaker) -> None:

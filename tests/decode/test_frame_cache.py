@@ -156,6 +156,18 @@ def test_frames_of_another_size_get_a_block() -> None:
     assert 0 < len(cached(cache, small)) < len(small.clip)
 
 
+def test_a_block_that_was_never_full_gives_way() -> None:
+    """Most of its slots have never held a frame."""
+    clock = Clock()
+    cache = NextUseCache(4 << 20)
+    small = opened(cache, [5], clock)
+    large = opened(cache, [1], clock)
+
+    assert put(cache, small, 0)
+    assert put(cache, large, 0, LARGE)
+    assert (cached(cache, small), cached(cache, large)) == ([], [0])
+
+
 def test_a_block_that_the_batch_needs_is_not_cleared() -> None:
     """Pictures of the batch being built stay, also for those of a size that has no room yet."""
     clock = Clock()

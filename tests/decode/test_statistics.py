@@ -37,7 +37,7 @@ def test_a_meter_gives_what_it_has_in_the_order_of_the_counters() -> None:
     """What is taken is named as it was counted, and is gone from the meter."""
     meter = Meter(images_delivered=1, images_decoded=2, picture_hits=3, picture_evictions=4)
     meter.fetch_s, meter.decode_s, meter.convert_s, meter.copy_s = 5, 6, 7, 8
-    meter.file_hits, meter.file_misses, meter.file_evictions = 9, 10, 11
+    meter.file_hits, meter.file_misses, meter.file_evictions, meter.busy_s = 9, 10, 11, 12
     assert meter.elsewhere_s == 20
     taken = meter.take()
 

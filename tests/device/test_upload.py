@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,23 @@ def test_batches_that_are_held_stay_as_they_are(device: str) -> None:
         assert_equals_map_style(on_host(batch, device), items)
 
     assert len(held) == 31
+
+
+def test_batches_arrive_where_python_starts_no_thread(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python 3.12 does in programs whose main thread has ended."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    items = LeRobotDataset("some/name", root=AV1, return_uint8=True)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    batches = list(open_loader(open_stream(), 16, device=device))
+    for batch in batches:
+        assert_equals_map_style(on_host(batch, device), items)
+
+    assert len(batches) == 4
 
 
 def test_tensors_of_a_batch_change_by_themselves(device: str) -> None:

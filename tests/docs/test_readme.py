@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The README's example runs as it stands, and its lists are complete."""
+"""The README's example runs as it stands, and its lists are complete; lists of all pages."""
 
 from __future__ import annotations
 
@@ -58,3 +58,11 @@ def test_the_readme_names_every_extra() -> None:
 def test_the_readme_names_every_command() -> None:
     """The table has the commands of the parser."""
     assert set(re.findall(r"^\| `robostream (\w+)", README, re.MULTILINE)) == set(COMMANDS)
+
+
+def test_no_line_of_text_begins_an_item() -> None:
+    """Lists have hyphens; Markdown also takes a line that begins with "+ " or "* " for an item."""
+    pages = [REPO / "README.md", REPO / "CHANGELOG.md", *(REPO / "docs").rglob("*.md")]
+    lines = [(path.name, line) for path in pages for line in path.read_text().splitlines()]
+
+    assert [found for found in lines if re.match(r"\s*[+*] ", found[1])] == []

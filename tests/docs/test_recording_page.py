@@ -24,7 +24,7 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.long
 def test_a_killed_recording_is_resumed_and_finalized(tmp_path: Path) -> None:
     """The first program is killed while it records; the second recovers its episodes."""
-    record, resume = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    record, resume, _ = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
     frame = record[record.index("recording.add_frame") : record.index("    recording.save_episode")]
     killed = f"{record}\n{frame}\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
 

@@ -3,16 +3,25 @@
 
 from __future__ import annotations
 
+import ast
+import html
 import importlib.util
+import inspect
 import os
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import robostream
+import robostream.config
+import robostream.plan
 
 pytestmark = pytest.mark.long
 
@@ -20,16 +29,31 @@ REPO = Path(__file__).parents[2]
 PARTS = ("README.md", "mkdocs.yml", "docs", "src", "scripts", "examples", "slurm", "benchmarks")
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A checkout that a test may spoil."""
+def check_out(folder: Path) -> Path:
+    """Copy the files that the site is built from."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in PARTS:
         if (REPO / name).is_dir():
-            shutil.copytree(REPO / name, tmp_path / name, ignore=ignored)
+            shutil.copytree(REPO / name, folder / name, ignore=ignored)
         else:
-            shutil.copy(REPO / name, tmp_path / name)
-    return tmp_path
+            shutil.copy(REPO / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout that a test may spoil."""
+    return check_out(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the built site."""
+    folder = check_out(tmp_path_factory.mktemp("checkout"))
+    done = build(folder)
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    return folder / "site"
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +78,61 @@ def build(repo: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=repo, env=environment, capture_output=True, text=True)
 
 
-def test_the_site_builds(copy: Path) -> None:
+def test_the_site_builds(built: Path) -> None:
     """Without a warning, with drawings in their pages and every command on its page."""
-    done = build(copy)
-
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
-    home, order, commands = (
-        (copy / "site" / name / "index.html").read_text() for name in ("", "order", "reference/cli")
+    home, order, commands, streams = (
+        (built / name / "index.html").read_text()
+        for name in ("", "order", "reference/cli", "reference/streaming")
     )
     assert 'class="peers drawing"' in home
     assert 'aria-label="The order of an epoch' in order
     assert "--episode_pool_size" in commands
     assert re.search(r'id="robostream-bench-peers"', commands)
-    assert (copy / "site/files/benchmarks/results/peers.json").exists()
+    assert f"seed: int = {robostream.config.SEED}," in re.sub(r"<[^>]+>", "", streams)
+    assert '<a href="../../loading/">docs/loading.md</a>' in streams
+    assert (built / "files/benchmarks/results/peers.json").exists()
+
+
+def public_attributes() -> Iterator[tuple[str, str]]:
+    """Yield the public classes, and each method and attribute they or their objects have."""
+    for package in (robostream, robostream.plan):
+        for name in package.__all__:
+            kind = getattr(package, name)
+            if inspect.isclass(kind):
+                for owner in kind.__mro__:
+                    if owner.__module__.startswith("robostream"):
+                        yield from ((name, found) for found in names_in_class(owner))
+
+
+def names_in_class(kind: type) -> set[str]:
+    """Return the public names in a class, its annotations, and those its methods give `self`."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    given = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and ast.unparse(node.value) == "self"
+    }
+    names = given | set(vars(kind)) | set(vars(kind).get("__annotations__", {}))
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_the_reference_has_every_attribute(built: Path) -> None:
+    """Each one of each public class, under its own heading, with a text."""
+    texts: dict[str, list[str]] = {}
+    for path in (built / "reference").glob("*/index.html"):
+        article = path.read_text().split("</article>")[0]
+        _, *parts = re.split(r'<h\d id="robostream\.(?:plan\.)?([\w.]+)"', article)
+        for name, part in zip(parts[::2], parts[1::2], strict=True):
+            texts[name] = re.findall(r"<p>(.+?)</p>", part, re.DOTALL)
+    wanted = {f"{kind}.{name}" for kind, name in public_attributes()}
+
+    assert {"StreamingLeRobotDataset.fps", "StreamingLeRobotDataset.seed", "Cut.rank"} <= wanted
+    assert sorted(name for name in wanted if not texts.get(name)) == []
+    assert html.unescape(texts["StreamingLeRobotDataset.lanes"][0]) == (
+        inspect.getdoc(robostream.StreamingLeRobotDataset.lanes)
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,6 +153,12 @@ def test_the_site_builds(copy: Path) -> None:
             '    """A saved state belongs to another dataset, selection of episodes or order."""\n',
             "    x = 1\n",
             "robostream.StateError is public and has no docstring",
+        ),
+        (
+            "src/robostream/plan/sharding.py",
+            "        drop_last: Whether to drop",
+            "        drop_first: Whether to drop",
+            "robostream.plan.Cut.drop_last is public and has no docstring",
         ),
     ],
 )

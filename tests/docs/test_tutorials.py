@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -43,6 +44,23 @@ def blocks(page: str, language: str) -> list[str]:
 def commands(page: str) -> list[list[str]]:
     """The commands of a page's first block."""
     return [shlex.split(line) for line in blocks(page, "sh")[0].splitlines()]
+
+
+@pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
+def test_a_page_shows_its_whole_program(page: str) -> None:
+    """From the first import on: what a reader copies runs."""
+    shown = re.findall(
+        r'^--8<-- "(.*?)(?::(\d+))?"$', (PAGES / f"{page}.md").read_text(), re.MULTILINE
+    )
+
+    assert len(shown) == 1
+    for path, first in shown:
+        lines = (REPO / path).read_text().splitlines()
+        if first:
+            hidden = "\n".join(lines[: int(first) - 1])
+            tree = ast.parse(hidden)
+            names = [alias.name for node in tree.body[1:] for alias in getattr(node, "names", [])]
+            assert (ast.get_docstring(tree) is not None, names) == (True, ["annotations"])
 
 
 def variables(**more: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from examples.act import ActConfig
 from examples.scaling.options import TrainOptions
-from robostream import StreamingLeRobotDataset
+from robostream import MixtureDataset, StreamingLeRobotDataset
 from robostream.plan import Cut, format_receipt, step_receipts
 from tests.fixture_datasets import FIXTURES
 from tests.loader.programs import wait_until
@@ -46,7 +46,7 @@ def options(output_dir: Path, **changes: Any) -> TrainOptions:
 
 
 def flags(output_dir: Path, **changes: object) -> list[str]:
-    """The same as flags of the program; True stands for a flag without a value."""
+    """The same as flags of the program; True is a flag without a value, None is no flag."""
     usual: dict[str, object] = {
         "repo_id": "some/name",
         "root": DATASET,
@@ -57,7 +57,7 @@ def flags(output_dir: Path, **changes: object) -> list[str]:
         "log_freq": 1,
         "n_action_steps": CHUNK,
     }
-    values = usual | SIZES | changes
+    values = {name: v for name, v in (usual | SIZES | changes).items() if v is not None}
     words = [[f"--{name}"] if v is True else [f"--{name}", str(v)] for name, v in values.items()]
     return [word for words_of_one in words for word in words_of_one]
 
@@ -83,9 +83,17 @@ def torchrun(processes: int) -> list[str]:
 
 
 def run_ranks(words: list[str], processes: int, env: Mapping[str, str] | None = None) -> None:
-    """Run the program in several processes, with the variables that launchers set."""
+    """Run the program in several processes to its end."""
+    for rank in start_ranks(words, processes, env):
+        finish(rank)
+
+
+def start_ranks(
+    words: list[str], processes: int, env: Mapping[str, str] | None = None
+) -> list[subprocess.Popen[str]]:
+    """Start the program in several processes, with the variables that launchers set."""
     meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    ranks = [
+    return [
         start(
             words,
             env={
@@ -96,8 +104,6 @@ def run_ranks(words: list[str], processes: int, env: Mapping[str, str] | None = 
         )
         for n in range(processes)
     ]
-    for rank in ranks:
-        finish(rank)
 
 
 def environment() -> dict[str, str]:
@@ -155,6 +161,13 @@ def planned_receipts(output_dir: Path, epochs: int, step_size: int) -> list[tupl
     head = lines(output_dir / "order.jsonl")[0]
     order = {"seed": head["seed"], "lanes": head["lanes"]}
     stream = StreamingLeRobotDataset("some/name", DATASET, rank=0, world_size=1, **order)
+    return receipts_of(stream, epochs, step_size)
+
+
+def receipts_of(
+    stream: StreamingLeRobotDataset | MixtureDataset, epochs: int, step_size: int
+) -> list[tuple[Any, ...]]:
+    """What the plan of a stream gives in each step of some epochs."""
     cut = Cut(0, 1, step_size, drop_last=False)
     steps = [step for e in range(epochs) for step in step_receipts(stream.plan(e), cut, 0)]
     return [(s.epoch, s.stop, format_receipt(s.digest), format_receipt(s.receipt)) for s in steps]

@@ -23,14 +23,16 @@ SMALLER = {"--episodes": "3", "--frames": "20", "--size": "32x32"}
 # The page gives sizes in its first command only; all later commands resume with them.
 SMALLER |= {f"--{name}": str(size) for name, size in SIZES.items()}
 TRAIN = "examples/scaling/train_streaming_multinode.py"
-# Programs whose own tests run them: test_learning, test_lerobot_train, tests/slurm/test_training.
-ELSEWHERE = ("learn.py", "measure_gpu.py", "lerobot_train.py", "sbatch")
+# Programs whose own tests run them: test_learning, test_lerobot_command, tests/slurm/test_training.
+ELSEWHERE = ("learn.py", "measure_gpu.py", "robostream.lerobot_train", "sbatch")
 
 
 def commands() -> list[list[str]]:
-    """The commands of the page in its order."""
+    """The commands of the page in its order; a backslash at a line's end continues it."""
     blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+    return [
+        shlex.split(line) for block in blocks for line in block.replace("\\\n", "").splitlines()
+    ]
 
 
 def run(words: list[str], folder: Path) -> str:
@@ -60,6 +62,8 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """One run goes from one process to two, under torchrun and accelerate; its receipts agree."""
     for name in ("examples", "slurm"):
         (tmp_path / name).symlink_to(REPO / name)
+    (described,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "mix.yaml").write_text(described)
     outputs = []
     for words in commands():
         if not any(word.endswith(ELSEWHERE) or word in ELSEWHERE for word in words):
@@ -68,5 +72,8 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
 
     out = tmp_path / "outputs" / "train" / "streaming_multinode"
     assert [line["step"] for line in curve(out)] == list(range(1, 21))
-    assert len(outputs) == 7
-    assert f"agree at all {len(receipts(out))} positions" in outputs[-1]
+    assert len(outputs) == 10
+    (compared,) = (text for text in outputs if "positions" in text)
+    assert f"agree at all {len(receipts(out))} positions" in compared
+    mixed = curve(tmp_path / "outputs" / "train" / "mixed")
+    assert [line["step"] for line in mixed] == [1, 2, 3, 4, 5]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -49,6 +50,11 @@ def run(code: str, *, root: Path = AV1, python: list[str] | None = None) -> str:
     output, errors = program.communicate(timeout=300)
     assert (program.returncode, errors) == (0, ""), (program.returncode, errors)
     return str(output)
+
+
+def without_progress(errors: str) -> str:
+    """Return a command's messages without the lines of progress that it prints every 10 s."""
+    return re.sub(r"^[\w: ]+: (\d+%|0 of 0), .*/s.*\n", "", errors, flags=re.MULTILINE)
 
 
 def is_alive(pid: int) -> bool:

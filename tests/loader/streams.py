@@ -15,7 +15,7 @@ from tests.fixture_datasets import FIXTURES
 AV1 = FIXTURES / "av1_multifile"
 
 
-def open_stream(root: Path = AV1, **options: Any) -> StreamingLeRobotDataset:
+def open_stream(root: Path | str = AV1, **options: Any) -> StreamingLeRobotDataset:
     """A stream over a fixture, single-threaded unless asked otherwise."""
     settings: dict[str, Any] = {"rank": 0, "world_size": 1, "return_uint8": True} | options
     return StreamingLeRobotDataset("some/name", root=root, **settings)

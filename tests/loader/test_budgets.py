@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from robostream.byte_sizes import format_bytes
+from robostream.loader.dataloader import frame_budget
 from robostream.loader.resources import needed_bytes
-from robostream.loader.streaming import StreamingLeRobotDataset, cursor_of
+from robostream.loader.stream import cursor_of
+from robostream.loader.streaming import StreamingLeRobotDataset
 from robostream.plan import Cut, rank_lanes
 from robostream.tools import SynthSpec, make_dataset
 from tests.fixture_datasets import FIXTURES
@@ -18,13 +20,14 @@ from tests.loader.streams import open_loader, open_stream
 LANES = 2
 
 
-def open_dataset(folder: Path, gop: int) -> StreamingLeRobotDataset:
-    """24 episodes of 40 frames, of which a pool holds four."""
+def open_dataset(folder: Path, gop: int, **options: int) -> StreamingLeRobotDataset:
+    """24 episodes of 40 frames, of which a pool holds four by default."""
     spec = SynthSpec(
         *(24, 40, 40), distinct=1, cameras=1, width=64, height=48, codec="h264", gop=gop
     )
-    make_dataset(folder, spec)
-    options = {"rank": 0, "world_size": 1, "episode_pool_size": 4, "lanes": LANES}
+    if not folder.exists():
+        make_dataset(folder, spec)
+    options = {"rank": 0, "world_size": 1, "episode_pool_size": 4, "lanes": LANES} | options
     return StreamingLeRobotDataset("lab/cups", root=folder, **options)
 
 
@@ -47,6 +50,22 @@ def test_only_long_gops_keep_what_a_lead_in_decodes(tmp_path: Path, gop: int) ->
     assert sum(needed) <= all_bytes
     assert on_gpu.lead_in == 0
     assert on_gpu.lanes == needed.lanes + lanes * camera.gop_frames * camera.cached_bytes
+
+
+@pytest.mark.parametrize("keeps_all", [True, False])
+def test_each_frame_of_long_gops_is_decoded_about_once(tmp_path: Path, keeps_all: bool) -> None:
+    """Of the first epoch too, with many more episodes at a time than decoders inside their GOPs."""
+    whole = 24 * 40 * 64 * 48 * 3 // 2
+    options = {"frame_cache_bytes": 2 * whole if keeps_all else whole - 1}
+    stream = open_dataset(tmp_path / "cups", 40, episode_pool_size=12, lanes=4, **options)
+    loader = open_loader(stream, 8)
+    for _ in range(2):
+        assert sum(len(batch["index"]) for batch in loader) == stream.num_frames
+    stats = loader.stats()
+
+    assert frame_budget(loader).keeps_all == keeps_all
+    # Lanes begin inside episodes, and frames before that are decoded for both lanes.
+    assert stats["images_decoded"] <= 1.3 * stream.num_frames * (1 if keeps_all else 2)
 
 
 def test_too_little_memory_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:

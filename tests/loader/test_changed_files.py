@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from robostream.errors import ChangedFileError
-from robostream.loader.streaming import cursor_of
 from tests.fixture_datasets import copy_of
 from tests.loader.streams import open_loader, open_stream
 from tests.parameters import long_except
@@ -60,7 +59,7 @@ def test_a_file_that_is_opened_again_is_the_one_it_was(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
     """Also if it was closed between, to make room for others."""
-    door = cursor_of(open_stream(copy_of("av1_multifile", tmp_path))).dataset.file_opener()
+    door = open_stream(copy_of("av1_multifile", tmp_path))._dataset.file_opener()
     before = door.open(VIDEO).read(0, 500)
     assert door.open(VIDEO).read(0, 500) == before
     change(Path(door.open(VIDEO).name))

@@ -12,6 +12,7 @@ from tests.loader.programs import run
 from tests.loader.streams import blind_stream, flat, open_loader
 from tests.parameters import long_except
 
+ANY_FORK = ["-W", "ignore::DeprecationWarning"]  # Python 3.12 warns of any fork beside threads
 FORK = """
 loader = open_loader({workers}, batch_size=1, device={device!r})
 batches = iter(loader)
@@ -51,16 +52,15 @@ print(head)
 @pytest.mark.parametrize("workers", long_except([0, 2], 2))
 def test_a_fork_has_workers_of_its_own(workers: int, device: str | None) -> None:
     """A forked child iterates an inherited loader, and the parent's iterator does not notice."""
-    strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # Python 3.12 warns of any fork
     program = FORK.format(workers=workers, device=device)
-    forked = run(program, python=[sys.executable, *strict, "-c"])
+    forked = run(program, python=[sys.executable, "-W", "error", *ANY_FORK, "-c"])
 
     assert json.loads(forked) == flat(open_loader(blind_stream(), 1, num_workers=workers))
 
 
 def test_an_iterator_over_the_stream_goes_on_in_a_fork_and_outside() -> None:
     """Parent and child each deliver what is left, with the right pictures."""
-    run("""
+    program = """
 import torch
 from robostream import LeRobotDataset
 items = LeRobotDataset("some/name", root=sys.argv[1], return_uint8=True)
@@ -80,4 +80,5 @@ finally:
     if child == 0:
         os._exit(code)
 assert os.waitpid(child, 0)[1] == 0
-""")
+"""
+    run(program, python=[sys.executable, *ANY_FORK, "-c"])

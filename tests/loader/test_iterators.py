@@ -4,14 +4,8 @@
 from __future__ import annotations
 
 import copy
-import fcntl
-import os
 import pickle
-import pty
-import struct
-import subprocess
 import sys
-import termios
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +16,7 @@ import torch
 from robostream.errors import SelectionError, StateError
 from tests.loader.programs import HEAD
 from tests.loader.streams import AV1, blind_stream, flat, indices, open_loader, open_stream
+from tests.terminal import shown_on_terminal
 
 
 def test_an_iterator_with_a_progress_bar_has_a_length() -> None:
@@ -57,8 +52,6 @@ def test_threads_share_an_iterator_with_a_progress_bar() -> None:
 @pytest.mark.long
 def test_a_terminal_shows_the_progress() -> None:
     """To the last batch, also of an epoch that is left early."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
     code = (
         HEAD
         + """
@@ -67,10 +60,7 @@ next(iter(loader))
 assert len(frames(loader)) == 62
 """
     )
-    subprocess.run([sys.executable, "-c", code, str(AV1)], stderr=theirs, check=True, timeout=60)
-    os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode()
-    os.close(ours)
+    shown = shown_on_terminal([sys.executable, "-c", code, str(AV1)], columns=200)
 
     assert "epoch 0   6% |" in shown
     assert "epoch 1 100% |" in shown

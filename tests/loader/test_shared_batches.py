@@ -101,6 +101,9 @@ def test_a_list_of_all_batches_is_right_and_said_once(
             assert_equals_map_style(batch, items)
 
     assert caplog.text.count("copied into memory of their own") == 1
+    loader.set_epoch(9)  # not the one that workers have begun
+    assert loader._running is not None
+    loader._running.pool.settle(0)
     total = config.LIVE_ITERATORS * loader._options.depth + config.HELD_BATCHES
     assert free_slots(loader) == total - config.HELD_BATCHES
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from robostream import LeRobotDataset
-from tests.fixture_datasets import FIXTURES, NAMES
+from tests.fixture_datasets import ALL_NAMES, FIXTURES
 from tests.loader.streams import assert_equals_map_style, flat, open_loader, open_stream
 from tests.parameters import long_except, long_rows_except
 
@@ -44,7 +44,7 @@ BUDGETS = [(0, 0), ("1GiB", 0), (0, 3), ("1GiB", 2), ("1GiB", 3)]
 
 @pytest.mark.parametrize(("budget", "workers"), long_rows_except(BUDGETS, ("1GiB", 0), ("1GiB", 2)))
 @pytest.mark.parametrize("kind", long_except(["plain", "window"], "window"))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_every_sample_equals_the_map_style_item(
     name: str, kind: str, budget: int | str, workers: int
 ) -> None:

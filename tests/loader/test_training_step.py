@@ -6,9 +6,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from robostream.errors import StateError, WriteError
+from robostream.assemble import EpisodeSplit, split_episodes
+from robostream.errors import SelectionError, StateError, WriteError
 from robostream.loader.sampler import EpisodeAwareSampler, compute_sampler_state
 from robostream.loader.training_step import (
     TrainingStep,
@@ -16,6 +18,8 @@ from robostream.loader.training_step import (
     resume_sampler,
     save_training_step,
 )
+from robostream.meta import LeRobotDatasetMetadata
+from tests.fixture_datasets import FIXTURES
 
 
 def make_sampler(frames: int = 105) -> EpisodeAwareSampler:
@@ -33,6 +37,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         grad_accum_steps=2,
         parallelism={"dp_replicate": 1, "dp_shard": 4},
         sampler_state={"epoch": 3, "start_index": 40},
+        split=EpisodeSplit([0, 2, 3], [1]),
     )
 
     assert path == folder / "training_step.json"
@@ -43,6 +48,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         grad_accum_steps=2,
         parallelism={"dp_replicate": 1, "dp_shard": 4},
         sampler_state={"epoch": 3, "start_index": 40},
+        split=EpisodeSplit([0, 2, 3], [1]),
     )
 
 
@@ -89,6 +95,9 @@ def test_files_of_all_lerobots_are_read(
         ('{"step": "7"}', "step must be >= 0, a whole number"),
         ('{"step": true}', "step must be >= 0, a whole number"),
         ('{"step": 7, "batch_size": 0}', "batch_size must be >= 1, a whole number"),
+        ('{"step": 7, "split": [1]}', "want two lists of episodes"),
+        ('{"step": 7, "split": {"train": [0]}}', "want two lists of episodes"),
+        ('{"step": 7, "split": {"train": [0, 1], "val": [1]}}', r"found \[1\] in both"),
     ],
 )
 def test_broken_files_are_refused(tmp_path: Path, content: str | None, message: str) -> None:
@@ -98,6 +107,25 @@ def test_broken_files_are_refused(tmp_path: Path, content: str | None, message: 
 
     with pytest.raises(StateError, match=message):
         load_training_step(tmp_path)
+
+
+def test_a_split_that_leaks_is_not_saved(tmp_path: Path) -> None:
+    """An episode in both halves is an error before anything is written."""
+    with pytest.raises(SelectionError, match=r"found \[2\] in both"):
+        save_training_step(
+            tmp_path, 7, num_processes=1, batch_size=1, split=EpisodeSplit([0, 2], [2, 1])
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_split_of_a_checkpoint_is_that_of_its_run(tmp_path: Path) -> None:
+    """What a checkpoint holds is what the same call gives again, numpy's numbers or Python's."""
+    meta = LeRobotDatasetMetadata("some/name", FIXTURES / "av1_multifile")
+    split = split_episodes(meta, val=0.4, seed=3)
+    as_arrays = EpisodeSplit(*(np.array(half) for half in split))  # type: ignore[arg-type]
+    save_training_step(tmp_path, 7, num_processes=1, batch_size=1, split=as_arrays)
+
+    assert load_training_step(tmp_path).split == split == split_episodes(meta, val=0.4, seed=3)
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:

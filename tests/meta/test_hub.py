@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from robostream.meta import LeRobotDatasetMetadata
-from tests.fixture_datasets import FIXTURES
+from tests.fixture_datasets import FIXTURES, copy_of, edit_info
 from tests.meta.hub_client import open_metadata
 from tests.parameters import long_except
 from tests.servers.hub import Hub
@@ -103,7 +103,8 @@ def test_a_private_repo_needs_its_token_for_rows_too(hub: Hub, tmp_path: Path) -
     ("tags", "wanted", "error", "message"),
     [
         ([], None, "CompatibilityError", "no version tag at all (found main)"),
-        (["v2.0", "v2.1"], None, "BackwardCompatibilityError", "convert_dataset_v21_to_v30"),
+        (["v2.0", "v2.1"], "v3.0", "BackwardCompatibilityError", "Pass revision='v2.1'"),
+        (["v1.6"], None, "BackwardCompatibilityError", "has version v1.6"),
         (["v3.2", "v3.1"], None, "ForwardCompatibilityError", "newer than the v3.0"),
         (["v4.0"], "v3.0", "ForwardCompatibilityError", "version v4.0"),
     ],
@@ -118,6 +119,33 @@ def test_repos_without_a_usable_version_are_refused(
     assert found["error"] == error
     assert message in found["message"]
     assert hub.downloads("lab/cups") == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "chosen"),
+    [
+        (["v2.0", "v2.1", "v3.0"], "v3.0"),
+        (["v2.0", "v2.1", "v1.6"], "v2.1"),
+        (["v2.0", "v3.1"], "v2.0"),
+    ],
+)
+def test_without_a_revision_the_newest_readable_version_is_taken(
+    hub: Hub, tmp_path: Path, tags: list[str], chosen: str
+) -> None:
+    """v3.0, else v2.1, else v2.0, which the log says; offline too."""
+    repo = hub.add_repo("lab/cups")
+    commits = {}
+    for tag in tags:
+        made = copy_of("v21_images", tmp_path / tag)
+        edit_info(made, lambda info, tag=tag: info.update(codebase_version=tag))  # type: ignore[misc]
+        commits[tag] = repo.commit(FIRST if tag == "v3.0" else made, tags=[tag])
+    found = open_metadata(hub.url, tmp_path / "home", repo_id="lab/cups")
+
+    assert found["revision"] == commits[chosen]
+    log = f"lab/cups has no revision v3.0; reading {chosen}"
+    assert found["warnings"] == ([] if chosen == "v3.0" else [log])
+    offline = open_metadata(hub.url, tmp_path / "home", repo_id="lab/cups", offline=True)
+    assert offline["revision"] == commits[chosen]
 
 
 def test_the_greatest_lower_minor_is_read_with_a_warning(hub: Hub, tmp_path: Path) -> None:

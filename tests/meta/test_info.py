@@ -10,7 +10,7 @@ import pytest
 
 from robostream.errors import MetadataError
 from robostream.meta import DEFAULT_FEATURES, DatasetInfo, LeRobotDatasetMetadata
-from robostream.meta.info import parse_stats, rescale_depth
+from robostream.meta.stats import parse_stats, rescale_depth
 from tests.fixture_datasets import copy_of
 
 COLOUR = {"dtype": "video", "shape": [4, 4, 3]}

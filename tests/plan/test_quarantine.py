@@ -61,11 +61,11 @@ def test_receipts_count_the_stand_ins(
 def test_stand_ins_are_many_and_from_near_by() -> None:
     """They come from the neighbours of the bad episode on the line, not all from one frame."""
     plan = EpochPlan([100] * 50, seed=0, epoch=0, lanes=2, pool_size=8)
-    bad = int(plan.line.episodes[20])
+    bad = int(plan.line.segments.episodes[20])
     without = plan.replace(quarantined=[bad])
     positions = plan.positions(bad)
     found = [pairs(without, p, p + 1)[0] for p in positions.tolist()]
-    near = set(plan.line.episodes[17:24].tolist()) - {bad}
+    near = set(plan.line.segments.episodes[17:24].tolist()) - {bad}
 
     assert {episode for episode, _ in found} <= near
     assert len(set(found)) > 60

@@ -97,7 +97,8 @@ def test_another_selection_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "want a state of version 1, got version 2"),
+        ({"version": 3}, "want a state of version 1 or 2, got version 3"),
+        ({"version": 2}, "missing .*since"),
         ({"version": None}, "got version None"),
         ({"position": "42"}, "position should be of type int, but is '42'"),
         ({"position": True}, "position should be of type int"),

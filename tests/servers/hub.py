@@ -26,6 +26,7 @@ from tests.servers.hub_content import (
     repo_info,
     tree,
 )
+from tests.servers.hub_uploads import HubWriter
 from tests.servers.signatures import Signer
 
 _PAGE_ENTRIES = 20  # few, so that small datasets are listed in several pages
@@ -50,6 +51,7 @@ class Hub:
         url: The address for HF_ENDPOINT.
         repos: Dataset repos by their id.
         buckets: Buckets by their id: repos with one commit.
+        write_token: Only requests that carry it may change the Hub; None if all may.
         signer: Signs the addresses of large files, and says for how long they hold.
         requests: All requests so far, in the order they were answered.
     """
@@ -57,6 +59,7 @@ class Hub:
     url: str = ""
     repos: dict[str, Repo] = field(default_factory=dict)
     buckets: dict[str, Repo] = field(default_factory=dict)
+    write_token: str | None = None
     signer: Signer = field(default_factory=Signer)
     requests: list[Request] = field(default_factory=list)
 
@@ -126,6 +129,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def _make_app(hub: Hub) -> web.Application:
     app = web.Application(middlewares=[_record])
     app[_HUB] = hub
+    writer = HubWriter(hub.repos, lambda request: hub.write_token in (None, _token(request)))
     dataset, bucket = "/api/datasets/{owner}/{name}", "/api/buckets/{owner}/{name}"
     app.add_routes(
         [
@@ -146,6 +150,7 @@ def _make_app(hub: Hub) -> web.Application:
             web.get(
                 "/buckets/{owner}/{name}/resolve/{path:.*}", _bucket_file, name="bucket-resolve"
             ),
+            *writer.routes(),
         ]
     )
     return app
@@ -289,8 +294,11 @@ def _seen(request: web.Request, repos: dict[str, Repo]) -> Repo:
 
 
 def _has_token(request: web.Request, repo: Repo) -> bool:
-    sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return repo.token in (None, sent)
+    return repo.token in (None, _token(request))
+
+
+def _token(request: web.Request) -> str:
+    return request.headers.get("Authorization", "").removeprefix("Bearer ")
 
 
 def _commit(request: web.Request) -> tuple[str, Files]:

@@ -45,19 +45,24 @@ class Repo:
 
     token: str | None = None
     gated: bool = False
+    is_private: bool = False
     commits: dict[str, Files] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
 
     def commit(self, folder: Path, *, branch: str = "main", tags: Iterable[str] = ()) -> str:
         """Add a folder as it is now as the newest commit of a branch and return the commit."""
-        files = read_files(folder)
+        sha = self.add_commit(read_files(folder), branch)
+        self.tags |= dict.fromkeys(tags, sha)
+        return sha
+
+    def add_commit(self, files: Files, branch: str) -> str:
+        """Add files as the newest commit of a branch and return the commit."""
         listing = "".join(f"{path} {blob.oid}\n" for path, blob in files.items())
         parent = self.branches.get(branch, "")
         sha = hashlib.sha1(f"{parent}\n{listing}".encode()).hexdigest()
         self.commits[sha] = files
         self.branches[branch] = sha
-        self.tags |= dict.fromkeys(tags, sha)
         return sha
 
     def resolve(self, revision: str) -> str | None:
@@ -75,10 +80,15 @@ class Repo:
         }
 
 
+def is_large(path: str) -> bool:
+    """Return whether the Hub stores a file by its digest, apart from git."""
+    return PurePosixPath(path).suffix in _LFS_SUFFIXES
+
+
 def read_files(folder: Path) -> Files:
     """Return the files below a folder by their path in it, sorted."""
     return {
-        path.relative_to(folder).as_posix(): Blob(path.read_bytes(), path.suffix in _LFS_SUFFIXES)
+        path.relative_to(folder).as_posix(): Blob(path.read_bytes(), is_large(path.name))
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }

@@ -11,7 +11,7 @@ import pytest
 
 from robostream import config
 from robostream.errors import ChangedFileError, DamagedFileError
-from robostream.storage import TRAFFIC, CacheSettings, FileOpener, as_location
+from robostream.storage import TRAFFIC, CacheSettings, FileOpener, as_location, remote_source
 from robostream.testing import Fault, Proxy, Script, serve_files, start_proxy
 from tests.threads import at_once
 
@@ -58,6 +58,56 @@ def test_what_is_brought_is_there(proxy: Proxy, tmp_path: Path) -> None:
     counts = dict(zip(TRAFFIC, opener.traffic.take(), strict=True))
     assert counts["bytes_fetched"] == len(CONTENT)
     assert counts["bytes_read"] == BLOCK + len(CONTENT)
+
+
+def test_a_small_file_is_fetched_whole(proxy: Proxy, tmp_path: Path) -> None:
+    """The first read fetches all of it; its start at first, if nothing else is known of it."""
+    location = as_location(proxy.url, None, CacheSettings(tmp_path / "cache", None))
+    source = FileOpener(location, whole_bytes=len(CONTENT)).open("file.bin")
+    source.fetch_start()
+    assert [e.method for e in proxy.journal()] == ["GET"]
+
+    assert source.read(10, BLOCK + 10) == CONTENT[10 : BLOCK + 10]
+    assert source.read(0, source.size()) == CONTENT
+    source.fetch_start()
+    assert fetched(proxy) == [len(CONTENT)]
+    later = FileOpener(location, whole_bytes=len(CONTENT)).open("file.bin")
+    assert later.read(3 * BLOCK, 4 * BLOCK) == CONTENT[3 * BLOCK : 4 * BLOCK]
+    assert fetched(proxy) == [len(CONTENT)]
+
+
+def test_the_rest_of_a_file_takes_one_more_request(
+    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is longer than its start is completed at the first read."""
+    monkeypatch.setattr(remote_source, "_START_BYTES", 2 * BLOCK)
+    location = as_location(proxy.url, None, CacheSettings(tmp_path / "cache", None))
+    source = FileOpener(location, whole_bytes=len(CONTENT)).open("file.bin")
+    source.fetch_start()
+
+    assert source.read(5 * BLOCK, len(CONTENT)) == CONTENT[5 * BLOCK :]
+    assert source.read(0, len(CONTENT)) == CONTENT
+    assert fetched(proxy) == [2 * BLOCK, len(CONTENT) - 2 * BLOCK]
+
+
+@pytest.mark.parametrize("whole_bytes", [0, len(CONTENT) - 1])
+def test_a_larger_file_is_fetched_as_it_is_read(
+    proxy: Proxy, tmp_path: Path, whole_bytes: int
+) -> None:
+    """Only what a read needs."""
+    location = as_location(proxy.url, None, CacheSettings(tmp_path / "cache", None))
+    source = FileOpener(location, whole_bytes=whole_bytes).open("file.bin")
+
+    assert source.read(0, 10) == CONTENT[:10]
+    assert fetched(proxy) == [BLOCK]
+
+
+def test_threads_ask_for_the_size_once(proxy: Proxy, tmp_path: Path) -> None:
+    """Of several threads, one sends the request."""
+    source = file_opener(proxy, tmp_path).open("file.bin")
+
+    assert at_once(4, lambda _: source.size()) == [len(CONTENT)] * 4
+    assert len(proxy.journal()) == 1
 
 
 def test_many_who_want_the_same_ask_once(proxy: Proxy, tmp_path: Path) -> None:

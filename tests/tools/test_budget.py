@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from robostream.loader.resources import needed_bytes
-from robostream.loader.streaming import cursor_of
+from robostream.loader.stream import cursor_of
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import CameraFrames, Cut, EpochPlan
 from robostream.tools import (
@@ -19,7 +20,7 @@ from robostream.tools import (
     list_video_cameras,
     measure_dataset,
 )
-from tests.fixture_datasets import FIXTURES, NAMES, copy_of
+from tests.fixture_datasets import ALL_NAMES, FIXTURES, copy_of
 from tests.loader.streams import open_stream
 
 PLAN = EpochPlan([100] * 1000, seed=0, epoch=0, lanes=24, pool_size=48)
@@ -29,6 +30,7 @@ SIZES = DatasetSizes(
     num_data_files=1,
     num_video_files=6,
     num_videos=3,
+    opening_requests=2,
     measured=True,
     decoded_bytes_per_frame=10**5,
     row_bytes_per_frame=200,
@@ -78,6 +80,27 @@ def test_a_rank_reads_its_share() -> None:
     assert rank.frame_cache_bytes == 3 * (110 + 44) * 10**5
 
 
+def test_a_rank_does_not_open_the_files_of_other_ranks() -> None:
+    """With files for each episode, as v2.x has them, fetched whole or opened first."""
+    sizes = dataclasses.replace(SIZES, num_data_files=1000, num_video_files=3000)
+    cut, reads = Cut(3, 8, 64, drop_last=True), 4 * 1000 / 8
+    opened = estimate_rank(PLAN, cut, sizes, CAMERAS, epoch_s=100)
+    whole = estimate_rank(
+        PLAN, cut, dataclasses.replace(sizes, opening_requests=0), CAMERAS, epoch_s=100
+    )
+
+    assert reads < whole.requests_per_epoch < reads * 1.2
+    assert opened.requests_per_epoch == 3 * whole.requests_per_epoch
+
+
+@pytest.mark.parametrize(("name", "requests"), [("v21_videos", 0), ("av1_multifile", 2)])
+def test_small_files_of_v2_are_fetched_whole(name: str, requests: int) -> None:
+    """Those of v3.0 hold many episodes, and their index is read first."""
+    meta = LeRobotDatasetMetadata("x", root=FIXTURES / name)
+
+    assert measure_dataset(meta).opening_requests == requests
+
+
 def test_ranks_that_share_lanes_read_them_all() -> None:
     """16 ranks have 8 as common divisor with 24 lanes: two ranks read each lane."""
     rank = estimate_rank(PLAN, Cut(3, 16, 64, drop_last=True), SIZES, CAMERAS, epoch_s=100)
@@ -97,7 +120,7 @@ def test_a_pool_of_everything_is_read_once() -> None:
     assert rank.open_episodes_most == 10
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 @pytest.mark.parametrize(("world_size", "pool_size"), [(1, 64), (8, 64), (1, 2000)])
 def test_the_loader_needs_the_same_memory(name: str, world_size: int, pool_size: int) -> None:
     """For one plan and GOP length, `robostream plan` and the loader compute the same bytes."""
@@ -140,7 +163,7 @@ def test_the_gop_is_given_recorded_or_the_default(
     assert {camera.has_long_gops for camera in cameras} == {wanted > 16}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ALL_NAMES)
 def test_sizes_are_those_of_the_files(name: str) -> None:
     """Bytes and numbers of files equal those on disk."""
     root = FIXTURES / name

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from robostream.errors import StateError
-from robostream.plan import Cut, EpochPlan, capture_state, step_receipts
-from robostream.tools import compare_order_logs, write_order_log
+from robostream.plan import Cut, EpochPlan, capture_state, digest, step_receipts
+from robostream.tools import compare_order_logs, logged_digest, write_order_log
 
 
 def write_log(path: Path, *, seed: int = 1, step_size: int = 50, position: int = 0) -> Path:
@@ -85,3 +85,37 @@ def test_an_invalid_log_is_rejected(tmp_path: Path, content: str | None) -> None
 
     with pytest.raises(StateError, match=r"b: not a log of an order .* --log FILE"):
         compare_order_logs(good, bad)
+
+
+@pytest.mark.parametrize("step_size", [10, 50, 150])
+def test_a_log_says_what_was_delivered_between_two_positions(
+    step_size: int, tmp_path: Path
+) -> None:
+    """Steps of any size that end there; None if none do, or in another epoch."""
+    log = write_log(tmp_path / "a", step_size=step_size)
+    plan = EpochPlan([30] * 100, seed=1, epoch=2, lanes=4, pool_size=9)
+    state = capture_state(plan, 0, fingerprint="f")
+
+    for start, stop in ((0, 150), (150, 300), (1500, 3000)):
+        found = logged_digest(log, state, 2, start, stop)
+        assert found == digest(*plan.slice(start, stop))
+    assert logged_digest(log, state, 2, 0, 151) is None
+    assert logged_digest(log, state, 1, 0, 150) is None
+
+
+def test_the_log_of_another_order_is_refused(tmp_path: Path) -> None:
+    """The settings that differ are named."""
+    plan = EpochPlan([30] * 100, seed=2, epoch=2, lanes=4, pool_size=9)
+    with pytest.raises(StateError, match="seed is 1 in the log and 2 in the state"):
+        logged_digest(write_log(tmp_path / "a"), capture_state(plan, 0, fingerprint="f"), 2, 0, 50)
+
+
+def test_steps_logged_twice_count_as_last_logged(tmp_path: Path) -> None:
+    """A run that was killed repeats the steps since its last checkpoint."""
+    log = write_log(tmp_path / "a")
+    first = json.loads(log.read_text().splitlines()[1])
+    with log.open("a") as file:
+        file.write(json.dumps(first | {"receipt": "00000000000000ff"}) + "\n")
+    plan = EpochPlan([30] * 100, seed=1, epoch=2, lanes=4, pool_size=9)
+
+    assert logged_digest(log, capture_state(plan, 0, fingerprint="f"), 2, 0, 50) == 255

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 
@@ -113,6 +115,19 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     plot_qualities(table, 8, tmp_path / "shuffle.svg")
 
     assert "reference pool" in (tmp_path / "shuffle.svg").read_text()
+
+
+def test_labels_of_the_plot_do_not_overlap(tmp_path: Path) -> None:
+    """Of two points at one place, the second has no number; lines keep theirs apart by sides."""
+    points = [
+        ShuffleQuality("robostream", size, 1.0, diversity, gap, 0.0)
+        for size, diversity, gap in ((4, 0.2, 4.0), (16, 0.5, 64.0), (17, 0.5, 64.0))
+    ]
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        plot_qualities(points, 8, tmp_path / "shuffle.svg")
+    labels = re.findall(r"fill: #1f77b4[^>]*>(\d+)<", (tmp_path / "shuffle.svg").read_text())
+
+    assert labels == ["4", "16"]
 
 
 def test_without_matplotlib_the_extra_is_named(

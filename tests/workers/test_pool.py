@@ -82,6 +82,21 @@ def test_several_iterators_share_a_pool(num_workers: int) -> None:
     assert_equal([batch for batch, _ in found], [batch for _, batch in found])
 
 
+def test_an_iterator_may_wait_for_another() -> None:
+    """Nothing of it is built before all that is assigned to the other; then it goes on."""
+    with open_pool(1, open_stream(), num_slots=32) as consumer:
+        first = consumer.begin()
+        steps = consumer.schedule.num_steps
+        consumer.pool.assign(first, tuple(range(steps)))
+        second = consumer.pool.begin(consumer.schedule, 0, after=first)
+        consumer.pool.assign(second, tuple(range(steps, 2 * steps)))
+        consumer.pool.wait(second, 0)
+
+        assert consumer.pool.is_built(first, steps - 1)
+        batches = [consumer.take(second, step, steps + step) for step in range(steps)]
+        assert sorted(indices(batches)) == FRAMES
+
+
 @KINDS
 def test_an_ended_iterator_gives_its_slots_back(num_workers: int) -> None:
     """Once, when no worker writes to them any more; the others go on."""

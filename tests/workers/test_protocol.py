@@ -143,7 +143,7 @@ def test_no_descriptor_is_left(ends: Ends) -> None:
 
 MESSAGES = [
     WorkerShard(1, 3, 2),
-    Begin(4),
+    Begin(4, after=3),
     Assign(4, (5, 1, 2)),
     Built(4, 3, {3: {"task": {0: "push", 2: "pull"}}}),
     End(4),

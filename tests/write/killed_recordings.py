@@ -18,21 +18,18 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import av
 import pyarrow.parquet as pq
 
 from robostream.write import DatasetWriter, resume_writer
-from tests.forked import in_child
+from tests.forked import die_before_step, in_child
 from tests.write.recording import check_dataset, load, quick_writer, record
 
 SMALL = {"video_files_size_in_mb": 0.006, "data_files_size_in_mb": 0.006}
 BAD = 2
-# What changes names on disk; a process may die before any of these.
-STEPS = ("rename", "replace", "mkdir", "rmdir", "unlink")
 
 
 def length_of(episode: int) -> int:
@@ -57,22 +54,6 @@ def record_forever(root: Path, reports: int) -> NoReturn:
         for _ in range(3):
             save_one(writer, reports)
         writer.finalize()
-
-
-def die_before_step(step: int) -> None:
-    """Let this process be killed before its `step`-th change of a name on disk from now on."""
-    left = step
-    for name in STEPS:
-        real: Callable[..., Any] = getattr(os, name)
-
-        def counted(*args: Any, _real: Callable[..., Any] = real, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return _real(*args, **options)
-
-        setattr(os, name, counted)
 
 
 def record_until_step(root: Path, reports: int, step: int) -> None:

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from robostream.errors import WriteError
-from robostream.meta import DepthCoding
+from robostream.meta import QUANTILES, DepthCoding
 from robostream.write import DepthEncoderConfig, resume_writer
-from robostream.write.episode_stats import QUANTILES
 from tests.fixture_datasets import NAMES, copy_of, edit_info
 from tests.write.recording import QUICK, TOP, check_dataset, load, quick_writer, record, rows
 

@@ -1,19 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples: rows, windows, pads and images put together. Imports no torch.
 
-selection.py    the selected episodes and frames
-spec.py         what a sample holds: columns, cameras, windows
-video_spans.py  the span of each episode in a camera's video file
-opened.py       an opened dataset, from which every reader is made
-columns.py      from Arrow columns to checked arrays
-shared_rows.py  data files decoded once per machine
-rows.py         the rows of an episode, read and cached
-images.py       images stored in Parquet
-layout.py       how samples lie in a batch
-cameras.py      what a camera's files hold: frames, sizes, pixel formats
-sample.py       one sample written into a batch
+selection.py      the selected episodes
+split.py          episodes to train on and to validate on
+kept_frames.py    which of their frames are delivered, and how often
+spec.py           what a sample holds: columns, cameras, windows
+video_spans.py    the span of each episode in a camera's video file
+opened.py         an opened dataset, from which every reader is made
+source.py         one dataset of a mixture
+dimensions.py     one feature of several datasets, aligned by the names of its dimensions
+schema.py         what every sample of a mixture has
+derive.py         that schema, derived from the sources
+mixture_file.py   mixtures described in YAML
+mixture_stats.py  statistics of groups of sources, and how they normalise values
+columns.py        from Arrow columns to checked arrays
+shared_rows.py    data files decoded once per machine
+rows.py           the rows of an episode, read and cached
+images.py         images stored in Parquet
+layout.py         how the samples of a dataset lie in a batch
+sample.py         one sample written into a batch
+batch_layout.py   how samples of one or several datasets lie in the same batches
+cameras.py        what a camera's files hold: frames, sizes, pixel formats
+camera_reader.py  single images of a camera, outside of samples
+dataset_stats.py  statistics recomputed from rows
 """
 
+from robostream.assemble.batch_layout import (
+    BatchLayout,
+    Placement,
+    SourceLayout,
+    mixed_batches,
+    place_source,
+    plain_batches,
+)
+from robostream.assemble.camera_reader import CameraReader
 from robostream.assemble.cameras import (
     find_first_frames,
     find_frames,
@@ -22,8 +42,21 @@ from robostream.assemble.cameras import (
     probe_cameras,
     warn_of_shape,
 )
+from robostream.assemble.columns import check_episode, check_schema, check_times
+from robostream.assemble.dataset_stats import StatsCollector, compute_stats, read_columns
+from robostream.assemble.derive import derive_schema
 from robostream.assemble.images import decode_image
+from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges, keep_frames
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
+from robostream.assemble.mixture_file import MIXTURE_KEYS, load_yaml, read_mixture_file
+from robostream.assemble.mixture_stats import (
+    Affine,
+    SourceStats,
+    affine,
+    cached_stats,
+    exact_stats,
+    pool_stats,
+)
 from robostream.assemble.opened import (
     DatasetLocation,
     OpenedDataset,
@@ -31,20 +64,31 @@ from robostream.assemble.opened import (
     download_from_hub,
     open_dataset,
 )
-from robostream.assemble.rows import EpisodeRows, RowCache, RowReader, new_row_lru
+from robostream.assemble.rows import EpisodeRows, RowCache, RowLru, RowReader, new_row_lru
 from robostream.assemble.sample import (
     Arrays,
     decode_images,
     decode_images_into,
     fill_row,
     read_texts,
+    write_black,
     write_depth,
+)
+from robostream.assemble.schema import (
+    CameraSchema,
+    ColumnMap,
+    Schema,
+    SchemaOptions,
+    SourceFeatures,
+    SourceMap,
+    VectorSchema,
 )
 from robostream.assemble.selection import (
     AbsoluteToRelative,
     EpisodeFilter,
     FrameSelection,
 )
+from robostream.assemble.source import FeatureMap, Source
 from robostream.assemble.spec import (
     ImageTransforms,
     Offsets,
@@ -54,44 +98,85 @@ from robostream.assemble.spec import (
     check_transforms,
     window_targets,
 )
+from robostream.assemble.split import EpisodeSplit, check_no_leakage, split_episodes
 from robostream.assemble.video_spans import find_byte_span, match_frames
 
 __all__ = [
+    "MIXTURE_KEYS",
     "AbsoluteToRelative",
+    "Affine",
     "ArrayLayout",
     "Arrays",
+    "BatchLayout",
     "CameraLayout",
+    "CameraSchema",
+    "ColumnMap",
+    "CameraReader",
     "DatasetLocation",
     "EpisodeFilter",
     "EpisodeRows",
+    "EpisodeWeights",
+    "FeatureMap",
+    "FrameRanges",
+    "EpisodeSplit",
     "FrameSelection",
     "ImageTransforms",
     "Offsets",
     "OpenedDataset",
+    "Placement",
     "Resize",
     "RowCache",
+    "RowLru",
     "RowReader",
     "SampleLayout",
     "SampleOptions",
     "SampleSpec",
+    "Schema",
+    "SchemaOptions",
+    "Source",
+    "SourceLayout",
+    "SourceFeatures",
+    "SourceMap",
+    "SourceStats",
+    "VectorSchema",
+    "affine",
+    "cached_stats",
+    "StatsCollector",
+    "check_no_leakage",
     "check_transforms",
     "choose_cache",
+    "check_episode",
+    "check_schema",
+    "check_times",
+    "compute_stats",
     "decode_image",
     "decode_images",
     "decode_images_into",
+    "derive_schema",
     "download_from_hub",
+    "exact_stats",
     "fill_row",
     "find_byte_span",
     "find_first_frames",
     "find_frames",
     "find_video_shape",
     "find_yuv_cameras",
+    "keep_frames",
+    "load_yaml",
     "match_frames",
+    "mixed_batches",
     "new_row_lru",
     "open_dataset",
+    "place_source",
+    "plain_batches",
+    "pool_stats",
     "probe_cameras",
+    "read_mixture_file",
+    "read_columns",
     "read_texts",
+    "split_episodes",
     "warn_of_shape",
     "window_targets",
+    "write_black",
     "write_depth",
 ]

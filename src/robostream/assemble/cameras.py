@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robostream.assemble.batch_layout import BatchLayout
 from robostream.assemble.images import decode_image
-from robostream.assemble.layout import ProbedCamera, SampleLayout
+from robostream.assemble.layout import ProbedCamera
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import RowReader
 from robostream.assemble.video_spans import match_frames
@@ -73,31 +74,27 @@ def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
     return probed
 
 
-def find_yuv_cameras(layout: SampleLayout) -> list[str]:
+def find_yuv_cameras(layout: BatchLayout) -> list[str]:
     """Return the cameras whose frames a batch can hold as 8-bit YUV 4:2:0.
 
-    The first readable frame of a camera decides. The user's transform needs RGB.
+    The first readable frame of a camera in each dataset decides. The user's transform needs RGB.
     """
-    dataset = layout.dataset
-    files = _open_videos(dataset, dataset.file_opener())
-    first = _first_episodes(dataset)
     found = []
-    for camera in layout.cameras:
-        is_even = camera.stack[2] % 2 == 0
-        if camera.key in layout.spec.videos and is_even and not camera.is_transformed:
-            kinds = (_pixel_format(dataset, files, episode, camera.key) for episode in first)
-            if next(filter(None, kinds), None) in PLANAR_8BIT:
-                found.append(camera.key)
+    for number, camera in enumerate(layout.cameras):
+        if camera.key not in layout.videos or camera.stack[2] % 2 or camera.is_transformed:
+            continue
+        if all(_is_yuv(source.dataset, own.key) for source, own in layout.owners(number)):
+            found.append(camera.key)
     return found
 
 
-def find_first_frames(layout: SampleLayout) -> Iterator[tuple[str, VideoFile, int]]:
-    """Yield (camera, file, frame number) of the first frame of each YUV camera."""
-    dataset = layout.dataset
-    files = _open_videos(dataset, dataset.file_opener())
-    for camera in layout.cameras:
-        if camera.is_yuv:
-            file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], camera.key)
+def find_first_frames(layout: BatchLayout) -> Iterator[tuple[str, VideoFile, int]]:
+    """Yield (camera, file, frame number) of each dataset's first frame of each YUV camera."""
+    for number, camera in enumerate(layout.cameras):
+        for source, own in layout.owners(number) if camera.is_yuv else ():
+            dataset = source.dataset
+            files = _open_videos(dataset, dataset.file_opener())
+            file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], own.key)
             yield camera.key, file, int(numbers[0])
 
 
@@ -162,6 +159,15 @@ def _decoded_layout(file: VideoFile, number: int) -> FrameLayout | None:
     decoded = PyavBackend().decode([(file, run)])
     layouts = [frame.layout for _, _, frame in decoded if frame is not None]
     return layouts[-1] if layouts else None
+
+
+def _is_yuv(dataset: OpenedDataset, key: str) -> bool:
+    """Return whether the first readable frame of a camera is 8-bit YUV 4:2:0."""
+    if key not in dataset.spec.videos:
+        return False
+    files = _open_videos(dataset, dataset.file_opener())
+    kinds = (_pixel_format(dataset, files, e, key) for e in _first_episodes(dataset))
+    return next(filter(None, kinds), None) in PLANAR_8BIT
 
 
 def _pixel_format(dataset: OpenedDataset, files: VideoFiles, episode: int, key: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from robostream.errors import DataFileError
+from robostream.meta import LANGUAGE_KEYS, LeRobotDatasetMetadata, OpenParquet
 
 Numbers = npt.NDArray[Any]
 
@@ -74,6 +75,16 @@ def numeric_column(column: pa.ChunkedArray, declared: DeclaredColumn) -> Numbers
         place = _first_refused(flat, cast)
         declared.refuse(f"{flat[place].as_py()!r} ({error})", place * len(column) // len(flat))
     return np.ascontiguousarray(values).reshape(len(column), *inner)
+
+
+def check_schema(schema: pa.Schema, key: str, entry: Mapping[str, Any]) -> None:
+    """Raise DataFileError if a column's type cannot hold what info.json declares. Reads no row."""
+    declared = DeclaredColumn(key, entry["dtype"], entry["shape"], "the file")
+    column = schema.empty_table().column(key)
+    if declared.dtype in _OBJECTS:
+        object_column(column, declared, copy=False)
+    else:
+        numeric_column(column, declared)
 
 
 def object_column(
@@ -216,6 +227,8 @@ def _flatten(column: pa.ChunkedArray, declared: DeclaredColumn) -> pa.Array:
     for size in () if is_plain else declared.shape:
         if not _is_list(array.type):
             declared.refuse(f"values of type {column.type}")
+        if pa.types.is_fixed_size_list(array.type) and array.type.list_size != size:
+            declared.refuse(f"lists of {array.type.list_size} in place of {size}")
         lengths = pc.list_value_length(array).fill_null(-1).to_numpy(zero_copy_only=False)
         wrong = np.flatnonzero(lengths != size)
         if wrong.size:
@@ -286,3 +299,29 @@ def _storage(array: pa.Array) -> pa.Array:
 
 def _is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in _LISTS)
+
+
+def check_columns(
+    file: OpenParquet, keys: Sequence[str], meta: LeRobotDatasetMetadata, where: str
+) -> None:
+    """Raise DataFileError unless a file has each column once, and no undeclared language."""
+    names = file.schema_arrow.names
+    present = set(names)
+    missing = [key for key in keys if key not in present]
+    if missing:
+        raise DataFileError(
+            f"{where}: the columns {', '.join(missing)} that info.json declares are missing; found "
+            f"{', '.join(sorted(present))}. The file is from another version of the dataset."
+        )
+    doubled = [key for key in keys if names.count(key) > 1]
+    if doubled:
+        raise DataFileError(
+            f"{where}: there are several columns {', '.join(doubled)}; want one of each name. "
+            "Write the file again without the others."
+        )
+    undeclared = [key for key in LANGUAGE_KEYS if key in present and key not in meta.features]
+    if undeclared:
+        raise DataFileError(
+            f"{where}: the language columns {', '.join(undeclared)} are in the file but not "
+            "declared in info.json. Declare them there with dtype 'language' and shape [1]."
+        )

@@ -80,12 +80,12 @@ def decode_image(
     return pixels if size is None else scale_values(pixels, size)
 
 
-def write_image(pixels: Pixels, out: npt.NDArray[np.float32]) -> None:
-    """Write an image as samples hold it: colour from 0 to 1, depth in its recorded unit.
+def write_image(pixels: Pixels, out: npt.NDArray[Any]) -> None:
+    """Write an image as samples hold it: colour from 0 to 1 or as uint8, depth as recorded.
 
     The values equal those of LeRobot's reader; see docs/format.md for each kind of image.
     """
-    if pixels.dtype == np.uint8:
+    if pixels.dtype == np.uint8 and out.dtype != np.uint8:
         # float32 division, as in LeRobot: multiplying by 1/255 differs in the last bit.
         np.divide(pixels, np.float32(255), out=out)
     else:
@@ -109,8 +109,9 @@ def _decode(encoded: bytes | None, where: str) -> tuple[str, Pixels]:
             upright = ImageOps.exif_transpose(image) if has_orientation else image
             return image.mode, np.asarray(upright)
     except _UNREADABLE as error:
+        why = "of no known format" if isinstance(error, UnidentifiedImageError) else error
         raise DataFileError(
-            f"{where}: the image cannot be decoded ({error}); its {len(encoded)} bytes start "
+            f"{where}: the image cannot be decoded ({why}); its {len(encoded)} bytes start "
             f"with {encoded[:8]!r}. The file is damaged."
         ) from error
 

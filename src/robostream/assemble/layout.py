@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -107,14 +106,10 @@ class SampleLayout:
     Attributes:
         dataset: The dataset.
         probed: What the files of cameras say; info.json describes the other cameras.
-        transformed: The output of the user's transform by camera: shape and dtype.
-        yuv_cameras: The cameras whose frames a batch holds as YUV 4:2:0.
     """
 
     dataset: OpenedDataset
     probed: Mapping[str, ProbedCamera] = field(default_factory=dict)
-    transformed: Mapping[str, ArrayLayout] = field(default_factory=dict)
-    yuv_cameras: Collection[str] = ()
 
     @cached_property
     def meta(self) -> LeRobotDatasetMetadata:
@@ -133,24 +128,8 @@ class SampleLayout:
         cameras = []
         for key in spec.cameras:
             probed = self.probed.get(key) or ProbedCamera(image_shape(features[key]))
-            camera = _camera_layout(key, features[key], spec, probed)
-            cameras.append(replace(camera, is_yuv=key in self.yuv_cameras))
+            cameras.append(_camera_layout(key, features[key], spec, probed))
         return cameras
-
-    def after_transform(self, transformed: Mapping[str, ArrayLayout]) -> SampleLayout:
-        """Return the layout with the output of the user's transform."""
-        return replace(self, transformed=transformed)
-
-    def in_yuv(self, cameras: Collection[str]) -> SampleLayout:
-        """Return the layout with frames of some untransformed cameras as YUV 4:2:0."""
-        return replace(self, yuv_cameras=frozenset(cameras))
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of the arrays of one sample."""
-        return sum(
-            math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.arrays.values()
-        )
 
     @cached_property
     def texts(self) -> list[str]:
@@ -181,7 +160,7 @@ class SampleLayout:
             dtype = {"b": np.bool_, "f": np.float32}.get(kind, np.int64)
             layout[key] = ((*window, *inner), dtype)
         for camera in self.cameras:
-            layout[camera.key] = self.transformed.get(camera.key, camera.batch_array)
+            layout[camera.key] = camera.batch_array
         pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}
         return layout | pads
 

@@ -15,12 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from robostream import arguments, config
+from robostream.assemble.kept_frames import keep_frames
 from robostream.assemble.selection import FrameSelection, select_episodes
 from robostream.assemble.spec import SampleOptions, SampleSpec, make_spec
 from robostream.assemble.video_spans import warn_of_overlaps
 from robostream.byte_sizes import parse_bytes
 from robostream.meta import LeRobotDatasetMetadata, location_of, pin_and_download, resize_cameras
-from robostream.storage import CacheSettings, FileOpener, Location, as_location, parse_repo_url
+from robostream.plan import SelectedFrames
+from robostream.storage import (
+    CacheSettings,
+    FileOpener,
+    Location,
+    Traffic,
+    as_location,
+    parse_repo_url,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +74,10 @@ class OpenedDataset:
     Attributes:
         meta: The metadata.
         files: The location of data/ and videos/.
-        selection: The selected episodes and frames.
+        selection: The selected episodes.
         spec: What a sample holds.
         opened_at_s: The time of opening, in seconds since 1970.
+        frames: Which of their frames are delivered, and how often; None for all, once each.
     """
 
     meta: LeRobotDatasetMetadata
@@ -75,10 +85,13 @@ class OpenedDataset:
     selection: FrameSelection
     spec: SampleSpec
     opened_at_s: float
+    frames: SelectedFrames | None = None
 
-    def file_opener(self) -> FileOpener:
-        """Return a new opener of data/ and videos/ for this process."""
-        return FileOpener(self.files)
+    def file_opener(self, traffic: Traffic | None = None) -> FileOpener:
+        """Return a new opener of data/ and videos/ for this process; see `FileOpener`."""
+        # A file of v2.x has one episode, and all of it is read; one of v3.0 has many.
+        whole_bytes = config.WHOLE_FILE_BYTES if self.meta.info.is_v2 else 0
+        return FileOpener(self.files, whole_bytes=whole_bytes, traffic=traffic)
 
     @property
     def index_folder(self) -> Path | None:
@@ -131,7 +144,9 @@ def open_dataset(location: DatasetLocation, options: SampleOptions) -> OpenedDat
     if location.data_files_root is not None:
         files = as_location(location.data_files_root, location.storage_options, location.cache)
     episodes = select_episodes(meta, options.episodes, options.episode_filter)
-    return OpenedDataset(meta, files, FrameSelection(meta, episodes), spec, opened_at_s)
+    kept = options.frames, options.stride, options.episode_weights
+    frames = None if kept == (None, 1, None) else keep_frames(meta, episodes, *kept)
+    return OpenedDataset(meta, files, FrameSelection(meta, episodes), spec, opened_at_s, frames)
 
 
 def download_from_hub(

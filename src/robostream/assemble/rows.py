@@ -20,6 +20,7 @@ import pyarrow as pa
 from robostream import config
 from robostream.assemble.columns import (
     DeclaredColumn,
+    check_columns,
     check_episode,
     check_times,
     numeric_column,
@@ -30,13 +31,12 @@ from robostream.assemble.shared_rows import MappedRows, SharedRows
 from robostream.errors import DataFileError
 from robostream.meta import (
     DEFAULT_FEATURES,
-    LANGUAGE_KEYS,
     LeRobotDatasetMetadata,
     OpenParquet,
     open_parquet,
     readable_parquet,
 )
-from robostream.storage import FileOpener, LruCache
+from robostream.storage import ByteSource, FileOpener, LruCache
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ class EpisodeRows:
         return self.objects[key][frame].as_py()
 
 
-# Rows by (columns, episode), shared by the row caches of a process.
-RowLru: TypeAlias = LruCache[tuple[tuple[str, ...], int], EpisodeRows]
+# Rows by (row cache, episode): the row caches of a process share this memory.
+RowLru: TypeAlias = LruCache[tuple[object, int], EpisodeRows]
 
 
 def new_row_lru(budget_bytes: int) -> RowLru:
@@ -107,14 +107,13 @@ class RowCache:
         self._reader = RowReader(dataset, opener, keys, tolerance_s=tolerance_s)
         self._meta = dataset.meta
         self._compares = checks_times
-        self._keys = tuple(keys)
         self._lru = lru
         self._mapped: LruCache[int, EpisodeRows] = LruCache(_MAPPED_EPISODES)
 
     def get(self, episode: int) -> EpisodeRows:
         """Return the rows of an episode."""
         lru = self._lru
-        return lru.get((self._keys, episode)) or self._mapped.get(episode) or self._read(episode)
+        return lru.get((self, episode)) or self._mapped.get(episode) or self._read(episode)
 
     def _read(self, episode: int) -> EpisodeRows:
         rows = self._reader.read(episode, maps_images=self._lru.has_evicted)
@@ -123,11 +122,10 @@ class RowCache:
             self._compares = not has_warned
         if rows.mapped is not None:
             return self._mapped.put(episode, rows)
-        return self._lru.put((self._keys, episode), rows)
+        return self._lru.put((self, episode), rows)
 
     def close(self) -> None:
-        """Release all rows and files."""
-        self._lru.clear()
+        """Close all files, and release the rows that are mapped from them."""
         self._mapped.clear()
         self._reader.close()
 
@@ -138,13 +136,11 @@ class RowBytes(NamedTuple):
     Attributes:
         file: The data file, relative to the dataset's root.
         groups: The row groups.
-        footer: The part that every opening of the file reads.
         are_shared: Whether one process decodes the groups for all, which then never read them.
     """
 
     file: str
     groups: tuple[int, int]
-    footer: tuple[int, int]
     are_shared: bool
 
 
@@ -196,9 +192,8 @@ class RowReader:
         objects: dict[str, pa.Array | pa.ChunkedArray] = {}
         place = f"{where}: episode {episode}"
         for key in self._keys:
-            dtype, shape = (self._meta.features[key][name] for name in ("dtype", "shape"))
-            declared = DeclaredColumn(key, dtype, shape, place)
-            if dtype in ("string", "image", "language"):
+            declared = self._declared(key, place)
+            if declared.dtype in ("string", "image", "language"):
                 with readable_parquet(place):
                     objects[key] = object_column(table.column(key), declared, copy=mapped is None)
             else:
@@ -209,16 +204,39 @@ class RowReader:
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
         return EpisodeRows(episode, table.num_rows, numbers, objects, mapped)
 
+    def read_numbers(self, episodes: range) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns, all numeric, of consecutive episodes of one file, checked."""
+        relative = self._meta.get_data_file_path(episodes[0]).as_posix()
+        where = self._location.describe(relative)
+        file = self._open(relative, where)
+        (first, offset), (last, _) = (self._groups(file, episodes[i], where) for i in (0, -1))
+        lengths = self._meta.episodes["length"][episodes.start : episodes.stop]
+        ends = np.cumsum(lengths)
+        groups, count = range(first.start, last.stop), int(ends[-1])
+        table = self._read_groups(file.parquet, relative, groups, where, count).slice(offset, count)
+        place = f"{where}: episodes {episodes[0]} to {episodes[-1]}"
+        columns = {
+            key: numeric_column(table.column(key), self._declared(key, place)) for key in self._keys
+        }
+        for episode, begin, end in zip(episodes, ends - lengths, ends, strict=True):
+            own = {key: columns[key][begin:end] for key in DEFAULT_FEATURES}
+            check_episode(own, episode, int(end - begin), where)
+        return columns
+
+    def footer(self, episode: int) -> tuple[str, int, int]:
+        """Return an episode's file, and the bytes that every opening of it reads. Thread-safe."""
+        relative = self._meta.get_data_file_path(episode).as_posix()
+        size = self._open_source(relative).size()
+        return relative, max(size - _FOOTER_BYTES, 0), size
+
     def find(self, episode: int) -> RowBytes:
         """Return the byte ranges of an episode's rows."""
         relative = self._meta.get_data_file_path(episode).as_posix()
         file = self._open(relative, self._location.describe(relative))
         groups, _ = self._groups(file, episode, relative)
-        size = self._opener.open(relative).size()
         return RowBytes(
             relative,
             groups=file.parquet.byte_span(groups),
-            footer=(max(size - _FOOTER_BYTES, 0), size),
             are_shared=self._are_shared(file, episode, groups),
         )
 
@@ -247,9 +265,7 @@ class RowReader:
             if shared is not None:
                 rows, mapped = shared
                 return rows, mapped if self._has_images else None
-        table = self._read_groups(file.parquet, relative, groups, where)
-        if table.num_rows > length:
-            self._last_groups = ((relative, groups.start, groups.stop), table)
+        table = self._read_groups(file.parquet, relative, groups, where, length)
         return table.slice(offset, length), None
 
     def _are_shared(self, file: _DataFile, episode: int, groups: range) -> bool:
@@ -268,11 +284,24 @@ class RowReader:
                 f"the file, which has {ends.max(initial=0)}. It is from another version of the "
                 "dataset; copy it again."
             )
+        if self._meta.info.is_v2 and ends[-1] > length:
+            raise DataFileError(
+                f"{where}: episode {episode} has {length} frames in meta/, but the file has "
+                f"{ends[-1]} rows. One of them is from another version of the dataset; copy both "
+                "again."
+            )
         begin = int(np.searchsorted(ends, first_row, side="right"))
         stop = int(np.searchsorted(ends, first_row + length, side="left")) + 1
         return range(begin, stop), first_row - (int(ends[begin - 1]) if begin else 0)
 
-    def _read_groups(self, file: OpenParquet, relative: str, groups: range, where: str) -> pa.Table:
+    def _declared(self, key: str, place: str) -> DeclaredColumn:
+        entry = self._meta.features[key]
+        return DeclaredColumn(key, entry["dtype"], entry["shape"], place)
+
+    def _read_groups(
+        self, file: OpenParquet, relative: str, groups: range, where: str, wanted: int
+    ) -> pa.Table:
+        """Return row groups, which are kept if they hold more than the `wanted` rows."""
         key = (relative, groups.start, groups.stop)
         if self._last_groups is not None and self._last_groups[0] == key:
             return self._last_groups[1]
@@ -280,7 +309,16 @@ class RowReader:
         if self._location.is_remote:
             self._opener.open(relative).ensure_cached(*file.byte_span(groups))
         with readable_parquet(where):
-            return file.read_row_groups(groups, self._keys)
+            table = file.read_row_groups(groups, self._keys)
+        if table.num_rows > wanted:
+            self._last_groups = key, table
+        return table
+
+    def _open_source(self, relative: str) -> ByteSource:
+        source = self._opener.open(relative)
+        if not self._meta.image_keys:  # of large files, the cache may have the start
+            source.fetch_start()
+        return source
 
     def _open(self, relative: str, where: str) -> _DataFile:
         opened = self._files.get(relative)
@@ -288,8 +326,10 @@ class RowReader:
             return opened
         # One request fetches all columns of a remote row group.
         is_remote = self._location.is_remote
-        file = open_parquet(self._opener.open(relative), columns_together=is_remote)
-        _check_columns(file, self._keys, self._meta, where)
+        with readable_parquet(where):
+            source = self._open_source(relative)
+        file = open_parquet(source, columns_together=is_remote)
+        check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))
 
@@ -316,31 +356,6 @@ def _check_sizes(file: OpenParquet, groups: range, where: str) -> None:
             )
 
 
-def _check_columns(
-    file: OpenParquet, keys: Sequence[str], meta: LeRobotDatasetMetadata, where: str
-) -> None:
-    names = file.schema_arrow.names
-    present = set(names)
-    missing = [key for key in keys if key not in present]
-    if missing:
-        raise DataFileError(
-            f"{where}: the columns {', '.join(missing)} that info.json declares are missing; found "
-            f"{', '.join(sorted(present))}. The file is from another version of the dataset."
-        )
-    doubled = [key for key in keys if names.count(key) > 1]
-    if doubled:
-        raise DataFileError(
-            f"{where}: there are several columns {', '.join(doubled)}; want one of each name. "
-            "Write the file again without the others."
-        )
-    undeclared = [key for key in LANGUAGE_KEYS if key in present and key not in meta.features]
-    if undeclared:
-        raise DataFileError(
-            f"{where}: the language columns {', '.join(undeclared)} are in the file but not "
-            "declared in info.json. Declare them there with dtype 'language' and shape [1]."
-        )
-
-
 def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
     """Warn if rows have tasks that the episode table does not list; return whether they do."""
     listed = meta.episodes[rows.episode].get("tasks")
@@ -354,7 +369,13 @@ def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
             "%s: the task of episode %d is %r in %s, but %r in meta/episodes; samples have the "
             "first. Copy meta/ again, unless the texts were edited on purpose. Other episodes are "
             "not named.",
-            *(meta.root, rows.episode, others[0], config.TASKS_PATH, ", ".join(map(str, listed))),
+            *(
+                meta.root,
+                rows.episode,
+                others[0],
+                meta.info.tasks_path,
+                ", ".join(map(str, listed)),
+            ),
         )
     return bool(others)
 

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream import config
 from robostream.assemble.columns import parse_tool_calls
 from robostream.assemble.images import Pixels, decode_image, write_image
 from robostream.assemble.layout import CameraLayout, SampleLayout
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.spec import Offsets, window_targets
-from robostream.decode import describe_size_mismatch
+from robostream.decode import describe_size_mismatch, write_black_yuv
 from robostream.errors import DataFileError, MetadataError
 from robostream.meta import decode_depth
 
@@ -27,16 +26,36 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 _MM_PER_M = np.float32(1000)
 
 
+def find_targets(
+    layout: SampleLayout, frame: int, limits: tuple[int, int]
+) -> tuple[dict[str, Offsets], dict[str, npt.NDArray[np.bool_]]]:
+    """Return the frames of each window of a sample, and which of them are padding. Pure.
+
+    Args:
+        layout: The windows.
+        frame: The frame of the sample.
+        limits: The frames [first, stop) that windows are clamped to.
+    """
+    targets, pads = {}, {}
+    for offsets, keys in layout.windows:
+        frames, is_pad = window_targets(offsets, frame, *limits)
+        for key in keys:
+            targets[key], pads[key] = frames, is_pad
+    return targets, pads
+
+
 def fill_row(
-    layout: SampleLayout, arrays: Arrays, place: int, rows: EpisodeRows, frame: int
+    layout: SampleLayout,
+    arrays: Arrays,
+    place: int,
+    rows: EpisodeRows,
+    frame: int,
+    limits: tuple[int, int],
 ) -> None:
     """Write the numbers and pad masks of one sample to a place of a batch."""
-    targets: dict[str, Offsets] = {}
-    for offsets, keys in layout.windows:
-        frames, is_pad = window_targets(offsets, frame, rows.length)
-        for key in keys:
-            targets[key] = frames
-            arrays[f"{key}_is_pad"][place] = is_pad
+    targets, pads = find_targets(layout, frame, limits)
+    for key, is_pad in pads.items():
+        arrays[f"{key}_is_pad"][place] = is_pad
     for key, column in rows.numbers.items():
         arrays[key][place] = column[targets.get(key, frame)]
 
@@ -50,7 +69,7 @@ def read_texts(layout: SampleLayout, rows: EpisodeRows, frame: int) -> dict[str,
             task_index = int(rows.numbers["task_index"][frame])
             if not 0 <= task_index < len(meta.tasks):
                 raise MetadataError(
-                    f"{meta.root}/{config.TASKS_PATH}: a frame has task_index "
+                    f"{meta.root}/{meta.info.tasks_path}: a frame has task_index "
                     f"{task_index}, but there are only {len(meta.tasks)} tasks. Copy meta/ again."
                 )
             found[key] = meta.tasks[task_index]
@@ -108,6 +127,14 @@ def _write_image(
     recorded = camera.recorded_unit
     if recorded not in (None, layout.spec.depth_output_unit):
         (np.multiply if recorded == "m" else np.divide)(out, _MM_PER_M, out=out)
+
+
+def write_black(out: npt.NDArray[Any], camera: CameraLayout) -> None:
+    """Write black images, or distances of 0, for a camera that a dataset does not have."""
+    if camera.yuv_size is None:
+        out[...] = 0
+    else:
+        write_black_yuv(out, camera.yuv_size)
 
 
 def write_depth(

@@ -32,7 +32,7 @@ def select_episodes(
     that is not a whole number, and if no episode is left.
     """
     arguments.of_kind(episode_filter, "episode_filter", Callable | None, "callable or None")
-    total = meta.total_episodes
+    total = len(meta.episodes)
     wanted: list[int] = []
     if episodes is None:
         chosen = np.arange(total, dtype=np.int64)
@@ -43,14 +43,14 @@ def select_episodes(
         if unknown:
             logger.warning(
                 "%s has no episodes %s (it has %d, numbered from 0); they are left out",
-                *(meta.repo_id, _shorten(unknown), total),
+                *(meta.repo_id, shorten(unknown), total),
             )
     if episode_filter is not None:
         chosen = np.intersect1d(chosen, np.asarray(meta.filter_episodes(episode_filter)))
     if len(chosen) == 0:
         raise SelectionError(
             f"no episode of {meta.repo_id} is selected (it has {total}, numbered from 0); "
-            f"got episodes={'None' if episodes is None else _shorten(wanted)} and "
+            f"got episodes={'None' if episodes is None else shorten(wanted)} and "
             f"{'an' if episode_filter else 'no'} episode_filter"
         )
     return chosen
@@ -122,7 +122,8 @@ def _item_number(item: object) -> int:
     )
 
 
-def _shorten(numbers: Sequence[int]) -> str:
+def shorten(numbers: Sequence[int]) -> str:
+    """Return a list as text, at most its first ten numbers."""
     if len(numbers) <= 10:
         return str(list(numbers))
     return f"[{', '.join(str(n) for n in numbers[:10])}, ... {len(numbers)} in all]"

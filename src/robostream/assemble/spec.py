@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import arguments, config
+from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges
 from robostream.assemble.selection import EpisodeFilter
 from robostream.decode import Size
 from robostream.errors import SelectionError
@@ -40,6 +41,10 @@ class SampleOptions:
     depth_output_unit: str = "mm"
     image_transforms: ImageTransforms | None = None
     resize: Resize | None = None
+    frames: FrameRanges | None = None
+    stride: int = 1
+    episode_weights: EpisodeWeights | None = None
+    clip_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class SampleSpec:
     depth_output_unit: str
     image_transforms: ImageTransforms | None
     resize: Mapping[str, Size]
+    clips_windows: bool = False
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -96,6 +102,7 @@ def make_spec(meta: LeRobotDatasetMetadata, options: SampleOptions) -> SampleSpe
         depth_output_unit=unit,
         image_transforms=options.image_transforms,
         resize=_sizes(options.resize, wanted),
+        clips_windows=arguments.truth(options.clip_windows, "clip_windows"),
     )
 
 
@@ -130,12 +137,8 @@ def window_offsets(
         deltas = arguments.numbers(given, f"delta_timestamps[{key!r}]")
         if not deltas:
             raise SelectionError(f"delta_timestamps[{key!r}] is empty; leave the key out instead")
-        exact = np.array(deltas) * fps
-        offsets = np.rint(exact)
-        with np.errstate(invalid="ignore"):
-            off = ~(np.abs(exact - offsets) / fps <= tolerance_s)  # NaN is off, too
-        faults += [f"{key}: {deltas[i]!r} s" for i in range(len(off)) if off[i]]
-        windows[key] = np.where(off, 0, offsets).astype(np.int64)
+        windows[key], off = nearest_offsets(deltas, fps, tolerance_s)
+        faults += [f"{key}: {deltas[i]!r} s" for i in np.flatnonzero(off)]
     if faults:
         raise SelectionError(
             f"these deltas are no multiples of 1/fps = {1 / fps:.6g} s within tolerance_s = "
@@ -144,16 +147,28 @@ def window_offsets(
     return windows
 
 
-def window_targets(
-    offsets: Offsets, frame: int | Offsets, length: int | Offsets
+def nearest_offsets(
+    deltas: npt.ArrayLike, fps: float, tolerance_s: float
 ) -> tuple[Offsets, npt.NDArray[np.bool_]]:
-    """Return the frames of a window, clamped to the episode, and which of them are padding. Pure.
+    """Return the frame offset nearest to each delta, and which are off by more. Pure."""
+    exact = np.asarray(deltas, np.float64) * fps
+    offsets = np.rint(exact)
+    with np.errstate(invalid="ignore"):
+        off = ~(np.abs(exact - offsets) / fps <= tolerance_s)  # NaN is off, too
+    return np.where(np.isfinite(offsets), offsets, 0).astype(np.int64), off
 
-    `frame` and `length` may be columns of shape (n, 1), for n windows at once.
+
+def window_targets(
+    offsets: Offsets, frame: int, first: int, stop: int
+) -> tuple[Offsets, npt.NDArray[np.bool_]]:
+    """Return the frames of a window, clamped to [first, stop), and which of them are padding. Pure.
+
+    As in LeRobot, these limits are the ends of the episode, if the user does not ask for others.
     """
     targets = offsets + frame
-    is_pad = (targets < 0) | (targets >= length)
-    return np.clip(targets, 0, np.asarray(length) - 1), is_pad
+    is_pad = (targets < first) | (targets >= stop)
+    # np.clip takes several times as long for so few numbers.
+    return np.minimum(np.maximum(targets, first), stop - 1), is_pad
 
 
 def _check_windows(
@@ -190,12 +205,13 @@ def _sizes(resize: Resize | None, cameras: Sequence[str]) -> dict[str, Size]:
     if resize is None:
         return {}
     if not isinstance(resize, Mapping):
-        return dict.fromkeys(cameras, _size(resize, "resize"))
+        return dict.fromkeys(cameras, parse_size(resize, "resize"))
     _check_known("resize", list(resize), cameras, "the cameras of a sample")
-    return {key: _size(size, f"resize of {key}") for key, size in resize.items()}
+    return {key: parse_size(size, f"resize of {key}") for key, size in resize.items()}
 
 
-def _size(size: object, name: str) -> Size:
+def parse_size(size: object, name: str) -> Size:
+    """Return a (height, width) as two ints, or raise SelectionError."""
     sides: list[int] = []
     if isinstance(size, Sequence | np.ndarray):
         with contextlib.suppress(SelectionError):  # the error below says what a size is

@@ -4,13 +4,21 @@
 prefetch.py        bytes of coming episodes, fetched before they are due
 lane_lookahead.py  the clips of a lane, and which of their frames are decoded ahead of delivery
 augment.py         the user's image transform, its random numbers, and the layout it gives
+source_reader.py   the open files and rows of each dataset
 context.py         WorkerContext: what one process holds open
+sample_writer.py   samples written into batches
 builder.py         BatchBuilder: one process's parts of the batches of one iterator
 """
 
-from robostream.batches.augment import preserve_generators, probe_layout, transform_images
-from robostream.batches.builder import BadSampleError, BatchBuilder, Texts
+from robostream.batches.augment import (
+    preserve_generators,
+    probe_layout,
+    transform_images,
+    try_transforms,
+)
+from robostream.batches.builder import BadSampleError, BatchBuilder
 from robostream.batches.context import WorkerBudgets, WorkerContext
+from robostream.batches.sample_writer import Texts
 
 __all__ = [
     "BadSampleError",
@@ -21,4 +29,5 @@ __all__ = [
     "preserve_generators",
     "probe_layout",
     "transform_images",
+    "try_transforms",
 ]

@@ -6,6 +6,7 @@ Torch is imported only if there is a transform, because it would take most of a 
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +17,12 @@ import numpy.typing as npt
 
 from robostream.assemble import (
     ArrayLayout,
+    BatchLayout,
     CameraLayout,
     ImageTransforms,
     OpenedDataset,
     SampleLayout,
+    plain_batches,
     probe_cameras,
 )
 from robostream.errors import SelectionError, call_user
@@ -73,13 +76,13 @@ def write_transformed(result: npt.NDArray[Any], out: npt.NDArray[Any], camera: s
 
 
 @contextmanager
-def preserve_generators(transform: ImageTransforms | None) -> Iterator[None]:
-    """Restore the state of all random generators after this block.
+def preserve_generators(*, is_needed: bool) -> Iterator[None]:
+    """Restore the state of all random generators after this block, if it transforms images.
 
     Saving and restoring them takes ten times as long as seeding them: use one block for many
-    images. Does nothing without a transform.
+    images.
     """
-    if transform is None:
+    if not is_needed:
         yield
         return
     import torch
@@ -93,28 +96,40 @@ def preserve_generators(transform: ImageTransforms | None) -> Iterator[None]:
         torch.random.set_rng_state(states[2])
 
 
-def probe_layout(dataset: OpenedDataset) -> SampleLayout:
-    """Return how samples lie in a batch. Opens videos.
+def probe_layout(dataset: OpenedDataset) -> BatchLayout:
+    """Return how samples of a dataset lie in a batch. Opens videos.
 
-    Frames have the size of those in the first selected episode. The user's transform is tried on
-    black frames.
+    Frames have the size of those in the first selected episode.
     """
     layout = SampleLayout(dataset, probed=probe_cameras(dataset))
-    transform = dataset.spec.image_transforms
-    if transform is None:
+    return try_transforms(plain_batches(layout))
+
+
+def try_transforms(layout: BatchLayout) -> BatchLayout:
+    """Return the layout with what the user's transforms return for black frames."""
+    if not layout.transforms:
         return layout
-    found = {
-        camera.key: _try_transform(transform, camera, number)
-        for number, camera in enumerate(layout.cameras)
-        if camera.is_transformed
-    }
-    return layout.after_transform(found)
+    found: dict[str, ArrayLayout] = {}
+    for number, camera in enumerate(layout.cameras):
+        for source, own in layout.owners(number):
+            transform = source.dataset.spec.image_transforms
+            result: ArrayLayout = own.shape, np.dtype(own.dtype)
+            if transform is not None and own.is_transformed:
+                result = _try_transform(transform, own, number)
+            if found.setdefault(camera.key, result) != result:
+                first = layout.owners(number)[0][0].dataset.meta.repo_id
+                raise SelectionError(
+                    f"after its transform, {camera.key} is {found[camera.key]} in {first} and "
+                    f"{result} in {source.dataset.meta.repo_id}. End all transforms with one size "
+                    "and type."
+                )
+    return dataclasses.replace(layout, transformed=found)
 
 
 def _try_transform(transform: ImageTransforms, camera: CameraLayout, number: int) -> ArrayLayout:
     black = np.zeros(camera.shape, camera.dtype)
     try:
-        with preserve_generators(transform):
+        with preserve_generators(is_needed=True):
             result = transform_images(transform, black, key=(0, 0, 0, number))
     except SelectionError:
         raise
@@ -123,4 +138,4 @@ def _try_transform(transform: ImageTransforms, camera: CameraLayout, number: int
             f"image_transforms failed on a black frame of {camera.key}, shape {camera.shape}, type "
             f"{black.dtype}: {type(error).__name__}: {error}"
         ) from error
-    return result.shape, result.dtype
+    return result.shape, np.dtype(result.dtype)

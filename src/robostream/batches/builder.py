@@ -7,16 +7,15 @@ import contextlib
 import functools
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
-from robostream.assemble import Arrays, decode_images_into, fill_row, read_texts, write_depth
-from robostream.batches.augment import transform_images, write_transformed
+from robostream.assemble import Arrays
 from robostream.batches.context import WorkerContext
 from robostream.batches.lane_lookahead import LaneLookahead, LanePart, LaneShare
-from robostream.batches.prefetch import PartFetcher, Prefetcher
+from robostream.batches.prefetch import Prefetcher
+from robostream.batches.sample_writer import SampleParts, SampleWriter, Texts, WantedFrames
 from robostream.decode import ClipUses, Clock
 from robostream.errors import DatasetError, StorageError
 from robostream.plan import (
@@ -31,8 +30,6 @@ from robostream.plan import (
 
 logger = logging.getLogger(__name__)
 
-# The texts of a batch, by key and by place in the batch.
-Texts = dict[str, dict[int, Any]]
 # Frames to decode, by clip.
 _Requests = dict[ClipUses, list[int]]
 
@@ -49,34 +46,12 @@ class BadSampleError(Exception):
         self.error = error
 
 
-class _Sample(NamedTuple):
-    """A sample of a batch being built, and which parts of it this process writes.
-
-    `rows` says whether its rows, `stored` which of the cameras whose images lie in Parquet.
-    """
-
-    step: int
-    place: int
-    episode: int
-    frame: int
-    rows: bool
-    stored: list[int]
-
-
-class _Want(NamedTuple):
-    """The frames of one clip that one sample needs, in the order of the window."""
-
-    sample: _Sample
-    uses: ClipUses
-    frames: list[int]
-
-
 class _BatchPart(NamedTuple):
     """One process's part of a batch: where it is written, and what belongs to it."""
 
     arrays: Arrays
-    samples: list[_Sample]
-    wants: list[_Want]
+    samples: list[SampleParts]
+    wants: list[WantedFrames]
     lane_parts: list[LanePart]
 
 
@@ -93,18 +68,20 @@ class BatchBuilder:
     def __init__(self, worker: WorkerContext, schedule: Schedule, lanes: Sequence[int]) -> None:
         self._worker = worker
         self._schedule = schedule
+        self._writer = SampleWriter(worker, schedule)
+        self._longest_window = max((c.stack[0] for c in worker.layout.cameras), default=0)
         self._clock = Clock()
         self._lanes: list[LaneLookahead] = []
         # Clips of samples that belong to no lane, until their batch is built.
         self._extras: list[ClipUses] = []
         numbers: list[int] = []
         for at, number in enumerate(lanes):
-            is_ours = not schedule.plan.shuffle or any(self._share(at))
+            is_ours = not schedule.plan.shuffle or worker.shard.owns_part(at)
             if number < schedule.plan.num_frames and is_ours:
                 numbers.append(number)
                 self._lanes.append(self._open_lane(number, at))
         self._steps = schedule_steps(schedule, numbers)
-        self._prefetcher = self._prefetch(worker.fetcher) if worker.fetcher else None
+        self._prefetcher = self._prefetch() if worker.fetches_ahead else None
 
     def next_share(self) -> ScheduledStep | None:
         """Return this process's share of the next step, or None after the last step."""
@@ -112,7 +89,7 @@ class BatchBuilder:
 
     def count_frames(self, share: ScheduledStep) -> int:
         """Return about how many frames a share of a batch has."""
-        return len(share.places) * max(map(len, self._worker.offset_lists), default=0)
+        return len(share.places) * self._longest_window
 
     def fill(self, shares: Sequence[tuple[ScheduledStep, Arrays]]) -> Iterator[Texts]:
         """Write this process's parts of some batches; yield the texts of each when it is written.
@@ -162,15 +139,17 @@ class BatchBuilder:
 
     def _collect(self, share: ScheduledStep, arrays: Arrays, ahead: _Requests) -> _BatchPart:
         """Return a part of a batch, and add to `ahead` what to decode ahead for it."""
-        worker = self._worker
+        worker, source_of = self._worker, self._worker.sources.of
         part = _BatchPart(arrays, [], [], [])
         for place, at, frame, head in zip(
             share.places, share.lanes, share.frames, share.heads, strict=True
         ):
             lane = self._lanes[at]
             lane_part, own = lane.part_at(frame)
-            rows, videos, stored = lane_part.share
-            sample = _Sample(share.step, place, lane_part.episode, own, rows, stored)
+            rows, videos, others = lane_part.share
+            episode = lane_part.run.episode
+            source = source_of(episode)
+            sample = SampleParts(share.step, place, source, episode, own, rows, others)
             part.samples.append(sample)
             if not videos:
                 continue
@@ -188,11 +167,11 @@ class BatchBuilder:
             self._want(part.wants, sample, clips)
         return part
 
-    def _want(self, wants: list[_Want], sample: _Sample, clips: list[ClipUses]) -> None:
-        offset_lists = self._worker.offset_lists
+    def _want(self, wants: list[WantedFrames], sample: SampleParts, clips: list[ClipUses]) -> None:
+        offset_lists = sample.source.offset_lists
         for uses in clips:
             frames = uses.want(sample.frame, offset_lists[uses.clip.camera])
-            wants.append(_Want(sample, uses, frames))
+            wants.append(WantedFrames(sample, uses, frames))
 
     def _write(self, part: _BatchPart) -> Texts:
         """Write a part whose frames are decoded; return its texts."""
@@ -201,49 +180,54 @@ class BatchBuilder:
         try:
             for want in part.wants:
                 sample = want.sample
-                self._draw(want, part.arrays)
+                self._writer.draw(want, part.arrays)
             for sample in part.samples:  # the error names it
-                self._fill_sample(sample, part.arrays, texts)
+                self._writer.fill(sample, part.arrays, texts)
         except Exception as error:
             assert sample is not None
             self._blame(sample, error)
         return texts
 
-    def _prefetch(self, fetcher: PartFetcher) -> Prefetcher:
-        plan, use = self._schedule.plan, NextUse(self._schedule)
+    def _prefetch(self) -> Prefetcher:
+        plan, use, sources = self._schedule.plan, NextUse(self._schedule), self._worker.sources
         return Prefetcher(
             self,
             [lane.coming() for lane in self._lanes],
-            lambda coming: fetcher.fetch(coming, use.now(coming)),
-            lambda coming: fetcher.release(coming, use.later(coming)),
+            lambda coming: sources.fetch(coming, use.now(coming)),
+            lambda coming: sources.release(coming, use.later(coming)),
             frames_per_step=self._schedule.cut.step_size / plan.lanes,
             margin=margin_frames(plan.window) + CHUNK_FRAMES,
         )
 
     def _open_lane(self, number: int, at: int) -> LaneLookahead:
         """Return lane `number` of the plan, which is lane number `at` of the rank."""
-        lane = self._share(at)
-        share_of = (lambda block: lane) if self._schedule.plan.shuffle else self._share
         return LaneLookahead(
             self._schedule,
             number,
-            share_of,
-            [(int(offsets.min()), int(offsets.max())) for offsets in self._worker.offsets],
+            functools.partial(self._share, at)
+            if self._schedule.plan.shuffle
+            else self._share_block,
+            lambda episode: self._worker.sources.of(episode).windows,
             functools.partial(self._worker.open_clip, self._clock),
             stagger=len(self._lanes),
         )
 
-    def _share(self, number: int) -> LaneShare:
-        """Return what this worker owns of a lane, or of a block where nothing is shuffled."""
+    def _share(self, number: int, block: int, episode: int) -> LaneShare:
+        """Return what this worker owns of an episode in a lane, which is one block."""
+        del block
         shard = self._worker.shard
-        return self._share_of(shard.owns_rows(number), shard.cameras(number))
+        return self._share_of(shard.owns_rows(number), shard.cameras(number), episode)
 
-    def _share_of(self, rows: bool, cameras: list[int]) -> LaneShare:
-        is_video = self._worker.is_video
+    def _share_block(self, block: int, episode: int) -> LaneShare:
+        """Return what this worker owns of an episode in a block, where nothing is shuffled."""
+        return self._share(block, block, episode)
+
+    def _share_of(self, rows: bool, cameras: list[int], episode: int) -> LaneShare:
+        is_video = self._worker.sources.of(episode).is_video
         return LaneShare(
             rows,
             videos=[camera for camera in cameras if is_video[camera]],
-            stored=[camera for camera in cameras if not is_video[camera]],
+            others=[camera for camera in cameras if not is_video[camera]],
         )
 
     def _run_ahead(self, lane: LaneLookahead, head: int, ahead: _Requests) -> None:
@@ -260,11 +244,15 @@ class BatchBuilder:
             if missing:
                 ahead.setdefault(uses, []).extend(missing)
 
-    def _open_extra(self, step: int, place: int, position: int) -> tuple[_Sample, list[ClipUses]]:
+    def _open_extra(
+        self, step: int, place: int, position: int
+    ) -> tuple[SampleParts, list[ClipUses]]:
         shard = self._worker.shard
         episode, frame = extra_frame(self._schedule, position)
-        ours = self._share_of(shard.owns_extra_rows(place), shard.extra_cameras(place))
-        sample = _Sample(step, place, episode, frame, ours.rows, ours.stored)
+        rows, cameras = shard.owns_extra_rows(place), shard.extra_cameras(place)
+        ours = self._share_of(rows, cameras, episode)
+        source = self._worker.sources.of(episode)
+        sample = SampleParts(step, place, source, episode, frame, ours.rows, ours.others)
         here, then = np.array([frame]), np.array([step])
         clips = []
         try:
@@ -276,7 +264,7 @@ class BatchBuilder:
             self._blame(sample, error)
         return sample, clips
 
-    def _decode(self, wants: list[_Want], ahead: _Requests) -> BaseException | None:
+    def _decode(self, wants: list[WantedFrames], ahead: _Requests) -> BaseException | None:
         """Decode what samples need and what is due ahead; return the error, if there is one."""
         worker = self._worker
         for uses, frames in ahead.items():
@@ -299,7 +287,7 @@ class BatchBuilder:
             return error
         return None
 
-    def _decode_one_by_one(self, wants: list[_Want]) -> None:
+    def _decode_one_by_one(self, wants: list[WantedFrames]) -> None:
         """Decode for one sample after the other, to find the one that cannot be built."""
         for sample, uses, frames in wants:
             missing = sorted({frame for frame in frames if uses.slots[frame] < 0})
@@ -307,55 +295,6 @@ class BatchBuilder:
                 self._worker.decode([(uses, missing)])
             except Exception as error:
                 self._blame(sample, error)
-
-    def _draw(self, want: _Want, arrays: Arrays) -> None:
-        sample, uses, frames = want
-        worker, number = self._worker, uses.clip.camera
-        camera, decoder = worker.layout.cameras[number], worker.decoders[number]
-        out = self._place_of(number, sample.place, arrays)
-        if camera.coding is None:
-            decoder.draw(uses, frames, out)
-        else:
-            codes = np.empty(camera.stack, np.uint16)
-            decoder.draw(uses, frames, codes)
-            write_depth(worker.layout, camera, codes, out)
-        if camera.is_transformed:
-            self._transform(number, sample, out, arrays)
-
-    def _place_of(self, camera: int, place: int, arrays: Arrays) -> npt.NDArray[Any]:
-        layout = self._worker.layout.cameras[camera]
-        if layout.is_transformed:
-            return np.empty(layout.stack, layout.dtype)
-        own: npt.NDArray[Any] = arrays[layout.key][place]
-        return own.reshape(layout.stack[0], -1) if layout.is_yuv else own.reshape(layout.stack)
-
-    def _transform(
-        self, camera: int, sample: _Sample, images: npt.NDArray[Any], arrays: Arrays
-    ) -> None:
-        layout, plan = self._worker.layout, self._schedule.plan
-        transform, own = layout.spec.image_transforms, layout.cameras[camera]
-        assert transform is not None
-        position = self._schedule.positions(sample.step)[sample.place]
-        key = (plan.seed, plan.epoch, position, camera)
-        result = transform_images(transform, images.reshape(own.shape), key=key)
-        write_transformed(result, arrays[own.key][sample.place], own.key)
-
-    def _fill_sample(self, sample: _Sample, arrays: Arrays, texts: Texts) -> None:
-        worker, layout = self._worker, self._worker.layout
-        if sample.rows:
-            rows = worker.rows(sample.episode)
-            fill_row(layout, arrays, sample.place, rows, sample.frame)
-            for key, text in read_texts(layout, rows, sample.frame).items():
-                texts.setdefault(key, {})[sample.place] = text
-        for camera in sample.stored:
-            rows = worker.images(camera, sample.episode)
-            at = sample.frame + worker.offsets[camera]
-            frames = np.clip(at, 0, rows.length - 1).tolist()
-            out = self._place_of(camera, sample.place, arrays)
-            decode_images_into(layout, layout.cameras[camera], rows, frames, out)
-            worker.count_images(len(frames))
-            if layout.cameras[camera].is_transformed:
-                self._transform(camera, sample, out, arrays)
 
     def _finish(self, parts: list[_BatchPart]) -> None:
         for part in parts:
@@ -375,7 +314,7 @@ class BatchBuilder:
             self._worker.close_clip(uses)
         self._extras.clear()
 
-    def _blame(self, sample: _Sample, error: Exception) -> NoReturn:
+    def _blame(self, sample: SampleParts, error: Exception) -> NoReturn:
         """Raise a BadSampleError that names the sample and the error."""
         position = self._schedule.positions(sample.step)[sample.place]
         cause = self._worker.explain(error)

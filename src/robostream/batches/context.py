@@ -9,14 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import (
-    EpisodeRows,
-    RowCache,
-    SampleLayout,
-    find_frames,
-    new_row_lru,
-)
-from robostream.batches.prefetch import PartFetcher
+from robostream.assemble import BatchLayout, new_row_lru
+from robostream.batches.source_reader import SourceReaders
 from robostream.decode import (
     Clip,
     ClipUses,
@@ -29,14 +23,11 @@ from robostream.decode import (
     SharedFrameCache,
     SharedFrameLayout,
     Size,
-    VideoFiles,
     needed_frames,
     packet_span,
 )
 from robostream.device import ByteArray, DeviceRenderer, device_memory, open_nvdec
 from robostream.plan import Ints, WorkerShard
-
-_NOW = np.zeros(1, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +67,20 @@ class WorkerContext:
     Attributes:
         keeps_frames: Whether decoded frames are cached at all.
         decoders: The decoder of each camera.
-        offsets: The window of each camera, in frames.
-        offset_lists: The same as lists.
-        is_video: Whether each camera is stored as video.
-        fetcher: Fetches bytes ahead; None where there is no cache for them.
+        sources: The readers of the stream's datasets.
+        fetches_ahead: Whether bytes are fetched ahead: if a dataset is remote and has a cache.
     """
 
     def __init__(
         self,
-        layout: SampleLayout,
+        layout: BatchLayout,
         shard: WorkerShard,
         budgets: WorkerBudgets,
         *,
         counters: npt.NDArray[np.float64] | None = None,
         shared_frames: ByteArray | None = None,
     ) -> None:
-        dataset, spec, cameras = layout.dataset, layout.spec, layout.cameras
+        cameras = layout.cameras
         frame_cache: FrameCache = NextUseCache(budgets.frame_bytes)
         if shared_frames is not None and budgets.shared is not None:
             frame_cache = SharedFrameCache(shared_frames, budgets.shared)
@@ -101,14 +90,15 @@ class WorkerContext:
         self.keeps_frames = shared_frames is not None or budgets.frame_bytes > 0
         self.statistics = DecodeStatistics(counters)
         self._meter = Meter()
-        self._opener = dataset.file_opener()
-        self._files = VideoFiles(
-            self._opener.open,
-            max_files=budgets.max_files,
-            index_folder=dataset.index_folder,
-            looked_since_s=dataset.opened_at_s,
+        self.sources = SourceReaders(
+            layout.sources,
+            new_row_lru(budgets.row_bytes),
+            frame_cache,
             meter=self._meter,
+            max_files=budgets.max_files,
         )
+        files = [source.dataset.files for source in layout.sources]
+        self.fetches_ahead = any(each.is_remote and each.cache is not None for each in files)
         yuv_sizes = [camera.yuv_size for camera in cameras]
         on_cpu = FrameDecoder(
             frame_cache, self._meter, max_waiting=budgets.max_decodings, yuv_sizes=yuv_sizes
@@ -117,18 +107,6 @@ class WorkerContext:
         self._on_gpu = on_gpu
         self._all_decoders = [on_cpu] if on_gpu is None else [on_gpu, on_cpu]
         self.decoders = [on_gpu if on_gpu and camera.is_yuv else on_cpu for camera in cameras]
-        self.offsets = [spec.windows.get(camera.key, _NOW) for camera in cameras]
-        self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
-        self.is_video = [camera.key in spec.videos for camera in cameras]
-        self.fetcher = self._open_fetcher(frame_cache)
-        # Images in Parquet are read separately: another process may own the rest of their rows.
-        plain = [key for key in spec.columns if key not in spec.images]
-        lru = new_row_lru(budgets.row_bytes)
-        self._rows = RowCache(dataset, self._opener, plain, lru, checks_times=True)
-        self._images = {
-            key: RowCache(dataset, self._opener, [key], lru, checks_times=False)
-            for key in spec.images
-        }
 
     def _open_gpu(self, budgets: WorkerBudgets, yuv_sizes: list[Size | None]) -> FrameDecoder:
         gpu, nbytes = str(budgets.gpu), budgets.frame_bytes
@@ -139,27 +117,6 @@ class WorkerContext:
             renderer=DeviceRenderer(),
             yuv_sizes=yuv_sizes,
         )
-
-    def _open_fetcher(self, frame_cache: FrameCache) -> PartFetcher | None:
-        dataset = self.layout.dataset
-        if not dataset.files.is_remote or dataset.files.cache is None:
-            return None
-        return PartFetcher(
-            dataset,
-            self._opener,
-            [camera.key for camera in self.layout.cameras],
-            self.offsets,
-            files=self._files,
-            frame_cache=frame_cache,
-        )
-
-    def rows(self, episode: int) -> EpisodeRows:
-        """Return the rows of an episode, without images."""
-        return self._rows.get(episode)
-
-    def images(self, camera: int, episode: int) -> EpisodeRows:
-        """Return the rows of an episode with one camera's images."""
-        return self._images[self.layout.cameras[camera].key].get(episode)
 
     def open_clip(
         self,
@@ -173,18 +130,20 @@ class WorkerContext:
         split: int = 0,
     ) -> ClipUses:
         """Open the clip of a camera; see `ClipUses` for the arguments."""
-        layout, offsets, decoder = self.layout, self.offsets[camera], self.decoders[camera]
-        file, numbers = find_frames(
-            layout.dataset, self._files, episode, layout.cameras[camera].key
-        )
+        source, decoder = self.sources.of(episode), self.decoders[camera]
+        offsets, layout = source.offsets[camera], source.cameras[camera]
+        assert layout is not None
+        file, numbers = source.find_frames(camera, episode)
+        low, high = source.layout.window_limits(episode, int(samples[0]), len(numbers))
         first, stop = needed_frames(samples, offsets, len(numbers))
+        first, stop = max(first, low), min(stop, high)
         clip = Clip(
             file,
             numbers[first:stop],
             camera,
             episode,
             first,
-            size=layout.cameras[camera].resize,
+            size=layout.resize,
             # A decoder on a GPU takes long to open, so none waits inside a GOP.
             has_long_gops=file.index.has_long_gops and decoder is not self._on_gpu,
         )
@@ -232,11 +191,15 @@ class WorkerContext:
         """Add the counts since the last call to the shared counters."""
         for decoder in self._all_decoders:
             self._meter.picture_evictions += decoder.cache.take_evictions()
-        self.statistics.add((*self._meter.take(), *self._opener.traffic.take()))
+        self.statistics.add((*self._meter.take(), *self.sources.traffic.take()))
 
     def explain(self, error: Exception) -> Exception:
         """Return the error that says why a sample cannot be built; see `VideoFiles.explain`."""
-        return self._files.explain(error)
+        return self.sources.explain(error)
+
+    def count_busy(self, seconds: float) -> None:
+        """Count time spent on building batches, whatever it was spent on."""
+        self._meter.busy_s += seconds
 
     def count_images(self, images: int) -> None:
         """Count images that were read from Parquet."""
@@ -245,6 +208,4 @@ class WorkerContext:
 
     def close(self) -> None:
         """Close all files and drop all rows."""
-        self._files.clear()
-        for rows in (self._rows, *self._images.values()):
-            rows.close()
+        self.sources.close()

@@ -70,31 +70,41 @@ class LaneShare(NamedTuple):
     Attributes:
         rows: Whether it owns their rows.
         videos: The cameras it owns that are stored as video.
-        stored: The cameras it owns whose images are stored in Parquet.
+        others: The cameras it owns whose images are stored in Parquet, or that are missing.
     """
 
     rows: bool
     videos: list[int]
-    stored: list[int]
+    others: list[int]
+
+
+class EpisodeRun(NamedTuple):
+    """A segment in a lane: place p holds frame `p * stride + shift` of the episode."""
+
+    episode: int
+    shift: int
+    stride: int
+
+    def frame(self, place: int) -> int:
+        """Return the frame at a place."""
+        return place * self.stride + self.shift
 
 
 class LanePart:
-    """The part of an episode that lies in a lane (and in one block of it).
+    """The part of a segment that lies in a lane (and in one block of it).
 
     Attributes:
-        episode: The episode.
-        begin: Frame f of the episode is frame `begin + f` of the lane.
-        start: The first frame of the lane that belongs to the part.
-        stop: One past its last frame.
+        run: Which frames of an episode the places of the lane are.
+        start: The first place of the lane that belongs to the part.
+        stop: One past its last place.
         share: What this worker owns of it.
         clips: One for each video camera that this worker owns; None until it is opened.
     """
 
-    __slots__ = ("begin", "clips", "episode", "share", "start", "stop")
+    __slots__ = ("clips", "run", "share", "start", "stop")
 
-    def __init__(self, episode: int, begin: int, start: int, stop: int, share: LaneShare) -> None:
-        self.episode = episode
-        self.begin = begin
+    def __init__(self, run: EpisodeRun, start: int, stop: int, share: LaneShare) -> None:
+        self.run = run
         self.start = start
         self.stop = stop
         self.share = share
@@ -115,9 +125,10 @@ class LaneLookahead:
     Args:
         schedule: What is delivered.
         number: The number of the lane in the plan.
-        share_of: Returns what this worker owns of a block of the lane. With a shuffle, the whole
-            lane is one block.
-        windows: The least and the greatest offset of each camera's window, in frames.
+        share_of: Returns what this worker owns of an episode in a block of the lane. With a
+            shuffle, the whole lane is one block.
+        windows_of: Returns the least and the greatest offset of each camera's window in the samples
+            of an episode, in frames.
         open_clip: Opens a clip.
         stagger: How many frames earlier decoding begins. It differs between the lanes of a process,
             so that they do not all decode a chunk for the same batch.
@@ -130,8 +141,8 @@ class LaneLookahead:
         self,
         schedule: Schedule,
         number: int,
-        share_of: Callable[[int], LaneShare],
-        windows: list[tuple[int, int]],
+        share_of: Callable[[int, int], LaneShare],
+        windows_of: Callable[[int], list[tuple[int, int]]],
         open_clip: OpenClip,
         *,
         stagger: int,
@@ -142,7 +153,7 @@ class LaneLookahead:
         self._length = self._lane.length
         self._starts = schedule.plan.line.starts
         self._share_of = share_of
-        self._windows = windows
+        self._windows_of = windows_of
         self._open_clip = open_clip
         self.runs_ahead = self._length >= _WINDOWS_PER_LANE * self._lane.window
         self._block = self._length if schedule.plan.shuffle else BLOCK_FRAMES
@@ -168,7 +179,8 @@ class LaneLookahead:
         segment = bisect_right(self._starts, self._begin + place) - 1
         key = (segment, place // self._block)
         part = self._parts.get(key) or self._new_part(key)
-        return part, place - part.begin
+        run = part.run
+        return part, place * run.stride + run.shift
 
     def open(self, part: LanePart) -> list[ClipUses]:
         """Return the clips of a part; the first call opens them."""
@@ -204,14 +216,15 @@ class LaneLookahead:
             self._ahead += stop - place
             is_first = place == part.start or self._is_first_part
             self._is_first_part = False
+            run = part.run
             for uses in clips:
                 clip = uses.clip
-                back, forth = self._windows[clip.camera]
-                # Of a sample's window, only the last frame is new; the others are in the windows
+                back, forth = self._windows_of(run.episode)[clip.camera]
+                # Of a sample's window, only the last frames are new; the others are in the windows
                 # of the samples before it. The first sample of a part has none before it.
-                shift = part.begin + clip.first
-                first = place + (back if is_first else forth) - shift
-                last = stop - 1 + forth - shift
+                new = back if is_first else max(back, forth - run.stride + 1)
+                first = run.frame(place) + new - clip.first
+                last = run.frame(stop - 1) + forth - clip.first
                 found.append((uses, max(first, 0), min(last, len(clip) - 1) + 1))
         return found
 
@@ -250,11 +263,12 @@ class LaneLookahead:
             ours, steps = self._steps(begins, ends)
             here = slice(first - begins, stop - begins)
             soon = steps[here][ours[here]]
-            share, episode = self._share_of(block), int(line.episodes[segment])
-            if len(soon) and any(share) and episode not in self._schedule.plan.quarantined:
-                origin = self._origin(segment)
-                rows, at = share.rows or bool(share.stored), frame - self._first_head
-                part = (episode, first - origin, stop - origin, rows, share.videos)
+            run = self._run(segment)
+            share = self._share_of(block, run.episode)
+            if len(soon) and any(share) and run.episode not in self._schedule.plan.quarantined:
+                rows, at = share.rows or bool(share.others), frame - self._first_head
+                frames = run.frame(first), run.frame(stop - 1) + 1
+                part = (run.episode, *frames, rows, share.videos)
                 yield UpcomingPart(int(soon.min()), int(steps[ours].max()), at, *part)
             frame += stop - place
 
@@ -281,7 +295,8 @@ class LaneLookahead:
             self._ahead = self._first_head
             self._pacing = replace(self._pacing, behind=self._pacing.margin)
         elif clips and all(
-            self._windows[clip.camera] == (0, 0) and _has_tiny_gops(clip) for clip in clips
+            self._windows_of(clip.episode)[clip.camera] == (0, 0) and _has_tiny_gops(clip)
+            for clip in clips
         ):
             self.runs_ahead = False
 
@@ -289,20 +304,20 @@ class LaneLookahead:
         if self._latest is not None and self._latest[0] == key:
             return self._latest[1]
         segment, block = key
-        line, share = self._schedule.plan.line, self._share_of(block)
-        episode, origin = int(line.episodes[segment]), self._origin(segment)
-        part = LanePart(episode, origin, *self._bounds(segment, block), share)
+        run = self._run(segment)
+        share = self._share_of(block, run.episode)
+        part = LanePart(run, *self._bounds(segment, block), share)
         self._latest = key, part
         if self._schedule.plan.shuffle or share.videos:
             self._parts[key] = part
         return part
 
     def _open_clips(self, part: LanePart) -> list[ClipUses]:
-        videos, origin = part.share.videos, part.begin
+        videos, run = part.share.videos, part.run
         ours, steps = self._steps(part.start, part.stop)
-        if not (videos and ours.any()) or part.episode in self._schedule.plan.quarantined:
+        if not (videos and ours.any()) or run.episode in self._schedule.plan.quarantined:
             return []
-        samples = np.arange(part.start - origin, part.stop - origin)[ours]
+        samples = (np.arange(part.start, part.stop) * run.stride + run.shift)[ours]
         steps = steps[ours]
         behind = (self._first_head - part.stop) % self._length
         is_behind = self.runs_ahead and behind < self._lane.window
@@ -310,11 +325,11 @@ class LaneLookahead:
         return [
             self._open_clip(
                 camera,
-                part.episode,
+                run.episode,
                 samples,
                 steps,
                 is_behind=is_behind,
-                split=self._split - origin + self._windows[camera][1],
+                split=run.frame(self._split) + self._windows_of(run.episode)[camera][1],
             )
             for camera in videos
         ]
@@ -330,10 +345,12 @@ class LaneLookahead:
             return 0
         return (self._first_head + margin) % self._length
 
-    def _origin(self, segment: int) -> int:
-        """Return where frame 0 of a segment's episode would be in the lane."""
-        line = self._schedule.plan.line
-        return int(line.starts[segment]) - int(line.firsts[segment]) - self._begin
+    def _run(self, segment: int) -> EpisodeRun:
+        """Return which frames of its episode a segment puts into the lane."""
+        runs, begin = self._schedule.plan.line.segments, int(self._starts[segment]) - self._begin
+        stride = int(runs.strides[segment])
+        shift = int(runs.firsts[segment]) - begin * stride
+        return EpisodeRun(int(runs.episodes[segment]), shift, stride)
 
     def _bounds(self, segment: int, block: int) -> tuple[int, int]:
         """Return the frames [first, stop) of a part."""

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from robostream import config
 from robostream.assemble import (
     Offsets,
-    OpenedDataset,
     RowReader,
+    SourceLayout,
     find_byte_span,
     find_frames,
 )
@@ -161,9 +161,8 @@ class PartFetcher:
     """Fetches the bytes of parts of episodes from a remote dataset to the local cache. Thread-safe.
 
     Args:
-        dataset: The dataset.
+        layout: The dataset, as its samples lie in a batch.
         opener: Opens its files.
-        cameras: Its cameras.
         offsets: The window of each camera.
         files: Its video files.
         frame_cache: The cache of decoded frames; those in it need no bytes.
@@ -171,21 +170,19 @@ class PartFetcher:
 
     def __init__(
         self,
-        dataset: OpenedDataset,
+        layout: SourceLayout,
         opener: FileOpener,
-        cameras: Sequence[str],
         offsets: Sequence[Offsets],
         *,
         files: VideoFiles,
         frame_cache: FrameCache,
     ) -> None:
-        self._dataset = dataset
+        self._layout = layout
         self._opener = opener
-        self._cameras = cameras
         self._offsets = offsets
         self._frame_cache = frame_cache
         self._files = files
-        self._rows = RowReader(dataset, opener, [])
+        self._rows = RowReader(layout.dataset, opener, [])
         self._lock = threading.Lock()
         self._fetched: dict[UpcomingPart, list[_FileSpan]] = {}
 
@@ -221,9 +218,11 @@ class PartFetcher:
             if not self._are_cached(coming, camera):
                 yield self._frames(coming, camera)
         if coming.rows:
+            own = coming.episode - self._layout.first_episode
+            # Fetched first, so that no thread waits for a server while it holds the lock.
+            yield _FileSpan(*self._rows.footer(own))
             with self._lock:
-                rows = self._rows.find(coming.episode)
-            yield _FileSpan(rows.file, *rows.footer)
+                rows = self._rows.find(own)
             yield _FileSpan(rows.file, *rows.groups, is_last=rows.are_shared)
 
     def _are_cached(self, coming: UpcomingPart, camera: int) -> bool:
@@ -231,7 +230,9 @@ class PartFetcher:
 
     def _frames(self, coming: UpcomingPart, camera: int) -> _FileSpan:
         """Return the bytes of a camera's frames."""
-        key, part = self._cameras[camera], (coming.first, coming.stop)
-        file, numbers = find_frames(self._dataset, self._files, coming.episode, key)
+        layout, part = self._layout.cameras[camera], (coming.first, coming.stop)
+        assert layout is not None
+        own = coming.episode - self._layout.first_episode
+        file, numbers = find_frames(self._layout.dataset, self._files, own, layout.key)
         span = find_byte_span(file, numbers, *part, self._offsets[camera])
         return _FileSpan(file.name, *span, camera=camera)

@@ -3,7 +3,7 @@
 
 results.py     figures on disk, medians over rounds, the machine
 tables.py      tables as text and as Markdown, and the documents of a checkout that show them
-charts.py      charts, drawn with matplotlib
+charts.py      charts, drawn with matplotlib: those of a report, and what others share
 case.py        BenchCase and BenchData: what is measured, on which synthetic dataset
 processes.py   run a measurement in a process of its own; the memory of processes
 measure.py     the measuring loop: take batches, note their arrivals, derive rates
@@ -16,9 +16,9 @@ decode.py      `bench decode`: random access on one thread
 loader.py      `bench loader`: the whole loader
 gpu.py         `bench gpu`: images into the memory of a GPU
 remote.py      `bench remote`: the whole loader behind a network
+versions.py    `bench versions`: v2.1 beside v3.0 behind a network
 stream_settings.py  the flags of `bench stream`
 stream.py      `bench stream`: one setting, from a folder, the Hub or a bucket
-summary.py     the rows of a report: one for all runs with equal settings
 report.py      `bench report`: results of `bench stream` as a table, a CSV and a page
 suite.py       `bench suite`: everything small, and the figures of docs/benchmarks.md
 peers.py       `bench peers`: other loaders on the same files, and what they deliver
@@ -29,18 +29,22 @@ from collections.abc import Callable
 from typing import Any
 
 from robostream.bench.floor import decode_floor
+from robostream.bench.measure import consume, limit_time, run_rounds
 from robostream.bench.results import ensure_writable, machine, write_json
 from robostream.bench.tables import format_table
 
 __all__ = [
     "BENCHMARKS",
     "COMMANDS",
+    "consume",
     "decode_floor",
     "ensure_writable",
     "format_table",
+    "limit_time",
     "load_benchmark",
     "load_module",
     "machine",
+    "run_rounds",
     "write_json",
 ]
 
@@ -54,6 +58,7 @@ BENCHMARKS = {
     "loader": "images/s of the loader, against decoding alone and a plain map-style loader",
     "gpu": "images/s into the memory of a GPU, by each way there; needs a GPU",
     "remote": "first batch, rate, bytes, requests and waits behind 20 ms and 200 Mbit/s",
+    "versions": "a v2.1 dataset of 2,000 episodes beside the same in v3.0, behind 20 ms",
 }
 
 COMMANDS = {

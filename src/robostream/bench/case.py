@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,23 +22,17 @@ if TYPE_CHECKING:
 
 SINGLE = (0.0,)
 SARM_S = tuple(float(step) for step in range(8))
+PAST_S = tuple(-0.4 * step for step in range(7, -1, -1))
 
 
 @dataclass(frozen=True, slots=True)
 class BenchData:
-    """A synthetic dataset, created once and reused.
+    """A synthetic dataset, created once and reused."""
 
-    Attributes:
-        name: The prefix of its folder.
-        spec: Its contents.
-        title: Its name in tables.
-        variant: Makes another dataset of it; None for the dataset itself.
-    """
-
-    name: str
+    name: str  # the prefix of its folder
     spec: SynthSpec
-    title: str = ""
-    variant: Callable[[Path], Path] | None = None
+    title: str = ""  # its name in tables
+    variant: Callable[[Path], Path] | None = None  # makes another dataset of it
 
     def open(self) -> Path:
         """Return the folder; create it if it does not exist.
@@ -50,7 +45,7 @@ class BenchData:
             del contents["distinct"]
         digest = hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode())
         folder = config.bench_home() / f"{self.name}-{digest.hexdigest()[:12]}"
-        root = _create_once(folder, self._make)
+        root = create_once(folder, self._make)
         return root if self.variant is None else self.variant(root)
 
     def files(self, pattern: str = "videos/**/*.mp4") -> list[str]:
@@ -66,31 +61,19 @@ class BenchData:
 
 @dataclass(frozen=True, slots=True)
 class BenchCase:
-    """One row of a benchmark: the batches to load, and how.
+    """One row of a benchmark: the batches to load, and how."""
 
-    Attributes:
-        name: Its name in tables and file names.
-        data: The dataset.
-        batch_size: Samples per batch.
-        window_s: The frames of a sample, in seconds relative to its own.
-        workers: Worker processes; None for the loader's default.
-        options: Settings of robostream's dataset that differ from the defaults.
-        setting: The options in words.
-        loader: How batches are loaded, where a benchmark knows several ways.
-        goal: The images/s over the floor's that we aim for; None without a goal.
-        is_floor_random: Whether the floor decodes in random order: nothing else is possible.
-    """
-
-    name: str
+    name: str  # in tables and file names
     data: BenchData
     batch_size: int = 32
-    window_s: tuple[float, ...] = SINGLE
-    workers: int | None = None
+    window_s: tuple[float, ...] = SINGLE  # the frames of a sample, relative to its own
+    workers: int | None = None  # None for the loader's default
+    # Settings of robostream's dataset that differ from the defaults, and the same in words.
     options: Mapping[str, Any] = field(default_factory=dict)
     setting: str = "nothing"
-    loader: str = "robostream"
-    goal: float | None = None
-    is_floor_random: bool = False
+    loader: str = "robostream"  # how batches are loaded, where a benchmark knows several ways
+    goal: float | None = None  # images/s over the floor's
+    is_floor_random: bool = False  # the floor decodes in random order: nothing else is possible
 
     @property
     def mode(self) -> str:
@@ -115,24 +98,27 @@ class BenchCase:
 
 
 def one_row_group(root: Path) -> Path:
-    """Return a dataset with the same videos whose Parquet files have one row group each.
+    """Return a dataset with the same videos whose Parquet files have one row group each."""
+    folder = root.with_name(f"{root.name}-one-row-group")
+    return create_once(folder, partial(merge_row_groups, root))
+
+
+def merge_row_groups(root: Path, folder: Path) -> None:
+    """Copy a dataset, with one row group per Parquet file.
 
     Tools that rewrite a whole data file leave it like that.
     """
+    import pyarrow.parquet as pq
 
-    def make(folder: Path) -> None:
-        import pyarrow.parquet as pq
-
-        shutil.copytree(root, folder, copy_function=os.link)
-        for path in folder.glob("data/*/*.parquet"):
-            table = pq.read_table(path)
-            path.unlink()  # a hard link: writing to it would change the other dataset
-            pq.write_table(table, path, row_group_size=table.num_rows)
-
-    return _create_once(root.with_name(f"{root.name}-one-row-group"), make)
+    shutil.copytree(root, folder, copy_function=os.link)
+    for path in folder.glob("data/*/*.parquet"):
+        table = pq.read_table(path)
+        path.unlink()  # a hard link: writing to it would change the other dataset
+        pq.write_table(table, path, row_group_size=table.num_rows)
 
 
-def _create_once(folder: Path, make: Callable[[Path], object]) -> Path:
+def create_once(folder: Path, make: Callable[[Path], object]) -> Path:
+    """Return a folder; if it does not exist, `make` makes it under another name first."""
     if not folder.is_dir():
         temp = folder.with_name(f"{folder.name}.{os.getpid()}")
         shutil.rmtree(temp, ignore_errors=True)

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts drawn with matplotlib. Sizes are in pixels; text stays text in the SVG."""
+"""Charts drawn with matplotlib: those of a report, and what they share with others.
+
+Sizes are in pixels; text stays text in the SVG.
+"""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from robostream.bench.measure import START_INTERVALS
+from robostream.bench.results import Figures
 from robostream.errors import MissingExtraError
 
+Rows = Sequence[Figures]  # of a report
 Points = Sequence[Sequence[float]]
 INK, SOFT, RULE = "#16202c", "#5b6775", "#e3e7ec"
 COLOURS = {"single": "#2f6df6", "sarm": "#e0742a"}
-SHARE_COLOURS = {
+_SHARE_COLOURS = {
     "decode": "#2f6df6",
     "convert": "#7fb2ff",
     "fetch": "#e0742a",
@@ -95,12 +101,41 @@ def draw_bars(
     axes.set_xlim(left=0)
 
 
-def draw_shares(axes: Any, labels: Sequence[str], rows: Sequence[Mapping[str, float]]) -> None:
-    """Draw the shares of a whole for each row, in per cent."""
-    _set_rows(axes, labels)
+def draw_throughput(rows: Rows, axes: Any) -> None:
+    """Draw the images/s of each row, with the decode floor as its mark."""
+
+    def text(row: Figures) -> str:
+        over = "" if row["over_floor"] is None else f", {row['over_floor']:.2f}x"
+        return f"{row['images_per_s']:,.0f}/s{over}"
+
+    labels = [_label(row, text(row), mode=False) for row in rows]
+    marks = [row.get("floor_images_per_s") for row in rows]
+    _draw_row_bars(rows, "images_per_s", labels, marks, axes)
+
+
+def draw_mixing(rows: Rows, axes: Any) -> None:
+    """Draw the shuffle quality of each row, with that of a uniform shuffle as its mark."""
+    field = "shuffle_randomness_frac"
+    labels = [_label(row, f"{row[field]:.2f}") for row in rows]
+    _draw_row_bars(rows, field, labels, [1.0] * len(rows), axes)
+
+
+def _draw_row_bars(
+    rows: Rows, field: str, labels: Sequence[str], marks: Sequence[float | None], axes: Any
+) -> None:
+    values = [row[field] for row in rows]
+    runs = [[run[field] for run in row["runs"]] for row in rows]
+    spreads = [(min(found), max(found)) for found in runs]
+    colours = [COLOURS[row["mode"]] for row in rows]
+    draw_bars(axes, labels, values, colours, marks=marks, spreads=spreads)
+
+
+def draw_worker_time(rows: Rows, axes: Any) -> None:
+    """Draw the shares of the workers' time for each row, in per cent."""
+    _set_rows(axes, [_label(row, f"{row['amplification']:.2f}") for row in rows])
     left = [0.0] * len(rows)
-    for kind, colour in SHARE_COLOURS.items():
-        widths = [row[kind] for row in rows]
+    for kind, colour in _SHARE_COLOURS.items():
+        widths = [row[f"{kind}_pct_worker_time"] for row in rows]
         bars = axes.barh(range(len(rows)), widths, 0.45, left=left, color=colour, label=kind)
         for number, patch in enumerate(bars):
             patch.set_gid(f"part-{kind}-{number}")
@@ -109,27 +144,56 @@ def draw_shares(axes: Any, labels: Sequence[str], rows: Sequence[Mapping[str, fl
     axes.figure.legend(loc="outside upper left", ncols=3, handlelength=1)
 
 
-def draw_percentiles(
-    axes: Any, labels: Sequence[str], rows: Sequence[Sequence[float]], colours: Sequence[str]
-) -> None:
-    """Draw three percentiles for each row on a logarithmic scale."""
+def draw_waits(rows: Rows, axes: Any) -> None:
+    """Draw three percentiles of the waits for each row, on a logarithmic scale."""
     from matplotlib.ticker import LogLocator
 
-    _set_rows(axes, labels)
+    _set_rows(axes, [_label(row, f"{row['p99_batch_wait_ms']:,.1f} ms") for row in rows])
+    waits = [[max(row[f"p{p}_batch_wait_ms"], 0.01) for p in (50, 95, 99)] for row in rows]
     axes.set_xscale("log")
-    values = [max(value, 0.01) for row in rows for value in row]
-    is_wide = max(values) > 10 * min(values)
+    is_wide = max(map(max, waits)) > 10 * min(map(min, waits))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 3) if is_wide else (1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.minorticks_off()
-    for number, (row, colour) in enumerate(zip(rows, colours, strict=True)):
-        shown = [max(value, 0.01) for value in row]
+    for number, (row, shown) in enumerate(zip(rows, waits, strict=True)):
+        colour = COLOURS[row["mode"]]
         axes.plot((shown[0], shown[-1]), (number, number), color=RULE, linewidth=3)
         for place, (value, fill) in enumerate(zip(shown, (colour, colour, "white"), strict=True)):
             style = {"markeredgecolor": colour, "markeredgewidth": 2, "markersize": 9}
             alpha = 0.6 if place == 1 else 1.0
             gid = f"dot-{place}-{number}"
             axes.plot(value, number, "o", color=fill, alpha=alpha, gid=gid, **style)
+    axes.set_xlabel("ms")
+
+
+def draw_start(row: Figures, axes: Any) -> None:
+    """Draw the rate in each interval since the start."""
+    run = row["typical"]
+    area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
+    draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
+    seconds = len(run["samples_per_s_by_stretch"]) * run["stretch_s"]
+    wanted = START_INTERVALS * run["stretch_s"]
+    lowest = f"lowest {row['start_lowest_samples_per_s']:,.0f}"
+    if seconds < wanted:
+        lowest = f"too short: {seconds:.0f} s of {wanted:.0f}"
+    axes.set_title(
+        f"{row['source']} · {row['workers']}\n"
+        f"first batch {row['first_batch_latency_s']:.1f} s, {lowest}"
+    )
+
+
+def draw_memory(most_gb: float, row: Figures, axes: Any) -> None:
+    """Draw the memory over time."""
+    pss, rss = (row["typical"][f"{name}_gb_over_time"] for name in ("pss", "rss"))
+    draw_curve(axes, pss, COLOURS[row["mode"]], line=rss)
+    axes.set_ylim(top=most_gb)
+    axes.set_title(f"{row['label']}\npeak {row['peak_pss_gb']:.2f} GB")
+
+
+def _label(row: Figures, text: str, *, mode: bool = True) -> str:
+    """Return a label of two lines, short enough for a telephone."""
+    source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
+    return f"{source}{' ' + row['mode'] if mode else ''}\n{row['workers']}: {text}"
 
 
 def draw_curve(

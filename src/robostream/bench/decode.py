@@ -23,7 +23,7 @@ from robostream.bench.case import BenchData
 from robostream.bench.floor import decode_floor
 from robostream.bench.measure import run_rounds
 from robostream.bench.results import Figures, machine, ratios
-from robostream.bench.tables import format_table, table_of
+from robostream.bench.tables import Table
 from robostream.decode import (
     BufferPool,
     FrameEngine,
@@ -70,9 +70,9 @@ def run(quick: bool) -> Figures:
     videos = [_open("decode-av1", short), _open("decode-h264", long)]
     ways = [row for one in videos for row in _measure(one, rounds=3 if quick else 5)]
     costs = [{"videos": one.name, **_costs(one.files[0])} for one in videos]
-    print(format_table(_HEADER, [list(row.values()) for row in ways]))
+    print(Table(_HEADER, [list(row.values()) for row in ways]).text())
     print("\nmicroseconds per image")
-    print(format_table(*table_of(costs)))
+    print(Table.of(costs).text())
     return {"machine": machine(), "results": ways, "costs_us": costs}
 
 

@@ -16,7 +16,9 @@ from typing import Any
 
 from robostream.bench.processes import run_process
 
-# Only the measuring processes decode, so the functions below import what they decode with.
+# Decodes a file from the beginning. Only the measuring processes do, so the functions that open
+# files import what they decode with.
+Decode = Callable[[], Iterator[object]]
 
 
 def decode_floor(
@@ -25,16 +27,12 @@ def decode_floor(
     """Return images/s of decoding files without colour conversion, on one thread per process.
 
     PyAV decodes videos from the first frame to the last; Pillow decodes the images in Parquet
-    files.
+    files. Each process decodes its share of the files, repeatedly until `at_most_s` if that is
+    given, so all are busy equally long.
 
-    Args:
-        files: Videos or Parquet files; each process decodes its share of them.
-        processes: The number of processes.
-        at_most_s: A time limit. Each process repeats its files until then, so all are busy equally
-            long.
-        at_random: Decode each frame of videos separately, in random order, from its key frame on.
-            All packets are in memory, and the decoder stays open. Only for codecs that do not
-            reorder frames.
+    With `at_random`, each frame of videos is decoded separately, in random order, from its key
+    frame on. All packets are in memory, and the decoder stays open. Only for codecs that do not
+    reorder frames.
     """
     shares = _shares(files, processes)
     if at_most_s:  # with fewer files than processes, several decode the same files
@@ -66,24 +64,16 @@ def decode_share(files: list[str], at_most_s: float, at_random: bool) -> tuple[i
     else:
         open_file = _open_packets if at_random else _open_video
     opened = [open_file(file) for file in files]
-    begin = time.perf_counter()
-    images = _count_images(opened, at_most_s)
+    turns = itertools.cycle(opened) if at_most_s else opened
+    images, begin = 0, time.perf_counter()
+    for _ in itertools.chain.from_iterable(decode() for decode in turns):
+        images += 1
+        if at_most_s and time.perf_counter() >= begin + at_most_s:
+            break
     return images, time.perf_counter() - begin
 
 
-def _count_images(files: list[Callable[[], Iterator[object]]], at_most_s: float) -> int:
-    """Return the number of images of all files, or of as many as the time allows."""
-    until = time.perf_counter() + at_most_s
-    images = 0
-    for decode in itertools.cycle(files) if at_most_s else files:
-        for _ in decode():
-            images += 1
-            if at_most_s and time.perf_counter() >= until:
-                return images
-    return images
-
-
-def _open_video(file: str) -> Callable[[], Iterator[object]]:
+def _open_video(file: str) -> Decode:
     import av
 
     def decode() -> Iterator[object]:
@@ -94,7 +84,7 @@ def _open_video(file: str) -> Callable[[], Iterator[object]]:
     return decode
 
 
-def _open_packets(file: str) -> Callable[[], Iterator[object]]:
+def _open_packets(file: str) -> Decode:
     import av
     import numpy as np
 
@@ -116,7 +106,7 @@ def _open_packets(file: str) -> Callable[[], Iterator[object]]:
     return decode
 
 
-def _open_parquet(file: str) -> Callable[[], Iterator[object]]:
+def _open_parquet(file: str) -> Decode:
     import pyarrow as pa
     import pyarrow.parquet as pq
     from PIL import Image

@@ -17,18 +17,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from robostream.bench.case import BenchCase, BenchData
+from robostream.bench.case import PAST_S, BenchCase, BenchData
 from robostream.bench.floor import decode_floor
 from robostream.bench.loaders import open_robostream
 from robostream.bench.measure import Batch, measure_loading
 from robostream.bench.processes import run_process, touch_memory
-from robostream.bench.results import Figures, git_commit, machine, read_figures
-from robostream.bench.tables import RESULTS, Publication, Table, format_table, markdown_table
+from robostream.bench.results import Figures, git_commit, machine
+from robostream.bench.tables import Publication, Table
 from robostream.decode import Backend, FileRun, VideoFile, build_index, plan_runs
 from robostream.device import open_nvdec
 from robostream.errors import SelectionError
@@ -47,7 +46,6 @@ _TOUCHED_BYTES = 4 << 30
 # The codecs to decode with NVDEC; some cases are measured with the first only.
 NVDEC_CODECS = ("h264", "hevc")
 PARTS = ("uploads", *NVDEC_CODECS)
-_WINDOW_S = tuple(-0.4 * step for step in range(7, -1, -1))
 _SMALL, _MIDDLE, _LARGE = (256, 256), (480, 640), (720, 1280)
 _RESIZED = (224, 224)
 # Numbers of processes that only decode, and of a loader's workers.
@@ -59,15 +57,7 @@ KEYS = ("way", "codec", "gop", "size", "window_s", "workers", "resize", "streams
 def run(
     quick: bool, parts: Sequence[str] = PARTS, workers: Sequence[int] = (), seconds: float = 0.0
 ) -> Figures:
-    """Measure, print the tables, and return the figures.
-
-    Args:
-        quick: Fewer numbers of workers, and shorter runs.
-        parts: What to measure: uploads, and the codecs that NVDEC decodes.
-        workers: Numbers of worker processes that upload, measured one after the other; by default
-            1, 2, 4 and so on up to the cores.
-        seconds: How long each case is measured.
-    """
+    """Measure, print the tables, and return the figures; the arguments are those of the command."""
     if not torch.cuda.is_available():
         raise SelectionError("bench gpu: torch sees no CUDA device on this machine")
     seconds = seconds or (_QUICK_SECONDS if quick else _SECONDS)
@@ -80,11 +70,11 @@ def run(
         usual = [cores] if quick else [n for n in (1, 2, 4, 8, 16, 32) if n <= cores]
         cases = upload_cases(list(workers) or usual)
         figures["uploads"] = list(_measure_uploads(cases, seconds))
-        print(format_table(*_upload_table(figures["uploads"])), flush=True)
+        print(_upload_table(figures["uploads"]).text(), flush=True)
     nvdec = [case for codec in NVDEC_CODECS if codec in parts for case in nvdec_cases(codec)]
     if nvdec:
         figures["nvdec"] = [_measure(case, seconds) for case in nvdec]
-        print(format_table(*_nvdec_table(figures["nvdec"])), flush=True)
+        print(_nvdec_table(figures["nvdec"]).text(), flush=True)
     return figures
 
 
@@ -121,10 +111,7 @@ def _case(
 def upload_cases(workers: list[int]) -> Iterator[BenchCase]:
     """Yield the cases that compare RGB with 4:2:0, by workers."""
     sizes = ((_SMALL, None), (_MIDDLE, None), (_MIDDLE, _RESIZED))
-    samples: tuple[dict[str, Any], ...] = (
-        {"batch_size": 64},
-        {"batch_size": 16, "window_s": _WINDOW_S},
-    )
+    samples: list[dict[str, Any]] = [{"batch_size": 64}, {"batch_size": 16, "window_s": PAST_S}]
     for (size, resize), sample, count, way in product(sizes, samples, workers, (RGB, YUV)):
         yield _case(way, "av1", 2, size, resize=resize, workers=count, **sample)
 
@@ -310,10 +297,15 @@ def decoder_usage() -> Iterator[list[float]]:
 
 def _upload_table(results: Sequence[Figures]) -> Table:
     """Return RGB beside 4:2:0, by image size, mode and workers. Pure."""
+
+    def order(row: Figures) -> tuple[Any, ...]:
+        sizes = tuple(row["size"]), tuple(row["resize"] or ())
+        return *sizes, len(row["window_s"]), row["workers"]
+
     header = ["images", "samples", "workers", "raw decode", "RGB", "4:2:0", "gain"]
     header += ["times raw decode", "decoded"]
     pairs: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    for row in sorted(results, key=_upload_order):
+    for row in sorted(results, key=order):
         mode = "single" if row["mode"] == "single" else "windows of 8"
         pairs.setdefault((_size_text(row), mode, row["workers"]), {})[row["way"]] = row
     rows = []
@@ -321,7 +313,7 @@ def _upload_table(results: Sequence[Figures]) -> Table:
         rgb, yuv = ways[RGB]["images_per_s"], ways[YUV]["images_per_s"]
         more = [ways[YUV][name] for name in ("over_floor", "decoded_per_delivered")]
         rows.append([*key, ways[YUV]["floor_images_per_s"], rgb, yuv, yuv / rgb, *more])
-    return header, rows
+    return Table(header, rows)
 
 
 def _nvdec_table(results: Sequence[Figures]) -> Table:
@@ -336,12 +328,7 @@ def _nvdec_table(results: Sequence[Figures]) -> Table:
             cells[_STREAMS.index(one["streams"])] = _rate_text(one)
         if not row["streams"]:
             cells[len(_STREAMS) + _LOADER_WORKERS.index(row["workers"])] = _rate_text(row)
-    return header, [[*key, *cells] for key, cells in rows.items()]
-
-
-def _upload_order(row: Figures) -> tuple[Any, ...]:
-    sizes = tuple(row["size"]), tuple(row["resize"] or ())
-    return *sizes, len(row["window_s"]), row["workers"]
+    return Table(header, [[*key, *cells] for key, cells in rows.items()])
 
 
 def _size_text(row: Figures) -> str:
@@ -354,16 +341,11 @@ def _rate_text(row: Figures) -> str:
     return f"{row['images_per_s']:,.0f}" + ("" if in_use is None else f" ({in_use:.2f})")
 
 
-def _read(repo: Path) -> Figures:
-    return read_figures(repo / RESULTS / PUBLICATION.results)
-
-
-PUBLICATION = Publication(
+PUBLICATION: Publication = Publication(
     "gpu.json",
-    Path("docs/benchmarks.md"),
     {
-        "gpu uploads": lambda repo: markdown_table(*_upload_table(_read(repo)["uploads"])),
-        "gpu nvdec": lambda repo: markdown_table(*_nvdec_table(_read(repo)["nvdec"])),
+        "gpu uploads": lambda repo: _upload_table(PUBLICATION.read(repo)["uploads"]).markdown(),
+        "gpu nvdec": lambda repo: _nvdec_table(PUBLICATION.read(repo)["nvdec"]).markdown(),
     },
     keys={"uploads": KEYS, "nvdec": KEYS},
 )

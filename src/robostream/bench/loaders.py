@@ -24,6 +24,7 @@ from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
 from robostream.meta import LeRobotDatasetMetadata
 
 Batches = Iterable[dict[str, Any]]
+OpenLoader = Callable[[BenchCase], Batches]
 # Returns frames of a video file by number and frames/s: (frames, 3, height, width) uint8.
 ReadFrames = Callable[[str, npt.NDArray[np.int64], float], torch.Tensor]
 _REPO_ID = "bench/loaders"
@@ -32,21 +33,13 @@ _BUFFER_SIZE = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoaderEntry:
-    """A loader that takes part in comparisons.
-
-    Attributes:
-        name: Its name in tables.
-        how: How it is used.
-        package: The package it needs beyond robostream's; "" for none.
-        stored: The kinds of cameras it reads: "video", "image".
-        open: A function that returns the batches of one epoch.
-    """
+    """A loader that takes part in comparisons."""
 
     name: str
-    how: str
-    package: str
-    stored: tuple[str, ...]
-    open: Callable[[BenchCase], Batches]
+    how: str  # how it is used
+    package: str  # that it needs beyond robostream's; "" for none
+    stored: tuple[str, ...]  # the kinds of cameras that it reads: "video", "image"
+    open: OpenLoader  # returns the batches of one epoch
 
 
 def pyav_reader() -> ReadFrames:

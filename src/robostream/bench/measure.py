@@ -25,26 +25,20 @@ V = TypeVar("V")
 INTERVAL_S = 2.0
 # A stall at the start lies within this many intervals.
 START_INTERVALS = 10
+# A loader decodes most in so many seconds after its first batch.
+START_S = 4.0
 _PERCENTS = (50, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """The arrivals of batches, in seconds since the first was requested.
+    """The arrivals of batches, in seconds since the first was requested."""
 
-    Attributes:
-        warmup_batches: Batches that come before the measurement.
-        arrivals_s: When each batch arrived.
-        waits_s: How long the consumer waited for it.
-        samples: The samples of each batch.
-        end_s: When the consumer was done with the last batch.
-    """
-
-    warmup_batches: int
+    warmup_batches: int  # they come before the measurement
     arrivals_s: list[float]
-    waits_s: list[float]
-    samples: list[int]
-    end_s: float = 0.0
+    waits_s: list[float]  # how long the consumer waited for each batch
+    samples: list[int]  # of each batch
+    end_s: float = 0.0  # when the consumer was done with the last batch
 
     @property
     def num_measured(self) -> int:
@@ -70,14 +64,9 @@ def consume(
     on_batch: Callable[[Batch], None] | None = None,
     finish: Callable[[], None] | None = None,
 ) -> BatchTimes:
-    """Take batches and return when each arrived.
+    """Take batches, all or at most `max_batches`, and return when each arrived.
 
-    Args:
-        batches: Batches with the key "index".
-        warmup_batches: Batches that come before the measurement.
-        max_batches: The most batches to take; None takes all.
-        on_batch: Called with each batch after its arrival was noted.
-        finish: Called before the end is noted.
+    `on_batch` is called after the arrival of each batch was noted, `finish` before the end is.
     """
     arrivals_s: list[float] = []
     waits_s: list[float] = []
@@ -122,12 +111,8 @@ def measure_loading(
 ) -> tuple[Any, Figures]:
     """Load batches in this process; return the loader and its figures, from the first batch on.
 
-    Args:
-        case: What to load.
-        open_loader: Opens the loader of a case.
-        batches_of: Returns the batches of a loader; by default those of one epoch.
-        seconds: When to stop; 0 for no limit.
-        options: Arguments of `consume`.
+    `batches_of` returns the batches of a loader, by default those of one epoch. They are taken for
+    `seconds`, or all if that is 0; `options` are those of `consume`.
     """
     import torch
 
@@ -140,10 +125,12 @@ def measure_loading(
         raise RobostreamError("no batch arrived after the first one")
     arrivals = [at - times.begin_s for at in times.arrivals_s[times.warmup_batches :]]
     images = [count * case.images_per_sample for count in times.samples[times.warmup_batches :]]
-    images_per_s = sum(images) / (times.end_s - times.begin_s)
+    seconds = times.end_s - times.begin_s
+    images_per_s = sum(images) / seconds
     rates = rates_by_interval(arrivals, images)
     return loader, {
         "images_per_s": images_per_s,
+        "images_per_s_after_start": rate_after(START_S, arrivals, images, seconds),
         "samples_per_s": images_per_s / case.images_per_sample,
         "first_batch_s": opened_s + times.arrivals_s[0],
         "samples": times.num_measured,
@@ -184,6 +171,14 @@ def rates_by_interval(arrivals_s: Sequence[float], counts: Sequence[int]) -> lis
     edges = np.arange(whole + 1) * INTERVAL_S
     delivered, _ = np.histogram(arrivals_s, bins=edges, weights=np.array(counts, float))
     return [float(count) / INTERVAL_S for count in delivered]
+
+
+def rate_after(
+    start_s: float, arrivals_s: Sequence[float], counts: Sequence[int], end_s: float
+) -> float:
+    """Return the rate after the start, or over all if nothing arrived after it. Pure."""
+    late = [count for at, count in zip(arrivals_s, counts, strict=True) if at > start_s]
+    return sum(late) / (end_s - start_s) if late else sum(counts) / end_s
 
 
 def run_rounds(runs: Mapping[K, Callable[[], V]], rounds: int) -> dict[K, list[V]]:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from robostream import config
 from robostream.bench.processes import peak_bytes, resident_bytes, run_process
 from robostream.bench.results import Figures, machine, medians
-from robostream.bench.tables import format_table
+from robostream.bench.tables import Table
 from robostream.meta import (
     CAMERA_DTYPES,
     DEFAULT_FEATURES,
@@ -92,7 +92,7 @@ def run(quick: bool) -> Figures:
     sizes = _QUICK_SIZES if quick else _SIZES
     rows = [_measure(*size, repeats=1 if quick else 5) for size in sizes]
     cells = [[row[n] / _MIB if n.endswith("_bytes") else row[n] for n in _COLUMNS] for row in rows]
-    print(format_table(list(_COLUMNS.values()), cells))
+    print(Table(list(_COLUMNS.values()), cells).text())
     largest = max(rows, key=lambda row: int(row["episodes"]))
     print(
         f"{largest['episodes']:,} episodes with their fingerprint: "
@@ -154,10 +154,7 @@ def write_meta_folder(root: Path, episodes: int, *, rows_per_group: int) -> int:
         count = len(table["length"])
         table["tasks"] = _task_lists(count, rng)
         table |= _stats_columns(count, rng)
-        table |= {
-            f"meta/episodes/{name}": pa.array(np.full(count, number))
-            for name, number in (("chunk_index", 0), ("file_index", file))
-        }
+        table |= _file_columns("meta/episodes", np.full(count, file))
         column_bytes += write_episodes(root, pa.table(table), file, rows_per_group=rows_per_group)
     return column_bytes
 

@@ -23,33 +23,18 @@ import av
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
+import torch
 from PIL import Image
 
 from robostream import config
+from robostream.bench import results
 from robostream.bench.case import SARM_S, BenchCase, BenchData
-from robostream.bench.loaders import LOADERS, LoaderEntry
+from robostream.bench.loaders import LOADERS, LoaderEntry, OpenLoader
 from robostream.bench.measure import measure_loading, run_rounds
 from robostream.bench.processes import MeasurementError, run_process
-from robostream.bench.results import (
-    Figures,
-    ensure_writable,
-    machine,
-    medians,
-    package_version,
-    ratios,
-    read_figures,
-    select_named,
-    write_json,
-)
+from robostream.bench.results import Figures
 from robostream.bench.suite import DATASETS
-from robostream.bench.tables import (
-    RESULTS,
-    Column,
-    Publication,
-    format_table,
-    markdown_table,
-    table_of,
-)
+from robostream.bench.tables import Column, Publication, Table
 from robostream.loader import share_of_cores
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.tools import SynthSpec
@@ -63,13 +48,13 @@ _ONE_FILE = replace(
     spec=replace(_AV1.spec, video_file_mb=config.VIDEO_FILES_SIZE_IN_MB),
     title=f"{_AV1.title}, one file per camera",
 )
-CASES = {
-    "av1-single": BenchCase("av1-single", _AV1),
-    "av1-one-file-single": BenchCase("av1-one-file-single", _ONE_FILE),
-    "av1-sarm": BenchCase("av1-sarm", _AV1, window_s=SARM_S),
-    "h264-single": BenchCase("h264-single", DATASETS["h264"]),
-    "images-single": BenchCase("images-single", DATASETS["images"]),
-}
+CASES = (
+    BenchCase("av1-single", _AV1),
+    BenchCase("av1-one-file-single", _ONE_FILE),
+    BenchCase("av1-sarm", _AV1, window_s=SARM_S),
+    BenchCase("h264-single", DATASETS["h264"]),
+    BenchCase("images-single", DATASETS["images"]),
+)
 # Small enough to check every image, with several files, as large datasets have.
 _CHECKED = SynthSpec(
     episodes=12,
@@ -96,13 +81,13 @@ _ROUNDING = 3.0
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the tables, write the JSON, and refresh a checkout if one is given."""
-    ensure_writable(args.out)
+    results.ensure_writable(args.out)
     begin = time.perf_counter()
     workers = args.workers or share_of_cores(1)
     figures = compare(args.only, args.events, workers, rounds=args.rounds, seconds=args.seconds)
     figures["seconds"] = time.perf_counter() - begin
     path = args.out / PUBLICATION.results
-    write_json(path, figures)
+    results.write_json(path, figures)
     print(tables_text(figures))
     print(f"written to {path}; {figures['seconds']:.0f} s in all")
     if args.repo is not None:
@@ -117,16 +102,16 @@ def compare(
 
     `only` names loaders and `names` cases; empty means all. Each run takes `seconds`.
     """
-    chosen = select_named(LOADERS, only)
-    cases = [replace(case, workers=workers) for case in select_named(CASES, names)]
+    chosen = results.select_named(LOADERS.values(), only)
+    cases = [replace(case, workers=workers) for case in results.select_named(CASES, names)]
     present = [entry for entry in chosen if not entry.package or find_spec(entry.package)]
     checked = [
         BenchCase("check", BenchData("peers-check", spec, title), batch_size=8, workers=1)
         for title, spec in _CHECKED_SPECS.items()
     ]
     return {
-        "machine": machine(),
-        "packages": {name: package_version(name) for name in _PACKAGES},
+        "machine": results.machine(),
+        "packages": {name: results.package_version(name) for name in _PACKAGES},
         "absent": [entry.name for entry in chosen if entry not in present],
         "workers": workers,
         "batch_size": 32,
@@ -134,7 +119,7 @@ def compare(
         "results": [row for case in cases for row in _race(case, present, rounds, seconds)],
         "delivery": [
             {"contestant": entry.name, "stored": case.data.title}
-            | _run(f"delivery of {entry.name}", check_delivery, entry, case)
+            | _run(f"delivery of {entry.name}", count_delivered, entry, case)
             for case in checked
             for entry in _able(present, case)
         ],
@@ -168,7 +153,7 @@ def _summarize(runs: Sequence[Figures]) -> Figures:
     for figures in runs:
         if "failed" in figures:
             return figures
-    return {**medians(runs), "images_per_s_rounds": [run["images_per_s"] for run in runs]}
+    return {**results.medians(runs), "images_per_s_rounds": [run["images_per_s"] for run in runs]}
 
 
 def _run(
@@ -176,7 +161,7 @@ def _run(
 ) -> Figures:
     """Print and return the figures of a run in a process of its own, or the reason it failed."""
     environment = {"HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1")}  # all files are local
-    arguments = {"name": entry.name, "case": case, **more}
+    arguments = {"open_loader": entry.open, "case": case, **more}
     try:
         found: Figures = run_process(
             function, environment=environment, timeout_s=_TIMEOUT_S, **arguments
@@ -188,26 +173,19 @@ def _run(
     return found
 
 
-def measure_speed(name: str, case: BenchCase, seconds: float) -> Figures:
+def measure_speed(open_loader: OpenLoader, case: BenchCase, seconds: float) -> Figures:
     """Load batches in this process until the time is up or the epoch ends; return the rates."""
-    figures = measure_loading(case, LOADERS[name].open, seconds=seconds)[1]
+    _, figures = measure_loading(case, open_loader, seconds=seconds)
     shown = ("samples_per_s", "images_per_s", "first_batch_s", "samples")
     return {field: figures[field] for field in shown}
 
 
-def check_delivery(name: str, case: BenchCase) -> Figures:
-    """Check what a loader delivers, in this process."""
-    import torch
-
-    torch.set_num_threads(1)
-    return count_delivered(LOADERS[name].open, case)
-
-
-def count_delivered(open_loader: Callable[[BenchCase], Any], case: BenchCase) -> Figures:
+def count_delivered(open_loader: OpenLoader, case: BenchCase) -> Figures:
     """Return counts of one epoch, and whether another worker changes the order.
 
     Counts missing and repeated frames, and images that are not those of their frame.
     """
+    torch.set_num_threads(1)
     meta = LeRobotDatasetMetadata("bench/delivery", root=case.data.open())
     expected = expected_images(meta)
     order: list[int] = []
@@ -315,11 +293,11 @@ def _of(row: Figures, count: str, total: str, *, failed: str) -> str:
 
 def tables_text(figures: Figures) -> str:
     """Return the tables for a terminal. Pure."""
-    speed, delivery = (format_table(*table) for table in _tables(figures))
-    return "\n\n".join([speed, delivery, "\n".join(_remarks(figures))])
+    speed, delivery = _tables(figures)
+    return "\n\n".join([speed.text(), delivery.text(), "\n".join(_remarks(figures))])
 
 
-def _tables(figures: Figures) -> list[Any]:
+def _tables(figures: Figures) -> tuple[Table, Table]:
     """Return the tables of rates, with how much faster robostream is, and of deliveries."""
     ours = {
         (row["data"], row["mode"]): row["images_per_s_rounds"]
@@ -331,27 +309,27 @@ def _tables(figures: Figures) -> list[Any]:
         known = ours.get((row["data"], row["mode"]))
         if known is None or "failed" in row or row["contestant"] == "robostream":
             return ""
-        return f"{median(ratios(known, row['images_per_s_rounds'])):.1f} times"
+        return f"{median(results.ratios(known, row['images_per_s_rounds'])):.1f} times"
 
     rows = [row | {"faster": faster(row)} for row in figures["results"]]
-    return [table_of(rows, _SPEED), table_of(figures["delivery"], _DELIVERY)]
+    return Table.of(rows, _SPEED), Table.of(figures["delivery"], _DELIVERY)
 
 
 def _docs_block(repo: Path) -> str:
     """Return the tables of docs/benchmarks.md."""
-    figures = read_figures(repo / RESULTS / PUBLICATION.results)
+    figures = PUBLICATION.read(repo)
     versions = ", ".join(
         f"{name} {number}" for name, number in figures["packages"].items() if number
     )
-    speed, delivery = (markdown_table(*table) for table in _tables(figures))
+    speed, delivery = _tables(figures)
     parts = [
         f"On {figures['machine']['cpus']} cores of {figures['machine']['cpu']}; "
         f"{figures['workers']} workers each, batches of {figures['batch_size']}, uint8; "
         f"medians of {figures['rounds']} interleaved rounds. {versions}.",
-        speed,
+        speed.markdown(),
         "What each delivers in one epoch of a small dataset; every image is compared with the "
         "one decoded from the file:",
-        delivery,
+        delivery.markdown(),
         "\n".join(f"- {remark}" for remark in _remarks(figures)),
     ]
     return "\n\n".join(parts).rstrip()
@@ -368,4 +346,4 @@ def _remarks(figures: Figures) -> list[str]:
     return [*dict.fromkeys(failed), *absent]
 
 
-PUBLICATION = Publication("peers.json", Path("docs/benchmarks.md"), {"peers": _docs_block})
+PUBLICATION = Publication("peers.json", {"peers": _docs_block})

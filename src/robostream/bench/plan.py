@@ -28,7 +28,7 @@ import numpy.typing as npt
 from robostream import config
 from robostream.bench.processes import peak_bytes, run_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.tables import format_table, table_of
+from robostream.bench.tables import Table
 from robostream.plan import (
     CHUNK_FRAMES,
     Cut,
@@ -77,7 +77,7 @@ def run(quick: bool) -> Figures:
 
 
 def _report(rows: Sequence[Figures], columns: Mapping[str, str] | None = None) -> Figures:
-    print(format_table(*table_of(rows, columns)))
+    print(Table.of(rows, columns).text())
     return {"machine": machine(), "results": rows}
 
 

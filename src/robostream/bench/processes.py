@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a measurement in a process of its own; measure the memory of processes.
 
-`python -m robostream.bench.processes` reads a pickled function and its arguments, calls it and
-prints its result as a line of JSON. If the function is a generator, the process prints each item
-and waits for a line before it continues.
+Such a process calls `main`, which reads a pickled function and its arguments, calls it and prints
+its result as a line of JSON. If the function is a generator, the process prints each item and waits
+for a line before it continues.
 """
 
 from __future__ import annotations
@@ -23,18 +23,14 @@ from typing import Any
 
 from robostream.errors import RobostreamError
 
-_COMMAND = [sys.executable, "-m", "robostream.bench.processes"]
+_COMMAND = [sys.executable, "-c", "from robostream.bench.processes import main; main()"]
 _EVERY_S = 0.5
 # Reading PSS makes the kernel walk all pages, so it is sampled less often than RSS.
 _SAMPLES_PER_PSS = 4
 
 
 class MeasurementError(RobostreamError):
-    """A measuring process failed.
-
-    Attributes:
-        reason: The last line that it wrote to standard error.
-    """
+    """A measuring process failed; `reason` is the last line of its standard error."""
 
     def __init__(self, function: Callable[..., Any], text: str) -> None:
         self.reason = text.strip().splitlines()[-1] if text.strip() else "no message"
@@ -48,13 +44,9 @@ def run_process(
     timeout_s: float | None = None,
     **arguments: Any,
 ) -> Any:
-    """Return the result of a function of a module, called in a new process. Blocks.
+    """Return the result of a function, a JSON value, called in a new process. Blocks.
 
-    Args:
-        function: The function; its result is a JSON value.
-        environment: Variables beyond those of this process.
-        timeout_s: When to stop waiting; None waits forever.
-        arguments: Keyword arguments of the function.
+    The process has the variables of this one and those of `environment`.
     """
     try:
         done = subprocess.run(
@@ -145,15 +137,10 @@ def touch_memory(nbytes: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurves:
-    """The memory of this process and its descendants, as (seconds since the start, bytes).
+    """The memory of this process and its descendants, as (seconds since the start, bytes)."""
 
-    Attributes:
-        rss: Shared pages counted in each process.
-        pss: Shared pages counted once; sampled less often.
-    """
-
-    rss: list[tuple[float, int]] = field(default_factory=list)
-    pss: list[tuple[float, int]] = field(default_factory=list)
+    rss: list[tuple[float, int]] = field(default_factory=list)  # shared pages in each process
+    pss: list[tuple[float, int]] = field(default_factory=list)  # shared pages once; fewer samples
 
 
 @contextmanager
@@ -202,7 +189,3 @@ def _read_bytes(process: int, file: str, name: str) -> int:
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from robostream.bench.case import BenchData
 from robostream.bench.measure import Batch, consume
 from robostream.bench.processes import iterate_process
 from robostream.bench.results import Figures, machine
-from robostream.bench.tables import format_table, table_of
+from robostream.bench.tables import Table
 from robostream.byte_sizes import format_bytes
 from robostream.decode import build_index
 from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset
@@ -33,7 +34,7 @@ from robostream.storage import LocalSource
 from robostream.testing import Exchange, Proxy, Script, serve_files, start_proxy
 from robostream.tools import SynthSpec
 
-_LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
+LINK = Script(latency_s=0.02, bytes_per_s=200e6 / 8)
 # High image quality makes the link the bottleneck, not the decoder: 37 KB a sample.
 _SPEC = SynthSpec(
     episodes=96,
@@ -67,19 +68,18 @@ _COLUMNS = {
 def run(quick: bool) -> Figures:
     """Measure, print the table, and return the figures."""
     spec = dataclasses.replace(_SPEC, episodes=64) if quick else _SPEC
-    return measure(BenchData("remote-small" if quick else "remote", spec).open(), _LINK)
+    return measure(BenchData("remote-small" if quick else "remote", spec).open(), LINK)
 
 
 def measure(root: Path, link: Script) -> Figures:
     """Measure a local dataset behind a link, print the table, and return the figures."""
     need = measure_need(root)
-    needed_bytes = need["video_bytes"] + need["row_bytes"]
-    capacity = link.bytes_per_s * need["frames"] / needed_bytes
-    with serve_files(root) as server, start_proxy(server, link) as proxy:
-        fast = _stream(proxy, need, samples_per_s=0.0)
+    capacity = link_capacity(link, need)
+    with serve_behind(link, root) as proxy:
+        fast = stream_epochs(proxy, need, samples_per_s=0.0)
         rate = min(capacity, *(epoch["samples_per_s"] for epoch in fast)) / 2
-        paced = _stream(proxy, need, samples_per_s=rate)
-        whole = _stream(proxy, need, samples_per_s=rate, **_WHOLE_EPISODES)
+        paced = stream_epochs(proxy, need, samples_per_s=rate)
+        whole = stream_epochs(proxy, need, samples_per_s=rate, **_WHOLE_EPISODES)
     at_rate = f"{rate:.0f} samples/s"
     runs = {"full speed": fast, at_rate: paced, f"{at_rate}, whole episodes": whole}
     rows = [
@@ -87,7 +87,7 @@ def measure(root: Path, link: Script) -> Figures:
         for name, epochs in runs.items()
         for number, epoch in enumerate(epochs, start=1)
     ]
-    print(format_table(*table_of(rows, _COLUMNS)), flush=True)
+    print(Table.of(rows, _COLUMNS).text(), flush=True)
     print(
         f"needed: {format_bytes(need['video_bytes'])} of packets and "
         f"{format_bytes(need['row_bytes'])} of row groups; "
@@ -108,6 +108,18 @@ def measure(root: Path, link: Script) -> Figures:
         "paced": paced,
         "paced_whole_episodes": whole,
     }
+
+
+@contextmanager
+def serve_behind(link: Script, root: Path) -> Iterator[Proxy]:
+    """Serve the files of a folder behind a link and yield the proxy."""
+    with serve_files(root) as server, start_proxy(server, link) as proxy:
+        yield proxy
+
+
+def link_capacity(link: Script, need: dict[str, int]) -> float:
+    """Return the samples/s that a link can carry. Pure."""
+    return link.bytes_per_s * need["frames"] / (need["video_bytes"] + need["row_bytes"])
 
 
 def measure_need(root: Path) -> dict[str, int]:
@@ -134,10 +146,15 @@ def _row_group_bytes(path: Path) -> int:
     return sum(column.total_compressed_size for column in columns)
 
 
-def _stream(
-    proxy: Proxy, need: dict[str, int], *, samples_per_s: float, **options: int
+def stream_epochs(
+    proxy: Proxy,
+    need: dict[str, int],
+    *,
+    samples_per_s: float,
+    epochs: int = _EPOCHS,
+    **options: int,
 ) -> list[Figures]:
-    """Stream the epochs in a process of its own and return the figures of each."""
+    """Stream epochs in a process of its own, with an empty cache; return the figures of each."""
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         items = iterate_process(
             measure_epochs,
@@ -147,18 +164,23 @@ def _stream(
             cache_dir=f"{folder}/cache",
             options=_OPTIONS | options,
             samples_per_s=samples_per_s,
+            epochs=epochs,
         )
-        opened, seen = next(items), len(proxy.journal())
-        epochs = []
+        seen = len(proxy.journal())
+        opened: Figures = {}
+        measured = []
         for figures in items:
             exchanges = proxy.journal(seen)
             seen += len(exchanges)
-            epochs.append(_add_ratios({**opened, **figures, **sum_traffic(exchanges)}, need))
-    return epochs
+            if opened:
+                measured.append(_add_ratios({**opened, **figures, **sum_traffic(exchanges)}, need))
+            else:
+                opened = figures | {"opening_requests": len(exchanges)}
+    return measured
 
 
 def measure_epochs(
-    root: str, cache_dir: str, options: dict[str, Any], samples_per_s: float
+    root: str, cache_dir: str, options: dict[str, Any], samples_per_s: float, epochs: int
 ) -> Iterator[Figures]:
     """Stream the epochs in this process; yield figures after opening and after each epoch."""
     import torch
@@ -173,7 +195,7 @@ def measure_epochs(
     yield opened
     begin = time.perf_counter() - opened_s
     loader = StreamingDataLoader(stream, _BATCH_SIZE)
-    for _ in range(_EPOCHS):
+    for _ in range(epochs):
         yield _epoch_figures(loader, begin, samples_per_s)
         begin = time.perf_counter()
     loader.close()

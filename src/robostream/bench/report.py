@@ -9,34 +9,48 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from functools import partial
 from html import escape
-from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from robostream.bench.charts import (
-    COLOURS,
-    PANEL_PX,
-    ROW_PX,
-    SHARE_COLOURS,
-    draw_bars,
-    draw_curve,
-    draw_percentiles,
-    draw_shares,
-    inline_svg,
-    steps,
-)
-from robostream.bench.measure import START_INTERVALS
-from robostream.bench.results import Figures, csv_text
+from robostream.bench import charts
+from robostream.bench.charts import Rows
+from robostream.bench.results import Figures, csv_text, medians, read_figures
 from robostream.bench.stream_settings import OUT_DIR
-from robostream.bench.summary import COLUMNS, collect, group_rows
-from robostream.bench.tables import format_cell, format_table, table_of
+from robostream.bench.tables import Table, format_cell
 from robostream.errors import MissingExtraError, RobostreamError
 from robostream.storage import write_bytes_atomic
+from robostream.tools import page_html, read_style, section_html, table_html, tile_html
 
-Rows = Sequence[Figures]
+# A field of every result of `bench stream`; other JSON files may lie beside them.
+_MARK = "frames_per_s_node"
+_SETTINGS = ["source", "mode", "video_decode_device", "num_workers", "batch_size"]
+_SETTINGS += ["prefetch_factor", "episode_pool_size", "return_uint8", "repo_id"]
+# The columns of the table and of summary.csv, LeRobot's first.
+COLUMNS = {
+    "source": "source",
+    "mode": "mode",
+    "decode": "video_decode_device",
+    "workers": "num_workers",
+    "bs": "batch_size",
+    "frames/s/node": "frames_per_s_node",
+    "first_batch_s": "first_batch_latency_s",
+    "p50_ms": "p50_sample_latency_ms",
+    "p95_ms": "p95_sample_latency_ms",
+    "p99_ms": "p99_sample_latency_ms",
+    "cache_hit_rate": "hit_rate",
+    "images/s": "images_per_s",
+    "over_floor": "over_floor",
+    "start_lowest": "start_lowest_samples_per_s",
+    "decoded/delivered": "amplification",
+    "peak_gb": "peak_pss_gb",
+    "runs": "num_runs",
+    "nodes": "num_nodes",
+}
 _MODES = {"single": "one frame of every camera", "sarm": "8 steps, 1 s apart, of every camera"}
 # Charts with a line for each row are drawn twice; the style sheet shows the one that fits.
 _WIDTHS = {"wide": 1058, "narrow": 328, "panel": 328}
@@ -65,11 +79,15 @@ def write_report(folder: Path, *, title: str) -> int:
     if not runs:
         raise RobostreamError(f"{folder}: want results of `bench stream`, found none")
     rows = group_rows(runs)
-    header, cells = table_of(rows, COLUMNS)
-    print(format_table(header, [["-" if cell is None else cell for cell in row] for row in cells]))
+    header, cells = Table.of(rows, COLUMNS)
+    print(Table(header, [["-" if cell is None else cell for cell in row] for row in cells]).text())
+    for row in rows:
+        # Results of earlier versions have no such line.
+        if limit := row["typical"].get("limited_by"):
+            print(f"{row['label']}: limited by {limit}")
     _write(folder / "summary.csv", csv_text([dict(zip(header, row, strict=True)) for row in cells]))
     try:
-        _write(folder / "report.html", page_html(rows, failures, title=title))
+        _write(folder / "report.html", report_html(rows, failures, title=title))
     except MissingExtraError as error:
         print(f"report.html is not written: {error}", file=sys.stderr)
     return 1 if failures else 0
@@ -80,18 +98,80 @@ def _write(path: Path, text: str) -> None:
     print(f"written to {path}")
 
 
-def page_html(rows: Rows, failures: Mapping[str, str], *, title: str) -> str:
+def group_rows(runs: Rows) -> list[Figures]:
+    """Return a row for each setting, by mode, source and workers. Pure.
+
+    A row has the medians of its runs, and besides:
+        runs: All of them.
+        typical: The run whose throughput is closest to the median.
+        over_floor: Images/s over those of the floor; None without a floor.
+        hit_rate: The hit rate of open video files; None if no file was opened.
+        num_nodes: The number of machines it was measured on.
+    """
+    groups: dict[tuple[Any, ...], list[Figures]] = defaultdict(list)
+    for run in runs:
+        groups[tuple(run.get(name) for name in _SETTINGS)].append(run)
+    rows = [_summarize(group) for group in groups.values()]
+    return sorted(rows, key=lambda r: (r["mode"] != "single", r["source"], int(r["num_workers"])))
+
+
+def _summarize(runs: Rows) -> Figures:
+    middle = medians(runs)
+    floors = [run for run in runs if run.get("floor_images_per_s")]
+    rates = [run["video_decoder_cache"]["hit_rate"] for run in runs]
+    workers = f"{runs[0]['num_workers']} worker{'' if runs[0]['num_workers'] == 1 else 's'}"
+    return {
+        **runs[0],
+        **middle,
+        **{name: runs[0].get(name) for name in _SETTINGS},
+        "runs": runs,
+        "typical": min(runs, key=lambda run: abs(run["images_per_s"] - middle["images_per_s"])),
+        "workers": workers,
+        "label": f"{runs[0]['source']} · {runs[0]['mode']} · {workers}",
+        "over_floor": _median([run["images_per_s"] / run["floor_images_per_s"] for run in floors]),
+        "hit_rate": _median([rate for rate in rates if rate is not None]),
+        "num_runs": len(runs),
+        "num_nodes": len({run["node"]["hostname"] for run in runs if "node" in run} or {""}),
+    }
+
+
+def _median(values: list[float]) -> float | None:
+    return median(values) if values else None
+
+
+def collect(folder: Path) -> tuple[list[Figures], dict[str, str]]:
+    """Return the figures of all runs below a folder, and the reasons of failures by file.
+
+    A file NAME.failed means that a run failed, and its first line says why; a job that runs the
+    benchmark may write one. An unreadable JSON file is a failure, too.
+    """
+    if not folder.is_dir():
+        raise RobostreamError(
+            f"{folder}: want a folder of results, found none. Run `robostream bench stream` first, "
+            "or give its --out_dir."
+        )
+    runs, failures = [], {}
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            figures = read_figures(path)
+        except RobostreamError as error:
+            failures[str(path.relative_to(folder))] = str(error)
+            continue
+        if _MARK in figures:
+            runs.append(figures)
+    for path in sorted(folder.rglob("*.failed")):
+        reason = path.read_text(errors="replace").strip().splitlines()
+        failures[str(path.relative_to(folder))] = reason[0] if reason else "no reason given"
+    return runs, failures
+
+
+def report_html(rows: Rows, failures: Mapping[str, str], *, title: str) -> str:
     """Return the page of all rows. Needs matplotlib."""
-    style = resources.files("robostream.bench").joinpath("report.css").read_text()
     parts = [f"<h1>{escape(title)}</h1>{_about(rows)}", _failures(failures), _tiles(rows)]
-    parts += [section(rows) for section in _SECTIONS]
-    content = "\n".join(filter(None, parts))
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>\n{style}</style></head>\n"
-        f"<body><main>\n{content}\n</main></body></html>\n"
-    )
+    parts += [section_html(name, lead, make(rows)) for name, (lead, make) in _SECTIONS.items()]
+    parts.append(_definitions(rows))
+    style = read_style("robostream.bench", "report.css")
+    return page_html(title, "\n".join(filter(None, parts)), style)
 
 
 def _about(rows: Rows) -> str:
@@ -126,8 +206,7 @@ def _tiles(rows: Rows) -> str:
         over = best["over_floor"]
         beside_floor = where if over is None else f"{where}, {over:.2f} times raw decode speed"
         tiles += [
-            f'<div class="tile {mode}"><span class="what">{mode}, best</span>'
-            f'<b>{value:,.0f}</b>{unit}<div class="more">{escape(more)}</div></div>'
+            tile_html(f"{mode}, best", f"{value:,.0f}", unit, more, kind=mode)
             for value, unit, more in (
                 (best["frames_per_s_node"], "samples/s", where),
                 (best["images_per_s"], "images/s", beside_floor),
@@ -141,185 +220,60 @@ def _by_mode(rows: Rows) -> list[tuple[str, Rows]]:
     return [(mode, found) for mode, found in groups if found]
 
 
-def _section(title: str, lead: str, content: str) -> str:
-    return f"<section><h2>{escape(title)}</h2><p>{escape(lead)}</p>{content}</section>"
-
-
 def _svg(name: str, draw: Callable[[Any], None], kind: str, height: int, salt: object) -> str:
     """Return a chart as an element of the page."""
-    svg = inline_svg(draw, width=_WIDTHS[kind], height=height, salt=f"{name} {kind} {salt}")
+    svg = charts.inline_svg(draw, width=_WIDTHS[kind], height=height, salt=f"{name} {kind} {salt}")
     return f'<div class="{kind}" role="img" aria-label="{escape(name)}">{svg}</div>'
 
 
-def _chart(rows: Rows, name: str, draw: Callable[[Any], None]) -> str:
-    """Return a chart with a line for each row, drawn by `draw(axes)`, for both widths."""
-    height = len(rows) * ROW_PX + 50
-    return "".join(_svg(name, draw, kind, height, "") for kind in ("wide", "narrow"))
+def _chart(name: str, draw: Callable[[Rows, Any], None], rows: Rows) -> str:
+    """Return a chart with a line for each row, drawn by `draw(rows, axes)`, for both widths."""
+    height = len(rows) * charts.ROW_PX + 50
+    return "".join(_svg(name, partial(draw, rows), kind, height, "") for kind in ("wide", "narrow"))
 
 
-def _panels(rows: Rows, name: str, unit: str, draw: Callable[[Any, Figures], None]) -> str:
-    """Return a small chart for each row, drawn by `draw(axes, row)`."""
+def _panels(name: str, unit: str, draw: Callable[[Figures, Any], None], rows: Rows) -> str:
+    """Return a small chart for each row, drawn by `draw(row, axes)`."""
 
     def draw_panel(row: Figures, axes: Any) -> None:
-        draw(axes, row)
+        draw(row, axes)
         axes.set(xlabel="s", ylabel=unit, xlim=(0, None))
         axes.set_ylim(bottom=0)
 
-    charts = "".join(
-        _svg(f"{name}, {row['label']}", partial(draw_panel, row), "panel", PANEL_PX, number)
+    panels = "".join(
+        _svg(f"{name}, {row['label']}", partial(draw_panel, row), "panel", charts.PANEL_PX, number)
         for number, row in enumerate(rows)
     )
-    return f'<div class="panels">{charts}</div>'
-
-
-def _label(row: Figures, text: str, *, mode: bool = True) -> str:
-    """Return a label of two lines, short enough for a telephone."""
-    source = row["source"] if len(row["source"]) <= 16 else f"{row['source'][:15]}…"
-    return f"{source}{' ' + row['mode'] if mode else ''}\n{row['workers']}: {text}"
-
-
-def _colours(rows: Rows) -> list[str]:
-    return [COLOURS[row["mode"]] for row in rows]
-
-
-def _spreads(rows: Rows, name: str) -> list[tuple[float, float]]:
-    """Return the smallest and the largest value of each row's runs."""
-    values = [[run[name] for run in row["runs"]] for row in rows]
-    return [(min(found), max(found)) for found in values]
+    return f'<div class="panels">{panels}</div>'
 
 
 def _throughput(rows: Rows) -> str:
-    def label(row: Figures) -> str:
-        over = "" if row["over_floor"] is None else f", {row['over_floor']:.2f}"
-        return _label(row, f"{row['images_per_s']:,.0f}{over}", mode=False)
-
-    def draw(found: Rows, axes: Any) -> None:
-        values = [row["images_per_s"] for row in found]
-        marks = [row.get("floor_images_per_s") for row in found]
-        spreads = _spreads(found, "images_per_s")
-        labels = list(map(label, found))
-        draw_bars(axes, labels, values, _colours(found), marks=marks, spreads=spreads)
-
-    charts = "".join(
+    return "".join(
         f"<h3>{mode}: {_MODES[mode]}</h3>"
-        + _chart(found, f"throughput, {mode}", partial(draw, found))
+        + _chart(f"throughput, {mode}", charts.draw_throughput, found)
         for mode, found in _by_mode(rows)
-    )
-    return _section(
-        "Throughput",
-        "Images per second after the warm-up, and times raw decode speed, by source and workers. "
-        "The line is raw decode speed: PyAV alone decodes the same files, in as many processes.",
-        charts,
     )
 
 
 def _start(rows: Rows) -> str:
-    def draw(axes: Any, row: Figures) -> None:
-        run = row["typical"]
-        area = steps(run["samples_per_s_by_stretch"], run["stretch_s"])
-        draw_curve(axes, area, COLOURS[row["mode"]], level=run["samples_per_s"])
-        seconds = len(run["samples_per_s_by_stretch"]) * run["stretch_s"]
-        lowest = f"lowest {row['start_lowest_samples_per_s']:,.0f}"
-        if seconds < START_INTERVALS * run["stretch_s"]:
-            lowest = f"too short: {seconds:.0f} s of {START_INTERVALS * run['stretch_s']:.0f}"
-        axes.set_title(
-            f"{row['source']} · {row['workers']}\n"
-            f"first batch {row['first_batch_latency_s']:.1f} s, {lowest}"
-        )
-
-    charts = "".join(
-        f"<h3>{mode}</h3>{_panels(found, f'start-up, {mode}', 'samples/s', draw)}"
+    return "".join(
+        f"<h3>{mode}</h3>" + _panels(f"start-up, {mode}", "samples/s", charts.draw_start, found)
         for mode, found in _by_mode(rows)
-    )
-    return _section(
-        "Start-up",
-        "Samples per second in each 2 s since the first batch was requested, nothing left out; "
-        "the lowest is that of the first 20 s, and a shorter run says so. Dashed: the rate after "
-        "the warm-up. Each chart has a scale of its own.",
-        charts,
-    )
-
-
-def _waits(rows: Rows) -> str:
-    def draw(axes: Any) -> None:
-        found = [[row[f"p{p}_batch_wait_ms"] for p in (50, 95, 99)] for row in rows]
-        labels = [_label(row, f"{row['p99_batch_wait_ms']:,.1f} ms") for row in rows]
-        draw_percentiles(axes, labels, found, _colours(rows))
-        axes.set_xlabel("ms")
-
-    return _section(
-        "Waiting for a batch",
-        "From the request of a batch to its arrival: median, 95th and 99th percentile (also "
-        "as a number). The consumer does nothing else, so it waits most of the time.",
-        _chart(rows, "waits", draw),
-    )
-
-
-def _worker_time(rows: Rows) -> str:
-    def draw(axes: Any) -> None:
-        labels = [_label(row, f"{row['amplification']:.2f}") for row in rows]
-        shares = [{kind: row[f"{kind}_pct_worker_time"] for kind in SHARE_COLOURS} for row in rows]
-        draw_shares(axes, labels, shares)
-
-    return _section(
-        "Where the workers' time goes",
-        "Shares of the time of all workers after the warm-up, in per cent, and images decoded per "
-        "image delivered. Other: rows, and waiting for the consumer or for each other.",
-        _chart(rows, "time of the workers", draw),
     )
 
 
 def _memory(rows: Rows) -> str:
-    most = 1.05 * max(size for row in rows for _, size in row["typical"]["rss_gb_over_time"])
-
-    def draw(axes: Any, row: Figures) -> None:
-        pss, rss = (row["typical"][f"{name}_gb_over_time"] for name in ("pss", "rss"))
-        draw_curve(axes, pss, COLOURS[row["mode"]], line=rss)
-        axes.set_ylim(top=most)
-        axes.set_title(f"{row['label']}\npeak {row['peak_pss_gb']:.2f} GB")
-
-    return _section(
-        "Memory",
-        "Of all processes, on one scale. Filled: shared pages counted once (PSS). Dotted: counted "
-        "in each process (RSS).",
-        _panels(rows, "memory", "GB", draw),
-    )
-
-
-def _mixing(rows: Rows) -> str:
-    def draw(axes: Any) -> None:
-        values = [row["shuffle_randomness_frac"] for row in rows]
-        labels = [_label(row, f"{row['shuffle_randomness_frac']:.2f}") for row in rows]
-        spreads = _spreads(rows, "shuffle_randomness_frac")
-        draw_bars(axes, labels, values, _colours(rows), marks=[1.0] * len(rows), spreads=spreads)
-
-    return _section(
-        "Shuffle quality",
-        "Distinct episodes in a batch, as a share of those of a uniform shuffle of the whole "
-        "dataset. The line is uniform.",
-        _chart(rows, "shuffle quality", draw),
-    )
+    most_gb = 1.05 * max(size for row in rows for _, size in row["typical"]["rss_gb_over_time"])
+    return _panels("memory", "GB", partial(charts.draw_memory, most_gb), rows)
 
 
 def _table(rows: Rows) -> str:
-    header, cells = table_of(rows, COLUMNS)
-
-    def line(tag: str, values: Sequence[object]) -> str:
-        found = ""
-        for name, value in zip(header, values, strict=True):
-            text = "–" if value is None else format_cell(value)  # noqa: RUF001  # of its width
-            kind = ' class="name"' if name in ("source", "mode", "decode") else ""
-            found += f"<{tag}{kind}>{escape(text)}</{tag}>"
-        return f"<tr>{found}</tr>"
-
-    body = "".join(line("td", row) for row in cells)
-    table = f'<div class="wide-table"><table>{line("th", header)}{body}</table></div>'
-    lead = (
-        "The same as summary.csv; scroll the table sideways. p50_ms, p95_ms and p99_ms are "
-        "percentiles of the time between two batches, divided by the samples of a batch. "
-        "over_floor is times raw decode speed."
-    )
-    return _section("All figures", lead, table)
+    header, cells = Table.of(rows, COLUMNS)
+    texts = [
+        ["–" if value is None else escape(format_cell(value)) for value in row]  # noqa: RUF001
+        for row in cells
+    ]
+    return table_html(header, texts, names=("source", "mode", "decode"))
 
 
 def _definitions(rows: Rows) -> str:
@@ -328,9 +282,48 @@ def _definitions(rows: Rows) -> str:
         for name, text in rows[0].get("definitions", {}).items()
     )
     shuffle = ", ".join(f"{name} {value}" for name, value in rows[0]["shuffle"].items())
-    return _section(
+    return section_html(
         "What the figures mean", f"Shuffle of the first row: {shuffle}.", f"<dl>{entries}</dl>"
     )
 
 
-_SECTIONS = (_throughput, _start, _waits, _worker_time, _memory, _mixing, _table, _definitions)
+# By title, the paragraph that begins a section, and what it shows of the rows.
+_SECTIONS: dict[str, tuple[str, Callable[[Rows], str]]] = {
+    "Throughput": (
+        "Images per second after the warm-up, and times (x) raw decode speed. "
+        "The line is raw decode speed: PyAV alone decodes the same files, in as many processes.",
+        _throughput,
+    ),
+    "Start-up": (
+        "Samples per second in each 2 s since the first batch was requested, nothing left out; "
+        "the lowest is that of the first 20 s, and a shorter run says so. Dashed: the rate after "
+        "the warm-up. Each chart has a scale of its own.",
+        _start,
+    ),
+    "Waiting for a batch": (
+        "From the request of a batch to its arrival: median, 95th and 99th percentile (also "
+        "as a number). The consumer does nothing else, so it waits most of the time.",
+        partial(_chart, "waits", charts.draw_waits),
+    ),
+    "Where the workers' time goes": (
+        "Shares of the time of all workers after the warm-up, in per cent, and images decoded per "
+        "image delivered. Other: rows, and waiting for the consumer or for each other.",
+        partial(_chart, "time of the workers", charts.draw_worker_time),
+    ),
+    "Memory": (
+        "Of all processes, on one scale. Filled: shared pages counted once (PSS). Dotted: counted "
+        "in each process (RSS).",
+        _memory,
+    ),
+    "Shuffle quality": (
+        "Distinct episodes in a batch, as a share of those of a uniform shuffle of the whole "
+        "dataset. The line is uniform.",
+        partial(_chart, "shuffle quality", charts.draw_mixing),
+    ),
+    "All figures": (
+        "The same as summary.csv; scroll the table sideways. p50_ms, p95_ms and p99_ms are "
+        "percentiles of the time between two batches, divided by the samples of a batch. "
+        "over_floor is times raw decode speed.",
+        _table,
+    ),
+}

@@ -8,20 +8,21 @@ import io
 import json
 import os
 import platform
+import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from robostream.errors import RobostreamError, SelectionError
 from robostream.storage import write_bytes_atomic
 
-T = TypeVar("T")
 Figures = dict[str, Any]
 _PACKAGES = ("robostream", "torch", "numpy", "pyarrow", "av", "huggingface_hub", "fsspec")
 
@@ -53,7 +54,13 @@ def save_run(folder: Path, name: str, figures: Figures) -> Path:
     A time stamp, and a number if needed, keep runs from overwriting each other, even runs that end
     in the same second on different nodes. Nested values are JSON text in the CSV.
     """
-    path = _reserve_csv(folder, f"{name}_{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}")
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{name}_{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    for number in count():
+        path = folder / f"{stem}{f'-{number}' if number else ''}.csv"
+        with suppress(FileExistsError):
+            path.touch(exist_ok=False)
+            break
     row = {
         name: json.dumps(value) if isinstance(value, dict | list) else value
         for name, value in figures.items()
@@ -61,19 +68,6 @@ def save_run(folder: Path, name: str, figures: Figures) -> Path:
     write_json(path.with_suffix(".json"), figures)
     write_bytes_atomic(path, csv_text([row]).encode())
     return path.with_suffix(".json")
-
-
-def _reserve_csv(folder: Path, stem: str) -> Path:
-    """Create an empty file under an unused name."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in count():
-        path = folder / f"{stem}{f'-{number}' if number else ''}.csv"
-        try:
-            path.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        break
-    return path
 
 
 def csv_text(rows: Sequence[Figures]) -> str:
@@ -114,11 +108,12 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(ours, theirs, strict=True)]
 
 
-def select_named(known: Mapping[str, T], names: Sequence[str]) -> list[T]:
-    """Return the named entries in the order of `known`; all of them if no name is given. Pure."""
-    if unknown := sorted(set(names) - set(known)):
-        raise SelectionError(f"want some of {', '.join(known)}; got {', '.join(unknown)}")
-    return [entry for name, entry in known.items() if not names or name in names]
+def select_named(known: Iterable[Any], names: Sequence[str]) -> list[Any]:
+    """Return the cases or loaders with these names; all of them without names. Pure."""
+    by_name = {entry.name: entry for entry in known}
+    if unknown := sorted(set(names) - set(by_name)):
+        raise SelectionError(f"want some of {', '.join(by_name)}; got {', '.join(unknown)}")
+    return [entry for name, entry in by_name.items() if not names or name in names]
 
 
 def machine() -> dict[str, object]:
@@ -161,9 +156,6 @@ def package_version(package: str) -> str | None:
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    found = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return found[0] if found else platform.processor() or "unknown"
+    file = Path("/proc/cpuinfo")
+    found = re.search(r"^model name\s*: *(.*)", file.read_text() if file.exists() else "", re.M)
+    return found[1].strip() if found else platform.processor() or "unknown"

@@ -9,11 +9,11 @@ process of its own.
 
 from __future__ import annotations
 
-import functools
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -24,11 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
+from robostream.bench.case import merge_row_groups
 from robostream.bench.measure import consume, run_rounds
 from robostream.bench.meta import locate_episodes, write_episodes, write_info
 from robostream.bench.processes import run_process
 from robostream.bench.results import Figures, machine, ratios
-from robostream.bench.tables import format_table
+from robostream.bench.tables import Table
 from robostream.byte_sizes import format_bytes
 from robostream.meta import DEFAULT_FEATURES
 from robostream.write import create_writer
@@ -57,15 +58,10 @@ def run(quick: bool) -> Figures:
         make_folders(Path(folder), files=2 if quick else 5)
         sizes = [path.stat().st_size for path in Path(folder, "files/data").rglob("*.parquet")]
         print(f"{len(sizes)} data files, {format_bytes(sum(sizes))} in all", flush=True)
-        rates = run_rounds(
-            {
-                name: functools.partial(_measure, Path(folder), *case)
-                for name, case in _CASES.items()
-            },
-            rounds=1 if quick else 3,
-        )
+        runs = {name: partial(_measure, Path(folder), *case) for name, case in _CASES.items()}
+        rates = run_rounds(runs, rounds=1 if quick else 3)
     rows = [(name, *map(median, zip(*found, strict=True))) for name, found in rates.items()]
-    print(format_table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows))
+    print(Table(("rows", "epoch 1, samples/s", "epoch 2, samples/s"), rows).text())
     return {"rates": rates, "machine": machine()}
 
 
@@ -84,9 +80,7 @@ def make_folders(folder: Path, *, files: int) -> None:
             for state, action in rng.random((_EPISODE_FRAMES, 2, _NUMBERS), np.float32):
                 writer.add_frame({"observation.state": state, "action": action, "task": "move"})
             writer.save_episode()
-    shutil.copytree(folder / "episodes", folder / "files")
-    for path in (folder / "files/data").rglob("*.parquet"):
-        pq.write_table(pq.read_table(path), path, row_group_size=1 << 30)
+    merge_row_groups(folder / "episodes", folder / "files")
 
 
 def _measure(folder: Path, root: str, limit: str) -> list[float]:
@@ -119,33 +113,22 @@ def measure_resume(frames: int, rounds: int = 9) -> dict[str, float]:
     """Print and return the seconds from loading a state to the first batch, by position.
 
     The dataset has no cameras, so this is the time to find the position and to read rows.
-
-    Args:
-        frames: Frames of the epoch.
-        rounds: How often each position is measured; the median counts.
     """
     from robostream.loader import StreamingDataLoader, StreamingLeRobotDataset  # imports torch
 
     with tempfile.TemporaryDirectory(prefix="robostream-bench-") as folder:
         write_rows_only(Path(folder), frames)
         stream = StreamingLeRobotDataset("bench/resume", root=folder, rank=0, world_size=1)
-
-        def open_loader() -> StreamingDataLoader:
-            return StreamingDataLoader(stream, _RESUME_BATCH)
-
+        open_loader = partial(StreamingDataLoader, stream, _RESUME_BATCH)
         states = {share: _state_at(open_loader(), share) for share in _RESUME_SHARES}
-        found = run_rounds(
-            {
-                share: functools.partial(_resume_once, open_loader, state)
-                for share, state in states.items()
-            },
-            rounds + 1,
-        )
+        runs = {share: partial(_resume_once, open_loader, state) for share, state in states.items()}
+        found = run_rounds(runs, rounds + 1)
     seconds = {share: values[1:] for share, values in found.items()}  # the first warms up
     base = seconds[_RESUME_SHARES[0]]
     rows = [[f"{share:.0%}", median(s), median(ratios(s, base))] for share, s in seconds.items()]
     print(f"\nresume in an epoch of {frames:,} frames (goal: within 1.2 of the start)")
-    print(format_table(["resumed at", "seconds to first batch", "over start"], rows), flush=True)
+    table = Table(["resumed at", "seconds to first batch", "over start"], rows)
+    print(table.text(), flush=True)
     return {f"{share:.0%}": median(s) for share, s in seconds.items()}
 
 

@@ -50,6 +50,8 @@ DEFINITIONS = {
     "amplification": "images decoded over images delivered, after the warm-up",
     "worker_time": "steady_time_s times the workers; *_pct_worker_time are shares of it, and "
     "other_pct_worker_time is the rest: rows, waiting for the consumer or for each other",
+    "limited_by": "what limits the last epoch measured, with the shares of time that show it, and "
+    "what would help",
     "shuffle_randomness_frac": "distinct episodes per batch over those expected of a uniform "
     "shuffle of the dataset",
     "peak_rss_gb": "memory of all processes, shared pages counted in each process, in GB",
@@ -89,7 +91,7 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
         )
         opened_s = time.perf_counter() - begin
         try:
-            figures = _consume(loader, settings, device)
+            figures = _consume(loader, stream.meta, settings, device)
         finally:
             loader.close()
     wallclock_s = time.perf_counter() - begin
@@ -99,7 +101,7 @@ def measure_stream(settings: StreamSettings) -> tuple[str, Figures]:
         name = f"{name}_r{stream.rank}of{stream.world_size}"
     return name, {
         **settings.figures(),
-        **_loader_figures(loader),
+        **_loader_figures(loader, stream),
         "device": device.type,
         **figures,
         "floor_images_per_s": floor,
@@ -137,7 +139,10 @@ def _open_dataset(settings: StreamSettings) -> StreamingLeRobotDataset:
 
 
 def _consume(
-    loader: StreamingDataLoader, settings: StreamSettings, device: torch.device
+    loader: StreamingDataLoader,
+    meta: LeRobotDatasetMetadata,
+    settings: StreamSettings,
+    device: torch.device,
 ) -> Figures:
     """Take the batches of as many epochs as needed; return rates, mixing and the workers' time."""
     distinct: list[int] = []
@@ -145,7 +150,11 @@ def _consume(
 
     def on_batch(batch: Batch) -> None:
         nonlocal before
-        _move(batch, device)
+        for value in batch.values():  # as a trainer does
+            if isinstance(value, torch.Tensor):
+                value.to(device, non_blocking=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         distinct.append(len(np.unique(np.asarray(batch["episode_index"]))))
         if len(distinct) == settings.warmup_batches:
             before = loader.stats()
@@ -162,7 +171,6 @@ def _consume(
             f"no frame was measured: {len(times.samples)} batches arrived, and the first "
             f"{settings.warmup_batches} are the warm-up. Set --num_batches to 1 or more."
         )
-    meta = loader.stream.meta
     uniform = uniform_distinct(meta.episodes["length"], settings.batch_size)
     rates = latency_figures(times, settings.batch_size)
     images = settings.images_per_sample(len(meta.camera_keys))
@@ -179,15 +187,6 @@ def _consume(
     }
 
 
-def _move(batch: Batch, device: torch.device) -> None:
-    """Move a batch to the device, as a trainer does; on the CPU there is nothing to do."""
-    for value in batch.values():
-        if isinstance(value, torch.Tensor):
-            value.to(device, non_blocking=True)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
     """Return what the workers did since the warm-up and how they spent their time."""
     done = {name: value - before.get(name, 0.0) for name, value in after.items()}
@@ -199,7 +198,7 @@ def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
         "other_pct_worker_time": max(0.0, 100 - sum(shares.values())),
         "images_decoded": done["images_decoded"],
         "images_delivered": done["images_delivered"],
-        "amplification": done["images_decoded"] / max(done["images_delivered"], 1),
+        "amplification": done["images_decoded"] / max(done["images_built"], 1),
         "video_decoder_cache": {
             "hits": done["file_hits"],
             "misses": done["file_misses"],
@@ -212,8 +211,8 @@ def _work_figures(before: Figures, after: Figures, worker_s: float) -> Figures:
     }
 
 
-def _loader_figures(loader: StreamingDataLoader) -> Figures:
-    stream, meta, frames = loader.stream, loader.stream.meta, frame_budget(loader)
+def _loader_figures(loader: StreamingDataLoader, stream: StreamingLeRobotDataset) -> Figures:
+    meta, frames = stream.meta, frame_budget(loader)
     shapes = [list(image_shape(meta.features[key])) for key in meta.camera_keys]
     ranks = local_ranks(stream.world_size)
     return {
@@ -224,6 +223,7 @@ def _loader_figures(loader: StreamingDataLoader) -> Figures:
         "image_shape": shapes[0] if shapes else None,
         "fps": stream.fps,
         "frame_cache": {"bytes": frames.nbytes, "reason": frames.reason},
+        "limited_by": loader.limited_by(),
         "shuffle": {
             "seed": stream.seed,
             "shuffle": stream.shuffle,
@@ -289,5 +289,6 @@ def describe(figures: Figures) -> str:
         f"  workers: {shares}; {figures['amplification']:.2f} images decoded per image delivered\n"
         f"  {figures['episodes_per_batch_mean']:.1f} episodes per batch, "
         f"{figures['shuffle_randomness_frac']:.2f} of a uniform shuffle; "
-        f"peak memory {figures['peak_pss_gb']:.2f} GB"
+        f"peak memory {figures['peak_pss_gb']:.2f} GB\n"
+        f"  limited by {figures['limited_by']}"
     )

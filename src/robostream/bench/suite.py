@@ -8,50 +8,23 @@ tables and the chart of docs/benchmarks.md are made from the suite's JSON.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from robostream.bench import charts, results
 from robostream.bench.case import SARM_S, BenchCase, BenchData, one_row_group
-from robostream.bench.charts import (
-    COLOURS,
-    ROW_PX,
-    draw_bars,
-    draw_curve,
-    draw_svg,
-    require_matplotlib,
-    steps,
-)
-from robostream.bench.measure import run_rounds
 from robostream.bench.processes import MeasurementError, run_process
 from robostream.bench.report import write_report
-from robostream.bench.results import (
-    Figures,
-    ensure_writable,
-    machine,
-    medians,
-    ratios,
-    read_figures,
-    save_run,
-    write_json,
-)
+from robostream.bench.results import Figures
 from robostream.bench.stream import measure_stream
 from robostream.bench.stream_settings import WARMUP_BATCHES, StreamSettings
-from robostream.bench.tables import (
-    RESULTS,
-    Column,
-    Publication,
-    format_table,
-    markdown_table,
-    table_of,
-)
+from robostream.bench.tables import RESULTS, Column, Publication, Table
 from robostream.errors import RobostreamError
 from robostream.tools import SynthSpec
 
@@ -95,9 +68,6 @@ CASES = (
     BenchCase("h264-g250", DATASETS["h264"]),
     BenchCase("images", DATASETS["images"]),
 )
-# The case whose first minute is shown.
-_FIRST_MINUTE = CASES[0]
-_MINUTE_S = 60.0
 _FLOOR_S = 2.0
 # A sample of mode sarm has many images, so fewer samples take equally long.
 _SARM_BATCHES = 80
@@ -128,11 +98,11 @@ _OTHERS = ("meta", "plan", "shuffle", "node", "decode", "remote")
 
 def run(args: argparse.Namespace) -> int:
     """Measure everything, write the results, and refresh a checkout if one is given."""
-    ensure_writable(args.out)
+    results.ensure_writable(args.out)
     if args.repo is not None:
-        require_matplotlib()  # now, not after minutes
+        charts.require_matplotlib()  # now, not after minutes
     figures = measure(args.out, args.rounds)
-    write_json(args.out / PUBLICATION.results, figures)
+    results.write_json(args.out / PUBLICATION.results, figures)
     write_report(args.out / "suite", title="make bench")
     print(suite_text(figures))
     print(f"written to {args.out}; {figures['seconds']:.0f} s in all")
@@ -149,13 +119,13 @@ def measure(out: Path, rounds: int) -> Figures:
         data.open()  # before the clock starts
     begin = time.perf_counter()
     streamed = run_cases(CASES, rounds=rounds, out=out / "suite")
-    minute = _run_case(_FIRST_MINUTE, out / "first-minute", at_most_s=_MINUTE_S, num_batches=10**9)
+    minute = _run_case(CASES[0], out / "first-minute", at_most_s=60.0, num_batches=10**9)
     others = {}
     for name in _OTHERS:
         print(f"\n== {name}", flush=True)
         others[name] = load_benchmark(name)(quick=True)
     return {
-        "machine": machine(),
+        "machine": results.machine(),
         "rounds": rounds,
         "seconds": time.perf_counter() - begin,
         "cases": [case_figures(case, found) for case, found in zip(CASES, streamed, strict=True)],
@@ -167,30 +137,30 @@ def measure(out: Path, rounds: int) -> Figures:
 def run_cases(cases: Sequence[BenchCase], *, rounds: int, out: Path) -> list[list[Figures]]:
     """Return the figures of each case in each round; write each run to `out`, too."""
     shutil.rmtree(out, ignore_errors=True)
-
-    def run_next(case: BenchCase, numbers: Iterator[int]) -> Figures:
-        number = next(numbers)
-        figures = _run_case(case, out / f"round-{number}", num_batches=_epoch_batches(case))
-        print(
-            f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
-            f"images/s, floor {figures['floor_images_per_s']:,.0f}",
-            flush=True,
-        )
-        return figures
-
-    runs = {n: partial(run_next, case, itertools.count()) for n, case in enumerate(cases)}
-    return list(run_rounds(runs, rounds).values())
+    found: list[list[Figures]] = [[] for _ in cases]
+    for number in range(rounds):
+        for case, runs in zip(cases, found, strict=True):
+            figures = _run_case(case, out / f"round-{number}", num_batches=_epoch_batches(case))
+            print(
+                f"round {number + 1}: {case.name} {case.mode}: {figures['images_per_s']:,.0f} "
+                f"images/s, floor {figures['floor_images_per_s']:,.0f}",
+                flush=True,
+            )
+            runs.append(figures)
+    return found
 
 
 def case_figures(case: BenchCase, runs: Sequence[Figures]) -> Figures:
     """Return the published figures of a case: medians, and the ratio to the floor by round."""
-    over_floor = ratios(*([run[f"{n}images_per_s"] for run in runs] for n in ("", "floor_")))
+    over_floor = results.ratios(
+        *([run[f"{n}images_per_s"] for run in runs] for n in ("", "floor_"))
+    )
     return {
         "name": case.name,
         "data": case.data.title,
         "mode": case.mode,
         "setting": case.setting,
-        **medians(runs),
+        **results.medians(runs),
         "over_floor": median(over_floor),
         "over_floor_rounds": over_floor,
     }
@@ -226,32 +196,32 @@ def _run_case(case: BenchCase, out: Path, **limits: Any) -> Figures:
         name, figures = run_process(measure_stream, settings=settings)
     except MeasurementError as error:
         raise RobostreamError(f"{case.name} {case.mode} failed: {error.reason}") from error
-    save_run(out, name, figures)
+    results.save_run(out, name, figures)
     return dict(figures)
 
 
 def _docs_block(repo: Path) -> str:
     """Return the tables of docs/benchmarks.md."""
-    figures = read_figures(repo / RESULTS / PUBLICATION.results)
-    large = read_figures(repo / _LARGE) if (repo / _LARGE).exists() else None
+    figures = PUBLICATION.read(repo)
+    large = results.read_figures(repo / _LARGE) if (repo / _LARGE).exists() else None
     machine = figures["machine"]
     parts = [
         f"`make bench` measured this on {machine['cpus']} cores of {machine['cpu']} in "
         f"{figures['seconds'] / 60:.0f} minutes (medians of {figures['rounds']} interleaved "
         f"rounds; [JSON](../{RESULTS / PUBLICATION.results})), and measures it on yours.",
         f"![Throughput beside raw decode speed, and the first minute]({_CHART.name})",
-        markdown_table(*table_of(figures["cases"], _PUBLISHED)),
+        Table.of(figures["cases"], _PUBLISHED).markdown(),
         "single: one frame of each camera; sarm: 8, a second apart. Measured in the first epoch, "
         "when no frame is cached yet, after 5 batches of warm-up.",
-        markdown_table(_OTHER, _other_rows(figures) + (_large_rows(large) if large else [])),
+        Table(_OTHER, _other_rows(figures) + (_large_rows(large) if large else [])).markdown(),
     ]
     return "\n\n".join(parts)
 
 
 def suite_text(figures: Figures) -> str:
     """Return the same tables for a terminal. Pure."""
-    cases = format_table(*table_of(figures["cases"], _STREAMED))
-    return f"\n{cases}\n\n{format_table(_OTHER, _other_rows(figures))}"
+    cases = Table.of(figures["cases"], _STREAMED).text()
+    return f"\n{cases}\n\n{Table(_OTHER, _other_rows(figures)).text()}"
 
 
 def _other_rows(figures: Figures) -> list[list[str]]:
@@ -317,9 +287,9 @@ def _find(figures: Figures, **wanted: object) -> Figures:
 
 def _chart(repo: Path) -> bytes:
     """Return a chart: throughput beside raw decode speed, and the first minute of a run."""
-    figures = read_figures(repo / RESULTS / PUBLICATION.results)
+    figures = PUBLICATION.read(repo)
     cases, first = figures["cases"], figures["first_minute"]
-    bars_px, curve_px = len(cases) * ROW_PX + 60, 200
+    bars_px, curve_px = len(cases) * charts.ROW_PX + 60, 200
 
     def draw(figure: Any) -> None:
         above, below = figure.subplots(2, 1, height_ratios=[bars_px, curve_px])
@@ -328,22 +298,20 @@ def _chart(repo: Path) -> bytes:
             for case in cases
         ]
         values = [case["over_floor"] for case in cases]
-        colours = [COLOURS[case["mode"]] for case in cases]
-        draw_bars(above, labels, values, colours, marks=[1.0] * len(cases))
+        colours = [charts.COLOURS[case["mode"]] for case in cases]
+        charts.draw_bars(above, labels, values, colours, marks=[1.0] * len(cases))
         above.set_title("Times raw decode speed (line: decoding the same files and nothing else)")
         interval_s = first["stretch_s"]
         epochs = first["frames_measured"] / first["dataset"]["frames"]
-        area = steps(first["samples_per_s_by_stretch"], interval_s)
-        draw_curve(below, area, COLOURS["single"])
+        area = charts.steps(first["samples_per_s_by_stretch"], interval_s)
+        charts.draw_curve(below, area, charts.COLOURS["single"])
         below.set_title(
             f"The first minute with nothing set: samples per second in each {interval_s:.0f} s, "
             f"over {epochs:.0f} epochs"
         )
         below.set(xlabel="s", xlim=(0, None), ylim=(0, None))
 
-    return draw_svg(draw, width=860, height=bars_px + curve_px, salt="bench")
+    return charts.draw_svg(draw, width=860, height=bars_px + curve_px, salt="bench")
 
 
-PUBLICATION = Publication(
-    "suite.json", Path("docs/benchmarks.md"), {"bench": _docs_block}, {_CHART: _chart}
-)
+PUBLICATION = Publication("suite.json", {"bench": _docs_block}, {_CHART: _chart})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as text and as Markdown, and the documents of a checkout that show them."""
+"""Tables as text and as Markdown, and the document of a checkout that shows them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from robostream.bench.results import Figures, read_figures, write_json
 from robostream.errors import RobostreamError
@@ -16,43 +17,55 @@ from robostream.storage import write_bytes_atomic
 
 # The name of a field, or a function of a row.
 Column = str | Callable[[Any], object]
-Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 # Columns of text stay at least this wide.
 _LEAST_COLUMN = 8
 RESULTS = Path("benchmarks/results")
 
 
-def table_of(rows: Sequence[Any], columns: Mapping[str, Column] | None = None) -> Table:
-    """Return header and cells: the columns by title, or all fields of the rows. Pure."""
-    columns = columns or {name: name for name in rows[0]}
-    cells = [
-        [column(row) if callable(column) else row[column] for column in columns.values()]
-        for row in rows
-    ]
-    return list(columns), cells
+class Table(NamedTuple):
+    """A table: numbers are aligned right and text left."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+    @classmethod
+    def of(cls, rows: Sequence[Any], columns: Mapping[str, Column] | None = None) -> Table:
+        """Return the columns of some rows, by title, or all their fields. Pure."""
+        columns = columns or {name: name for name in rows[0]}
+        cells = [
+            [column(row) if callable(column) else row[column] for column in columns.values()]
+            for row in rows
+        ]
+        return cls(list(columns), cells)
+
+    def text(self, columns: int | None = None) -> str:
+        """Return the table for a terminal. Pure.
+
+        With `columns`, the width of the terminal, the longest texts wrap until the table fits.
+        """
+        lines = [list(self.header), *(list(map(format_cell, row)) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        cells = list(zip(*self.rows, strict=True)) or [("",)] * len(self.header)
+        signs = ["<" if any(isinstance(cell, str) for cell in column) else ">" for column in cells]
+        if columns is not None:
+            widths = _narrowed(widths, signs, columns - 2 * (len(widths) - 1))
+        lines.insert(1, ["-" * width for width in widths])
+        lines = [line for row in lines for line in _wrap_row(row, widths)]
+        styles = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
+        return "\n".join("  ".join(map(format, line, styles)).rstrip() for line in lines)
+
+    def markdown(self) -> str:
+        """Return the table in Markdown. Pure."""
+        rows = [list(map(format_cell, row)) for row in self.rows]
+        lines = [self.header, ["---"] * len(self.header), *rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def format_table(
     header: Sequence[str], rows: Sequence[Sequence[object]], *, columns: int | None = None
 ) -> str:
-    """Return a table with numbers aligned right and text aligned left. Pure.
-
-    With `columns`, the width of a terminal, the longest texts are cut until the table fits.
-    """
-    lines = [list(header), *([format_cell(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    cells = list(zip(*rows, strict=True)) or [("",)] * len(header)
-    signs = ["<" if any(isinstance(cell, str) for cell in column) else ">" for column in cells]
-    if columns is not None:
-        widths = _narrowed(widths, signs, columns - 2 * (len(widths) - 1))
-        lines = [list(map(_cut, line, widths)) for line in lines]
-    lines.insert(1, ["-" * width for width in widths])
-    styles = [f"{sign}{width}" for sign, width in zip(signs, widths, strict=True)]
-
-    def line_text(line: Sequence[str]) -> str:
-        return "  ".join(map(format, line, styles)).rstrip()
-
-    return "\n".join(map(line_text, lines))
+    """Return a table as text, no wider than `columns` if that is possible. Pure."""
+    return Table(header, rows).text(columns)
 
 
 def _narrowed(widths: Sequence[int], signs: Sequence[str], room: int) -> list[int]:
@@ -66,14 +79,22 @@ def _narrowed(widths: Sequence[int], signs: Sequence[str], room: int) -> list[in
     return found
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def _wrap_row(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
+    """Return the lines of a row whose cells wrap at these widths. Pure."""
+    return list(map(list, zip_longest(*map(_wrap, row, widths), fillvalue="")))
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return a Markdown table. Pure."""
-    lines = [header, ["---"] * len(header), *([format_cell(cell) for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _wrap(text: str, width: int) -> list[str]:
+    """Return lines of at most `width`, broken between words, or in a long word at . / _. Pure."""
+    lines = [""]
+    for word in re.split(r"(?<=\s)", text):
+        is_long = len(word.rstrip()) > width
+        for part in re.split(r"(?=[./_]\w)", word) if is_long else [word]:
+            if len(f"{lines[-1]}{part}".rstrip()) <= width:
+                lines[-1] += part
+            else:
+                lines += [part[start : start + width] for start in range(0, len(part), width)]
+    return [line.rstrip() for line in lines if line] or [""]
 
 
 def format_cell(value: object) -> str:
@@ -87,23 +108,20 @@ def format_cell(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The figures of one benchmark in a checkout, and the document that shows them.
+    """The figures of one benchmark in a checkout, and the document that shows them."""
 
-    Attributes:
-        results: The file in `benchmarks/results`; may name figures in braces.
-        document: A Markdown file of the checkout.
-        blocks: By the name of its marks, a function that makes the text between them from the
-            checkout's JSON files.
-        charts: By path, a function that draws a chart from the checkout's JSON files.
-        keys: By list of rows, the fields that identify a row. New rows replace equal ones, and
-            others stay. Without keys, new figures replace all.
-    """
-
-    results: str
-    document: Path
+    results: str  # a file in `benchmarks/results`; may name figures in braces
+    # By the name of its marks in the document, the text between them, made from a checkout.
     blocks: Mapping[str, Callable[[Path], str]]
     charts: Mapping[Path, Callable[[Path], bytes]] = field(default_factory=dict)
+    # By list of rows, the fields that identify a row: new rows replace equal ones, others stay.
+    # Without keys, new figures replace all.
     keys: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    document: Path = Path("docs/benchmarks.md")
+
+    def read(self, repo: Path) -> Figures:
+        """Return the published figures."""
+        return read_figures(repo / RESULTS / self.results)
 
     def publish(self, repo: Path, figures: Figures) -> None:
         """Write figures to a checkout and refresh the document that shows them."""

@@ -17,6 +17,7 @@ from robostream.bench import format_table
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.plan import Cut, EpochPlan, default_lanes
 
+_NARROWEST_TEXT, _WIDEST_TEXT = 40, 100
 DATASET_HELP = "a local folder, a Hub name such as lerobot/pusht, or an fsspec URL"
 
 
@@ -32,6 +33,29 @@ def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"want a whole number of 0 or more, got {text}")
     return int(text)
+
+
+def episode_range(text: str) -> range:
+    """Return the episodes that a number or first:stop stands for, for argparse."""
+    first, colon, stop = text.partition(":")
+    if not first.isdecimal() or (colon and not stop.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            f"want the number of an episode, or first:stop such as 0:10; got {text}"
+        )
+    return range(int(first), int(stop) if colon else int(first) + 1)
+
+
+class _JoinRanges(argparse.Action):
+    """Stores several ranges as one list of numbers."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [number for part in values for number in part])
 
 
 def fail(args: argparse.Namespace, error: Exception, code: int) -> int:
@@ -65,7 +89,14 @@ def add_revision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", help="branch, tag or commit on the Hub")
 
 
-def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+def add_episodes(parser: argparse.ArgumentParser) -> None:
+    """Add --episodes, a selection."""
+    help_text = "episodes: numbers, or first:stop without stop itself, such as 0:10 (all)"
+    several: dict[str, Any] = {"nargs": "+", "metavar": "N", "action": _JoinRanges}
+    add_option(parser, "--episodes", episode_range, None, help_text, **several)
+
+
+def add_json(parser: argparse.ArgumentParser | argparse._ArgumentGroup, what: str) -> None:
     """Add --json."""
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
 
@@ -81,6 +112,12 @@ def print_result(args: argparse.Namespace, result: object, text: str) -> None:
         raise TypeError(f"cannot print {value!r} as JSON")
 
     print(json.dumps(result, indent=2, default=encode) if args.json else text)
+
+
+def text_width() -> int:
+    """Return how wide paragraphs are: as the terminal, but easy to read."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST_TEXT
+    return max(_NARROWEST_TEXT, min(columns, _WIDEST_TEXT))
 
 
 def terminal_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

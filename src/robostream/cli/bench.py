@@ -35,7 +35,8 @@ _OPTIONS = {
     "gpu": ("parts", "workers", "seconds"),
     "loader": ("workers", "only", "rounds", "seconds", "plain", "cold"),
 }
-
+# Benchmarks with figures in the docs.
+_PUBLISHED = (*_USUAL, "versions")
 
 # The modules that define a command's flags; they import no torch.
 _LIGHT = {"stream": "stream_settings", "report": "report"}
@@ -97,13 +98,14 @@ def _configure_benchmark(parser: argparse.ArgumentParser, name: str) -> None:
         parts = ("uploads", "h264", "hevc")
         parts_help = "what to measure: uploads, and the codecs that NVDEC decodes (all)"
         add("--parts", nargs="+", choices=parts, default=parts, help=parts_help)
+    if name in _PUBLISHED:
+        add("--repo", type=Path, help="a checkout whose docs to refresh; not with --quick")
     if name not in _USUAL:
         return
     workers_help = f"worker processes, one run for each number ({_USUAL[name]['workers']})"
     add("--workers", type=int, nargs="+", default=[], metavar="N", help=workers_help)
     seconds_help = f"time limit of a run ({_USUAL[name]['seconds']})"
     add("--seconds", type=float, default=0.0, help=seconds_help)
-    add("--repo", type=Path, help="a checkout whose docs to refresh; not with --quick")
     if name == "loader":
         add("--only", nargs="+", default=[], metavar="CASE", help="measure only these rows")
         add("--rounds", type=int, help="how often each row is measured")

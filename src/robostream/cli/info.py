@@ -89,7 +89,9 @@ def _summary(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
     episodes = "0"
     if len(meta.episodes):
         lengths = meta.episodes["length"]
-        episodes = f"{len(lengths):,}, of {lengths.min():,} to {lengths.max():,} frames each"
+        shortest, longest = lengths.min(), lengths.max()
+        spread = f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+        episodes = f"{len(lengths):,}, of {spread} frames each"
     return [
         ("dataset", meta.url_root),
         *([("revision", meta.revision)] if meta.revision else []),
@@ -119,6 +121,8 @@ def _file_rows(meta: LeRobotDatasetMetadata) -> Sequence[_Row]:
         here = "some are missing here" if size is None else format_bytes(size)
         rows.append(("files", f"{files['parquet']:,} Parquet, {files['mp4']:,} MP4; {here}"))
     limits = f"{meta.data_files_size_in_mb} MB of rows, {meta.video_files_size_in_mb} MB of video"
+    if meta.info.is_v2:
+        limits = "every episode"
     rows.append(("new file at", f"{limits}; {meta.chunks_size:,} files per chunk"))
     if is_being_recorded(meta.root):
         rows.append(("recording", "not finished; resume and finalize() it to see all episodes"))

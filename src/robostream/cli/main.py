@@ -24,12 +24,18 @@ from robostream.errors import RobostreamError
 COMMANDS = {
     "demo": "make a small dataset, stream it, and check the promises",
     "info": "show the contents of a dataset: episodes, tasks, features, cameras, files",
+    "inspect": "make a page of a dataset: cameras, curves, lengths, tasks, statistics",
+    "stats": "recompute the statistics of a dataset or selection from its rows, exactly",
     "synth": "make a synthetic dataset: a robot arm at a table, several cameras, any size",
+    "convert": "copy a v2.0 or v2.1 dataset as v3.0: few large files, nothing re-encoded",
     "recode": "copy a dataset with its videos re-encoded: another codec, more key frames",
     "plan": "estimate a run: steps, mixing, traffic, RAM and disk; reads no data",
+    "mix": "mixtures of datasets: plan one, its statistics, import another project's list",
     "order": "print or log the receipts of an order, or compare two logs",
+    "explain": "show which frames, files and bytes made a batch of a run",
     "shuffle": "measure how well a dataset is shuffled at several pool sizes",
-    "diagnose": "check whether an episode decodes, and if not, why and what to do",
+    "doctor": "check a dataset: what is wrong, why it matters, what to do; repair a copy",
+    "diagnose": "look closely at one episode's videos: stream, key frames, times, decoding",
     "cache": "show, fill or clear the cache of remote bytes",
     "env": "print versions, machine and settings for an issue report",
     "bench": "measure a part of robostream and print ratios against a reference",
@@ -44,10 +50,14 @@ class _Parser(argparse.ArgumentParser):
         self.set_defaults(parser=self)  # the innermost parser wins: it knows the options
 
     def error(self, message: str) -> NoReturn:
-        """Exit with 2; add a suggestion to the message if a known word is close."""
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if choice is not None:
-            message += _suggestion(choice[1], re.findall(r"[\w.-]+", choice[2]))
+        """Exit with 2: list the commands if none is given, suggest a word that is close."""
+        if self._subparsers is not None and "arguments are required" in message:
+            self.print_help(sys.stderr)
+            self.exit(2)
+        choice = re.search(r"invalid choice: '([^']*)'( \(choose from (.*)\))", message)
+        suggestion = _suggestion(choice[1], re.findall(r"[\w.-]+", choice[3])) if choice else ""
+        if choice and suggestion:
+            message = message.replace(choice[2], suggestion)
         super().error(message)
 
     def reject(self, unknown: Sequence[str]) -> NoReturn:
@@ -79,12 +89,16 @@ def build_parser(argv: Sequence[str]) -> _Parser:
     """Return the parser, complete for the command that `argv` calls."""
     parser = _Parser(
         prog="robostream",
-        description="Stream LeRobot v3.0 datasets into distributed PyTorch training.",
+        description="Stream LeRobot datasets into distributed PyTorch training.",
         epilog="robostream COMMAND --help shows its options and examples.",
     )
     parser.add_argument("--version", action="version", version=f"robostream {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="log progress")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="log what is done, not only warnings"
+    )
+    subparsers = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, title="commands"
+    )
     for name, purpose in COMMANDS.items():
         module = importlib.import_module(f"robostream.cli.{name}") if name in argv else None
         subparser = subparsers.add_parser(

@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--samples-per-second", positive, 200, "samples that a rank consumes per second")
     diversity_help = "wanted distinct episodes per global batch, as a share of a uniform shuffle's"
     add("--diversity", _share, 0.9, diversity_help)
-    gop_help = f"frames per key frame (what info.json records, else {config.VIDEO_GOP})"
+    gop_help = (
+        f"frames from one key frame to the next (what info.json records, else {config.VIDEO_GOP})"
+    )
     add("--gop", positive, None, gop_help, metavar="N")
 
 
@@ -89,10 +91,11 @@ def _run_rows(plan: EpochPlan, cut: Cut, sizes: DatasetSizes, steps: RunSteps) -
     tail = f"{steps.repeated_frames:,} frames repeated to complete it"
     if cut.drop_last:
         tail = f"{steps.dropped_frames:,} frames dropped by --drop-last"
+    ranks = f"{cut.world_size:,} rank{'s' * (cut.world_size > 1)}"
     return [
         ("dataset", f"{plan.num_episodes:,} episodes, {plan.num_frames:,} frames"),
         ("files", f"{_total(sizes)} in {files}"),
-        ("global batch", f"{cut.step_size:,} ({cut.world_size} ranks x {cut.batch_size})"),
+        ("global batch", f"{cut.step_size:,} ({ranks} x {cut.batch_size})"),
         ("steps per epoch", f"{steps.per_epoch:,}"),
         ("steps in all", f"{steps.total:,}"),
         ("an epoch takes", f"{steps.epoch_s:,.0f} s"),

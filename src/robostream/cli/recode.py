@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("root", metavar="ROOT", help="the folder of a dataset on this machine")
     parser.add_argument("copy", metavar="COPY", help="the folder to make; it must not exist")
     add("--codec", str, default.codec, "the new codec", choices=RECODE_CODECS)
-    add("--gop", positive, default.gop, "frames per key frame")
+    add("--gop", positive, default.gop, "frames from one key frame to the next")
     crfs = ", ".join(f"{crf:g} for {codec}" for codec, crf in RECODE_CRF.items())
     add("--crf", float, None, f"quality, lower is better ({crfs})")
     jobs_help = "processes that encode, a file each"

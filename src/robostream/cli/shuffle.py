@@ -31,13 +31,14 @@ EXAMPLES = """\
 """
 _LEGEND = """\
 method       robostream: the order of StreamingLeRobotDataset
-             reference pool: LeRobot's streaming dataset, which admits whole episodes to a pool
-             shuffle buffer: a buffer of single frames, filled in dataset order
+             reference pool: LeRobot's streaming, a pool of episodes
+             shuffle buffer: single frames, filled in dataset order
              uniform: a permutation of all frames, the best there is
 pool_size    episodes mixed at a time
 distinct     different episodes in a batch, on average
-diversity    distinct, as a share of what a uniform shuffle has
-gap          samples from one of an episode to its next, on average; so many episodes are open
+diversity    distinct, as a share of a uniform shuffle's
+gap          samples from one of an episode to its next, on average;
+             so many episodes are open
 correlation  of place in the order with place in the dataset; 0 is best"""
 
 

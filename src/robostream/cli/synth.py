@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     add = partial(add_option, parser.add_argument_group("video and files"))
     add("--codec", str, default.codec, "libsvtav1, h264, hevc, ...")
-    add("--gop", positive, default.gop, "frames per key frame")
+    add("--gop", positive, default.gop, "frames from one key frame to the next")
     add("--crf", float, default.crf, "quality, lower is better")
     preset_help = "speed against size (12 for libsvtav1, else the codec's default)"
     add("--preset", str, None, preset_help)
@@ -121,6 +121,6 @@ def _as_text(report: SynthReport) -> str:
     return (
         f"{report.path}: {report.episodes} episodes, {report.frames} frames, "
         f"{report.tasks} tasks\n"
-        f"  {report.data_files} data files, {report.video_files} video files, "
-        f"{format_bytes(report.size_bytes)}{rates}"
+        f"  files: {report.data_files} of rows, {report.video_files} of video; "
+        f"{format_bytes(report.size_bytes)} in all{rates}"
     )

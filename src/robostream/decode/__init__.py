@@ -60,6 +60,7 @@ from robostream.decode.yuv420 import (
     label_of,
     label_place,
     open_yuv,
+    write_black_yuv,
     yuv_bytes,
 )
 
@@ -115,5 +116,6 @@ __all__ = [
     "plan_runs",
     "scale_values",
     "summarise",
+    "write_black_yuv",
     "yuv_bytes",
 ]

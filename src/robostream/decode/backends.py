@@ -132,7 +132,7 @@ class PyavBackend:
             except av.FFmpegError as error:
                 raise VideoFileError(
                     f"{file.source.name}: frames {run.first_frame} and on cannot be decoded "
-                    f" ({error.strerror}). The file is damaged; download or copy it again."
+                    f"({error.strerror}). The file is damaged; download or copy it again."
                 ) from error
             if is_clean:
                 context.flush_buffers()

@@ -83,6 +83,15 @@ class BufferPool:
             free = self._free[nbytes]
         return free.pop()
 
+    def has_room(self, count: int) -> bool:
+        """Return whether so many more slots of the largest size in use can be taken."""
+        nbytes = max(self._free, default=0)
+        if not nbytes:
+            return False
+        block = max(_BLOCK_BYTES, nbytes)
+        blocks, rest = divmod(len(self._memory) - self._cut_bytes, block)
+        return count <= len(self._free[nbytes]) + blocks * (block // nbytes) + rest // nbytes
+
     def give(self, slot: int) -> None:
         """Give a slot back."""
         self._free[self._block_of[slot].slot_bytes].append(slot)

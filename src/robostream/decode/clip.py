@@ -105,8 +105,8 @@ class Clock:
 
     __slots__ = ("step",)
 
-    def __init__(self, step: int = 0) -> None:
-        self.step = step
+    def __init__(self) -> None:
+        self.step = 0
 
     def move_to(self, step: int) -> None:
         """Set the step."""
@@ -132,6 +132,10 @@ class Uses:
     def is_due_later(self, frame: int) -> bool:
         """Return whether a frame is known to be needed again after now."""
         return False
+
+    def missing(self, first: int, stop: int) -> list[int]:
+        """Return the frames of [first, stop) that may be needed and are not cached."""
+        return [frame for frame in range(first, stop) if self.slots[frame] < 0]
 
     def due(self, frames: Ints) -> Ints:
         """Return in how many steps each frame is needed next; NEVER if that is unknown."""
@@ -191,7 +195,8 @@ class ClipUses(Uses):
         split: int = 0,
     ) -> None:
         count = len(clip)
-        frames = np.clip(samples[:, None] + (offsets - clip.first), 0, count - 1)
+        at = samples[:, None] + (offsets - clip.first)
+        frames = np.minimum(np.maximum(at, 0), count - 1)
         super().__init__(clip, {}, [-1] * count)
         self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
         self.num_left = frames.size
@@ -211,7 +216,9 @@ class ClipUses(Uses):
         Frames beyond an end of the clip are its first or last frame.
         """
         at, last, now = frame - self.clip.first, len(self.left) - 1, self.now
-        frames = [min(max(at + offset, 0), last) for offset in offsets]
+        frames = [at + offset for offset in offsets]
+        if min(frames) < 0 or max(frames) > last:
+            frames = [min(max(wanted, 0), last) for wanted in frames]
         for wanted in frames:
             now[wanted] = now.get(wanted, 0) + 1
         return frames

@@ -7,10 +7,11 @@ drawn: a batch is drawn when all its frames are decoded, a read draws each frame
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy.typing as npt
 
@@ -31,6 +32,14 @@ _FRAMES_PER_RUN = 64
 
 # Called with each frame that is needed now, as soon as it is decoded.
 Deliver = Callable[[int, DecodedFrame], None]
+
+
+class _WaitingDecoder(NamedTuple):
+    """A decoder inside a long GOP of a clip; it gives the frames before `stop`."""
+
+    uses: Uses
+    frames: Iterator[Decoded]
+    stop: int
 
 
 class FrameDecoder:
@@ -62,7 +71,7 @@ class FrameDecoder:
         self._max_waiting = max_waiting
         self._yuv_sizes = yuv_sizes
         # Decoders inside long GOPs, the least recently used first, and the frame each gives next.
-        self._waiting: OrderedDict[Clip, Iterator[Decoded]] = OrderedDict()
+        self._waiting: OrderedDict[Clip, _WaitingDecoder] = OrderedDict()
         self._next_frame: dict[Clip, int] = {}
         # Frames of the batches being built that are not cached: no later batch needs them, or the
         # cache had no room.
@@ -192,15 +201,22 @@ class FrameDecoder:
         """Decode frames in long GOPs, with the clip's decoder if it is on the way to them."""
         clip = uses.clip
         for frame in frames:
-            if uses.slots[frame] >= 0 or (clip, frame) in self._uncached:
+            if self._has(uses, frame):
                 continue
-            if not (self._is_on_the_way(clip, frame) and self._run_to(uses, frame)):
-                self._start(clip, frame)
+            if self._is_on_the_way(clip, frame) and self._run_to(uses, frame):
+                continue
+            if clip in self._waiting:
+                self._retire(clip)
+            if not self._has(uses, frame):
+                self._start(uses, frame)
                 self._run_to(uses, frame)
         if self._next_frame.get(clip) == len(clip):
             self._stop(clip)  # it has given the last frame
         elif clip in self._waiting:
             self._waiting.move_to_end(clip)
+
+    def _has(self, uses: Uses, frame: int) -> bool:
+        return uses.slots[frame] >= 0 or (uses.clip, frame) in self._uncached
 
     def _is_on_the_way(self, clip: Clip, frame: int) -> bool:
         """Return whether a clip's decoder will give a frame, and no GOP begins in between."""
@@ -210,22 +226,33 @@ class FrameDecoder:
         start, _ = clip.file.index.gop_of(int(clip.numbers[frame]))
         return start <= int(clip.numbers[following])
 
-    def _start(self, clip: Clip, frame: int) -> None:
+    def _start(self, uses: Uses, frame: int) -> None:
         """Open a decoder for a clip that begins at a frame's GOP."""
-        self._stop(clip)
+        clip = uses.clip
         index = clip.file.index
-        stop = index.start_from(int(clip.numbers[frame]) + _FRAMES_PER_RUN)
-        numbers = clip.numbers_of(range(frame, clip.frame_from(stop)))
-        run = plan_runs(index, numbers)[0]
-        self._waiting[clip] = self._backend.decode([(clip.file, run)])
+        stop = clip.frame_from(index.start_from(int(clip.numbers[frame]) + _FRAMES_PER_RUN))
+        run = plan_runs(index, clip.numbers_of(range(frame, stop)))[0]
+        self._waiting[clip] = _WaitingDecoder(uses, self._backend.decode([(clip.file, run)]), stop)
         self._next_frame[clip] = 0
         while len(self._waiting) > self._max_waiting:
-            self._stop(next(iter(self._waiting)))
+            self._retire(next(iter(self._waiting)))
+
+    def _retire(self, clip: Clip) -> None:
+        """Close a clip's decoder. If there is room, first cache the frames that it would give.
+
+        Another decoder would have to decode all frames before them again.
+        """
+        uses, _, stop = self._waiting[clip]
+        missing = uses.missing(self._next_frame[clip], stop)
+        if missing and self.cache.has_room(len(missing)):
+            with contextlib.suppress(VideoFileError):  # the sample that needs the frame raises it
+                self._run_to(uses, missing[-1])
+        self._stop(clip)
 
     def _run_to(self, uses: Uses, frame: int) -> bool:
         """Decode up to a frame; return False if the decoder's packets end before it."""
         clip = uses.clip
-        for _, number, decoded in self._waiting[clip]:
+        for _, number, decoded in self._waiting[clip].frames:
             reached = self._keep(uses, number, decoded, None)
             if reached >= 0:
                 self._next_frame[clip] = reached + 1
@@ -236,9 +263,9 @@ class FrameDecoder:
 
     def _stop(self, clip: Clip) -> None:
         self._next_frame.pop(clip, None)
-        decoding = self._waiting.pop(clip, None)
-        if decoding is not None:
-            decoding.close()  # type: ignore[attr-defined]  # a generator, which returns its decoder
+        waiting = self._waiting.pop(clip, None)
+        if waiting is not None:
+            waiting.frames.close()  # type: ignore[attr-defined]  # a generator, which returns its decoder
 
 
 def raise_missing(clip: Clip, frame: int) -> NoReturn:

@@ -122,6 +122,7 @@ class PlaneReader:
         ffmpeg.set_colours(self._context, matrix, is_full, matrix, 1, 0, _UNITY, _UNITY)
         self._from, self._from_lines = _Pointers(), _Lines()
         width, height = size
+        self._height, self._sws_scale = height, ffmpeg.convert
         self._to, self._to_lines = _Pointers(), _Lines(width, width, width)
         half = (width + 1) // 2
         self._packed_lines = _Lines(width, half, half)
@@ -131,26 +132,29 @@ class PlaneReader:
     def write(self, frame: DecodedFrame, out: npt.NDArray[Any]) -> None:
         """Convert a frame into contiguous uint8 planes (3, height, width)."""
         self._point_at(frame)
-        self._convert(self._from_lines, _address(out))
+        addresses = tuple(plane.address for plane in frame.planes)
+        self._convert([addresses], self._from_lines, _address(out))
 
     def write_packed(self, packed: Sequence[PackedFrame], out: npt.NDArray[Any]) -> None:
         """Convert packed frames into contiguous uint8 planes (frames, 3, height, width)."""
-        source, (u, v), to = self._from, self._packed_at, _address(out)
-        for frame in packed:
-            address = frame.address
-            source[0], source[1], source[2] = address, address + u, address + v
-            self._convert(self._packed_lines, to)
-            to += 3 * self._pixels
+        (u, v), red = self._packed_at, _address(out)
+        addresses = [(y, y + u, y + v) for _, y, _ in packed]
+        self._convert(addresses, self._packed_lines, red)
 
-    def _convert(self, lines: ctypes.Array[ctypes.c_int], to: int) -> None:
-        _, height = self._size
-        # FFmpeg's planes are in the order green, blue, red.
-        self._to[0], self._to[1], self._to[2] = to + self._pixels, to + 2 * self._pixels, to
-        done = self._ffmpeg.convert(
-            self._context, self._from, lines, 0, height, self._to, self._to_lines
-        )
-        if done != height:
-            raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a frame")
+    def _convert(
+        self, addresses: Sequence[tuple[int, ...]], lines: ctypes.Array[ctypes.c_int], red: int
+    ) -> None:
+        """Convert frames whose planes are at some addresses, to `red` and the places after it."""
+        scale, context, source, to = self._sws_scale, self._context, self._from, self._to
+        height, pixels, to_lines = self._height, self._pixels, self._to_lines
+        for planes in addresses:
+            source[0], source[1], source[2] = planes
+            # FFmpeg's planes are in the order green, blue, red.
+            to[0], to[1], to[2] = red + pixels, red + 2 * pixels, red
+            done = scale(context, source, lines, 0, height, to, to_lines)
+            if done != height:
+                raise RuntimeError(f"FFmpeg converted {done} of {height} lines of a frame")
+            red += 3 * pixels
 
     def pack(self, frame: DecodedFrame, packed: PackedFrame) -> None:
         """Copy a frame's planes, one after the other and without padding, into memory."""

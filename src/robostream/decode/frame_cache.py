@@ -63,6 +63,10 @@ class FrameCache:
         """Return whether all frames [first, stop) of an episode are cached for later epochs."""
         return False
 
+    def has_room(self, frames: int) -> bool:
+        """Return whether so many more frames can be cached without an eviction."""
+        return self.keeps_used
+
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
         return 0
@@ -121,6 +125,10 @@ class NextUseCache(FrameCache):
                 self._owners[slot] = None
                 self._pool.give(slot)
 
+    def has_room(self, frames: int) -> bool:
+        """Return whether so many more frames of the largest size can be cached."""
+        return self._pool.has_room(frames)
+
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
         evictions, self._evictions = self._evictions, 0
@@ -171,7 +179,8 @@ class NextUseCache(FrameCache):
         Nothing is evicted if the batches being built need a frame of that block.
         """
         slots = self._pool.slots_in_the_way(nbytes)
-        owners = [owner for slot in slots if (owner := self._owners[slot]) is not None]
+        taken = (self._owners[slot] for slot in slots if slot < len(self._owners))
+        owners = [owner for owner in taken if owner is not None]
         if not slots or any(frame in uses.now for uses, frame in owners):
             return
         for owner in owners:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil, floor, inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -111,11 +112,11 @@ class FrameIndex:
             where: Camera and episode, for the message.
         """
         wanted = np.asarray(times_s, np.float64)
-        have = self.times_s()
-        if not len(have):
+        if not self.num_frames:
             raise FrameTimestampError(f"{where}: {self.file} has no frames. Record it again.")
-        right = np.searchsorted(have, wanted).clip(1, max(len(have) - 1, 1))
-        right = np.minimum(right, len(have) - 1)
+        near = self._frames_around(wanted)
+        have = self._seconds(self.pts[near])
+        right = np.minimum(np.maximum(np.searchsorted(have, wanted), 1), len(have) - 1)
         left = np.maximum(right - 1, 0)
         nearest = np.where(np.abs(wanted - have[left]) <= np.abs(have[right] - wanted), left, right)
         # Written with "not", so that a time that is NaN counts as missed too.
@@ -124,8 +125,23 @@ class FrameIndex:
             raise FrameTimestampError(
                 self._describe_misses(wanted, have[nearest], missed, tolerance_s, where)
             )
-        numbers: Int64s = nearest.astype(np.int64)
+        numbers: Int64s = nearest + near.start
         return numbers
+
+    def _frames_around(self, times_s: npt.NDArray[np.float64]) -> slice:
+        """Return the frames from two before the first of some times to one after the last.
+
+        A file may have hours, of which an episode is a minute.
+        """
+        ticks_per_s = self.time_base.denominator / self.time_base.numerator
+        first = float(times_s.min(initial=inf)) * ticks_per_s
+        last = float(times_s.max(initial=-inf)) * ticks_per_s
+        if not (isfinite(first) and isfinite(last)):
+            return slice(0, self.num_frames)
+        # A tick more at each end, since times are rounded.
+        begin = bisect_left(self.pts, floor(first) - 1) - 2
+        stop = bisect_right(self.pts, ceil(last) + 1) + 1
+        return slice(max(begin, 0), min(stop, self.num_frames))
 
     def _describe_misses(
         self,

@@ -77,7 +77,8 @@ def save_index(folder: Path, index: FrameIndex, source: ByteSource) -> None:
     body = zlib.compress(b"".join(parts))
     content = _MAGIC + hashlib.sha256(body).digest() + body
     path = _path(folder, source.identity)
-    write_bytes_atomic(path, content, is_private=True)
+    # Not synced, which would take longer than to build it: its digest shows whether it is complete.
+    write_bytes_atomic(path, content, is_private=True, is_durable=False)
     _note_look(path)
 
 

@@ -102,7 +102,7 @@ class Renderer:
     def draw_packed(self, packed: Sequence[PackedFrame], out: Values, *, file: str) -> None:
         """Write packed frames into a batch, (frames, channels, height, width)."""
         layout = packed[0].layout
-        if len(packed) > 1 and any(frame.layout is not layout for frame in packed):
+        if len(packed) > 1 and len({frame.layout for frame in packed}) > 1:
             for place, frame in enumerate(packed):
                 self.draw_packed([frame], out[place : place + 1], file=file)
             return

@@ -99,8 +99,12 @@ class SharedFrameCache(FrameCache):
         self._checksums = checksums.view(np.uint32)
         self._is_checked = bytearray(len(self._checksums))
         self._has_warned = False
-        before = np.concatenate([[0], np.cumsum(shape.slot_bytes)]) * shape.num_frames
-        self._begins: list[int] = (shape.cells_bytes + shape.checksums_bytes + before).tolist()
+        # Where slot 0 would begin if the slots of all cameras had the size of this one's.
+        self._origins: list[int] = []
+        begin = shape.cells_bytes + shape.checksums_bytes
+        for camera, nbytes in enumerate(shape.slot_bytes):
+            self._origins.append(begin - camera * shape.num_frames * nbytes)
+            begin += shape.num_frames * nbytes
         # Of each open clip: the slot of its frame 0, and the layout of its frames.
         self._first_slot: dict[Clip, int] = {}
         self._layouts: dict[Clip, FrameLayout] = {}
@@ -125,8 +129,7 @@ class SharedFrameCache(FrameCache):
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
         """Return the frames of a clip in some slots."""
-        layout = self._layouts[clip]
-        return [self._packed(slot, layout) for slot in slots]
+        return self._packed(clip.camera, slots, self._layouts[clip])
 
     def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame, unless it has another size or layout than its slot and its clip."""
@@ -138,7 +141,7 @@ class SharedFrameCache(FrameCache):
         ):
             return False
         slot = self._first_slot[clip] + frame
-        packed = self._packed(slot, layout)
+        (packed,) = self._packed(clip.camera, (slot,), layout)
         pack(decoded, packed)
         cell = _cell_of_layout(layout)
         if self.has_checksums:
@@ -164,18 +167,21 @@ class SharedFrameCache(FrameCache):
         place = int(np.searchsorted(self._shape.episodes, episode))
         return camera * self._num_frames + int(self._shape.starts[place]) + frame
 
-    def _packed(self, slot: int, layout: FrameLayout) -> PackedFrame:
-        camera, frame = divmod(slot, self._num_frames)
-        nbytes = self._shape.slot_bytes[camera]
-        at = self._begins[camera] + frame * nbytes
-        return PackedFrame(self._memory[at : at + nbytes], self._address + at, layout)
+    def _packed(self, camera: int, slots: Sequence[int], layout: FrameLayout) -> list[PackedFrame]:
+        memory, address = self._memory, self._address
+        origin, nbytes = self._origins[camera], self._shape.slot_bytes[camera]
+        return [
+            PackedFrame(memory[(at := origin + slot * nbytes) : at + nbytes], address + at, layout)
+            for slot in slots
+        ]
 
     def _is_sound(self, clip: Clip, frame: int, slot: int) -> bool:
         """Return whether a cached frame is as it was written; if not, clear its cell."""
         if not self.has_checksums or self._is_checked[slot]:
             return True
         cell = int(self._cells[slot])
-        packed = self._packed(slot, _layout_of_cell(cell, *self._shape.sizes[clip.camera]))
+        layout = _layout_of_cell(cell, *self._shape.sizes[clip.camera])
+        (packed,) = self._packed(clip.camera, (slot,), layout)
         if _checksum(packed.content, slot, cell) == self._checksums[slot]:
             self._is_checked[slot] = True
             return True

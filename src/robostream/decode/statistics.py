@@ -28,6 +28,7 @@ class Meter:
     file_hits: int = 0
     file_misses: int = 0
     file_evictions: int = 0
+    busy_s: float = 0.0
 
     @property
     def elsewhere_s(self) -> float:

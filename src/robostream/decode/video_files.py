@@ -72,6 +72,11 @@ class VideoSource:
             if self._meter is not None:
                 self._meter.fetch_s += time.perf_counter() - began
 
+    def fetch_start(self) -> None:
+        """Fetch the start of a file that is likely small."""
+        with _as_video_error():
+            self._source.fetch_start()
+
     def ensure_cached(self, start: int, stop: int) -> None:
         """Copy the bytes [start, stop) to the local cache."""
         with _as_video_error():
@@ -207,6 +212,7 @@ class VideoFiles:
             return build_index(source)
         index = load_index(folder, source, self._looked_since_s)
         if index is None:
+            source.fetch_start()
             index = build_index(source)
             try:
                 save_index(folder, index, source)

@@ -36,7 +36,7 @@ _ONE = 1 << 13
 
 
 class Drawing(NamedTuple):
-    """How the values of one colour coding become RGB; see `draw_parcels` in device/draw.py."""
+    """How the values of one colour coding become RGB; see device/draw.py."""
 
     black: int
     y: int
@@ -88,6 +88,14 @@ def open_yuv(frames: Any, size: tuple[int, int]) -> tuple[Any, Any, Any]:
     y = frames[:, :luma].reshape(count, height, width)
     chroma = frames[:, luma:end].reshape(count, 2, rows, columns)
     return label_place(frames)[:, 0], y, chroma
+
+
+def write_black_yuv(frames: Any, size: tuple[int, int]) -> None:
+    """Write black frames along the last axis of an array."""
+    height, width = size
+    frames[...] = 128  # no colour
+    frames[..., : height * width] = 0
+    label_place(frames)[...] = _FULL | 1  # full range, in which 0 is black
 
 
 def drawing_of(label: int) -> Drawing:

@@ -24,7 +24,7 @@ from robostream.device.gpu_memory import (
     open_device_batches,
     open_shared,
 )
-from robostream.device.nvdec import DeviceRenderer, open_nvdec
+from robostream.device.nvdec import DeviceRenderer, open_nvdec, open_on_gpu
 from robostream.device.shared_memory import (
     LESS_MEMORY,
     BatchFormat,
@@ -80,6 +80,7 @@ __all__ = [
     "map_memory",
     "open_device_batches",
     "open_nvdec",
+    "open_on_gpu",
     "open_shared",
     "pack",
     "refuse_gpu",

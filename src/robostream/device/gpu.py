@@ -9,7 +9,7 @@ import av
 import torch
 
 from robostream import config
-from robostream.assemble import SampleLayout, find_first_frames
+from robostream.assemble import BatchLayout, find_first_frames
 from robostream.decode import FileRun, plan_runs
 from robostream.device.nvdec import open_nvdec
 from robostream.errors import SelectionError, VideoFileError
@@ -69,7 +69,7 @@ def refuse_gpu(asked: str) -> None:
         )
 
 
-def choose_gpu(asked: str, device: torch.device | None, layout: SampleLayout) -> str | None:
+def choose_gpu(asked: str, device: torch.device | None, layout: BatchLayout) -> str | None:
     """Return the GPU that decodes, such as "cuda:0"; None for the CPU.
 
     Args:
@@ -124,10 +124,10 @@ def _find_gpu(asked: str, device: torch.device | None) -> tuple[str | None, str 
     return f"cuda:{index}", None
 
 
-def _find_obstacle(layout: SampleLayout) -> str | None:
+def _find_obstacle(layout: BatchLayout) -> str | None:
     """Return why no GPU can decode for a layout; None if one may."""
     for camera in layout.cameras:
-        if camera.key not in layout.spec.videos or camera.coding is not None:
+        if camera.key not in layout.videos or camera.coding is not None:
             continue
         if camera.is_transformed:
             return (
@@ -139,7 +139,7 @@ def _find_obstacle(layout: SampleLayout) -> str | None:
     return None
 
 
-def _try_all(gpu: str, layout: SampleLayout) -> str | None:
+def _try_all(gpu: str, layout: BatchLayout) -> str | None:
     """Return why a GPU does not decode a camera's first video; None if it decodes them all."""
     for key, file, number in find_first_frames(layout):
         index = file.index

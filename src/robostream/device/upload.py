@@ -81,7 +81,8 @@ class HostTransfer:
 class UploadThread:
     """Uploads batches in a thread, while the consumer works with the batch before.
 
-    A thread of its own pays off because launch overhead rivals execution time.
+    A thread of its own pays off because launch overhead rivals execution time. Where Python starts
+    no thread, batches are uploaded in the caller's thread.
     """
 
     begins_early = True
@@ -95,7 +96,13 @@ class UploadThread:
             target=_run_tasks, args=(upload, self._tasks), name="robostream-upload", daemon=True
         )
         _register(thread, self._tasks)
-        thread.start()
+        self._has_thread = True
+        try:
+            thread.start()
+        except RuntimeError:
+            # Python 3.12 starts no thread once the main thread has ended.
+            self._has_thread = False
+            _THREADS.pop(thread, None)
 
     def __del__(self) -> None:
         self._tasks.put(None)
@@ -104,7 +111,7 @@ class UploadThread:
         """Begin an upload; return a function that waits for it and returns the batch."""
         upload, uploaded = self._upload, Future[tuple[Tensors, Any]]()
         task = uploaded, self._slots.lend(slot), slot, size
-        if _IS_EXITING.is_set():
+        if _IS_EXITING.is_set() or not self._has_thread:
             _run_task(upload, task)
         else:
             self._tasks.put(task)

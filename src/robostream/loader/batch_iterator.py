@@ -7,17 +7,17 @@ import contextlib
 import functools
 import gc
 import os
+import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
 from robostream.batches import Texts
 from robostream.device import Tensors
-from robostream.errors import WorkerError
+from robostream.errors import SelectionError, WorkerError
+from robostream.loader.batch_queue import BatchQueue, NextEpoch
 from robostream.loader.cursor import BadEpisodes
 from robostream.loader.options import refuse_copy
-from robostream.loader.running_pool import RunningPool
 from robostream.loader.stats import LoaderStats
 from robostream.plan import Cursor, Schedule, advance
 from robostream.workers import Failed
@@ -42,10 +42,10 @@ class BatchIterator(Iterator[Batch]):
     """Delivers the batches of a schedule in order; threads that share it take turns.
 
     Args:
-        schedule: The batches.
-        running: The pool that builds them, and their memory.
+        queue: Its batches, as workers build them.
         bad_episodes: The quarantined episodes, and the policy for one more.
-        timeout_s: How long to wait for a batch; 0 for no limit.
+        next_epoch: Where the first batches of the next epoch wait.
+        next_schedule: Returns the schedule of the next iterator; None if that is unknown.
         stats: Counts the time that the consumer waits.
         on_deliver: Called after each batch with the next cursor and the batch's size.
         on_close: Called when nothing more is delivered.
@@ -56,31 +56,29 @@ class BatchIterator(Iterator[Batch]):
 
     def __init__(
         self,
-        schedule: Schedule,
-        running: RunningPool,
+        queue: BatchQueue,
         bad_episodes: BadEpisodes,
+        next_epoch: NextEpoch,
         *,
-        timeout_s: float,
+        next_schedule: Callable[[], Schedule | None],
         stats: LoaderStats,
         on_deliver: Callable[[Cursor, int], None],
         on_close: Callable[[], None],
     ) -> None:
-        self._schedule = schedule
-        self._running, self._pool, self._slots = running, running.pool, running.slots
+        self._queue = queue
+        self._running, self._pool = queue.running, queue.running.pool
         self._bad_episodes = bad_episodes
-        self._timeout_s = timeout_s
+        self._next_epoch = next_epoch
+        self._next_schedule = next_schedule
         self._stats = stats
         self._on_deliver = on_deliver
         self._on_close = on_close
-        # The next batch to make into tensors. `_steps_left` counts those to deliver.
-        self._step = 0
-        self._steps_left = schedule.num_steps
+        self._steps_left = queue.schedule.num_steps
         self._started: _StartedBatch | None = None
-        self._assigned: deque[int] = deque()
-        self._number: int | None = None
+        self._has_begun_next = False
         self._is_closed = False
         self._process, self._lock = os.getpid(), threading.RLock()
-        self._begin()
+        self._assign()
 
     def __len__(self) -> int:
         return self._steps_left
@@ -93,9 +91,9 @@ class BatchIterator(Iterator[Batch]):
                 raise StopIteration
             if not self._steps_left:
                 self.close()
-                if self._step == 0:
+                if self._queue.step == 0:
                     # The rest of the epoch was too little for a batch. The next epoch follows.
-                    self._on_deliver(Cursor(self._schedule.plan.epoch + 1, 0), 0)
+                    self._on_deliver(Cursor(self._queue.schedule.plan.epoch + 1, 0), 0)
                 raise StopIteration
             try:
                 return self._next()
@@ -108,17 +106,21 @@ class BatchIterator(Iterator[Batch]):
 
     def close(self) -> None:
         """Close the iterator; nothing more is delivered."""
+        if self._steps_left and not self._is_closed:
+            self._next_epoch.drop()
         self._is_closed = True
         self._started = None
-        self._end()
+        self._queue.end()
         if os.getpid() == self._process:
             self._on_close()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_copy()
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, _is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # While Python exits, modules lose their names, and workers end by themselves.
+        if not _is_exiting():
+            self.close()
 
     def _next(self) -> Batch:
         with self._stats.waiting():
@@ -135,85 +137,67 @@ class BatchIterator(Iterator[Batch]):
         self._on_deliver(started.next_cursor, started.size)
         return batch
 
-    def _begin(self) -> None:
-        self._number = self._pool.begin(self._schedule, self._timeout_s)
-        self._assign()
-
-    def _end(self) -> None:
-        number, self._number = self._number, None
-        if number is not None:
-            unused = list(self._assigned)
-            self._assigned.clear()
-            self._pool.end(number, functools.partial(self._slots.give_all, unused))
-
     def _assign(self) -> None:
         """Have the next batches built, up to `depth` of them, while slots are free.
 
         Assigns several at a time: each message to all workers takes the consumer's time.
         """
-        assert self._number is not None
-        ahead, depth = len(self._assigned), self._running.depth
-        if ahead and depth - ahead < depth // _TURNS_PER_DEPTH:
+        queue, depth = self._queue, self._running.depth
+        missing = depth - queue.num_assigned
+        if queue.num_assigned and missing < depth // _TURNS_PER_DEPTH:
             return
-        steps_left = self._schedule.num_steps - self._step
-        while len(self._assigned) < min(depth, steps_left):
-            slot = self._slots.take()
-            if slot is None and not self._assigned:
-                slot = self._reclaim_slot()
-            if slot is None:
-                break
-            self._assigned.append(slot)
-        if slots := tuple(self._assigned)[ahead:]:
-            self._pool.assign(self._number, slots)
+        queue.assign(missing)
+        if queue.num_assigned < depth and queue.num_unassigned:
+            self._next_epoch.drop()
+            if not queue.num_assigned:
+                self._reclaim_slots()
 
-    def _reclaim_slot(self) -> int | None:
-        """Return a slot that no closed iterator holds any more, or None. Blocks.
+    def _reclaim_slots(self) -> None:
+        """Have batches built in slots that no closed iterator holds any more. Blocks.
 
         Workers may still write to the slots of closed iterators, and iterators that the program
         dropped may not be collected yet.
         """
-        settle = functools.partial(self._pool.settle, self._timeout_s)
+        settle = functools.partial(self._pool.settle, self._queue.timeout_s)
         for free_slots in (settle, gc.collect, settle):
             free_slots()
-            slot = self._slots.take()
-            if slot is not None:
-                return slot
-        return None
+            self._queue.assign(self._running.depth)
+            if self._queue.num_assigned:
+                return
 
     def _wait(self) -> Texts:
         while True:
             self._assign()
-            if not self._assigned:
+            if not self._queue.num_assigned:
                 raise WorkerError(
                     "all memory for batches is in use by iterators that are still alive; close or "
                     "drop them, or make a loader for each"
                 )
-            assert self._number is not None
-            done = self._pool.wait(self._number, self._step)
+            done = self._queue.wait()
             if not isinstance(done, Failed):
                 return done
             self._continue_without(done)
 
     def _continue_without(self, failed: Failed) -> None:
         """Quarantine a bad episode and begin again at the consumer's position, or raise."""
-        schedule = self._schedule
+        queue, schedule = self._queue, self._queue.schedule
         self._bad_episodes.handle(failed.sample, schedule.plan, failed.trace)
-        self._end()
+        queue.end()
+        self._next_epoch.drop()
+        self._has_begun_next = False
         plan = self._bad_episodes.plan_of(schedule.plan)
-        start = schedule.start + self._step * schedule.cut.step_size
-        self._schedule = Schedule(plan, schedule.cut, start)
-        self._step = 0
-        self._begin()
+        start = schedule.start + queue.step * schedule.cut.step_size
+        rest = Schedule(plan, schedule.cut, start)
+        self._queue = BatchQueue(rest, queue.running, queue.timeout_s)
 
     def _start(self, texts: Texts) -> _StartedBatch:
         """Start to make the next built batch into tensors."""
-        schedule = self._schedule
-        size = len(schedule.positions(self._step))
-        tensors = self._running.transfer.begin(self._assigned.popleft(), size)
-        self._step += 1
+        queue, schedule = self._queue, self._queue.schedule
+        size = len(schedule.positions(queue.step))
+        tensors = self._running.transfer.begin(queue.take(), size)
         start = Cursor(schedule.plan.epoch, schedule.start)
-        next_cursor = advance(schedule.cut, schedule.plan.num_frames, start, self._step)
-        return _StartedBatch(tensors, texts, size, schedule.num_steps - self._step, next_cursor)
+        next_cursor = advance(schedule.cut, schedule.plan.num_frames, start, queue.step)
+        return _StartedBatch(tensors, texts, size, schedule.num_steps - queue.step, next_cursor)
 
     def _look_ahead(self) -> None:
         """Have more batches built, and start with the next one if it is built.
@@ -222,7 +206,31 @@ class BatchIterator(Iterator[Batch]):
         """
         with contextlib.suppress(WorkerError):
             self._assign()
-            if self._running.transfer.begins_early and self._assigned:
-                assert self._number is not None
-                if self._pool.is_built(self._number, self._step):
-                    self._started = self._start(self._wait())
+            if self._running.transfer.begins_early and self._queue.is_built():
+                self._started = self._start(self._wait())
+            if self._pool.builds_ahead and not self._queue.num_unassigned:
+                self._assign_next_epoch()
+
+    def _assign_next_epoch(self) -> None:
+        """Have batches of the next epoch built in the place of those taken from this one."""
+        depth = self._running.depth
+        ahead = self._next_epoch.take() if self._has_begun_next else self._begin_next_epoch()
+        if ahead is not None:
+            room = depth - self._queue.num_assigned - ahead.num_assigned
+            if room >= max(1, depth // _TURNS_PER_DEPTH):
+                ahead.assign(room)
+            self._next_epoch.put(ahead)
+
+    def _begin_next_epoch(self) -> BatchQueue | None:
+        depth = self._running.depth
+        if depth - self._queue.num_assigned < depth // _TURNS_PER_DEPTH:
+            return None
+        self._has_begun_next = True
+        # The next iterator raises if there is nothing to deliver.
+        with contextlib.suppress(SelectionError):
+            schedule = self._next_schedule()
+            if schedule is not None:
+                queue, running = self._queue, self._running
+                ahead = self._next_epoch.take_for(schedule, running, queue.timeout_s)
+                return ahead or BatchQueue(schedule, running, queue.timeout_s, after=queue)
+        return None

@@ -6,13 +6,12 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from robostream import arguments, config
-from robostream.assemble import OpenedDataset, SampleLayout
-from robostream.batches import BadSampleError, WorkerBudgets, probe_layout
+from robostream import config
+from robostream.assemble import BatchLayout
+from robostream.batches import BadSampleError, WorkerBudgets
 from robostream.errors import (
     DatasetError,
     ReplacedFileError,
@@ -20,9 +19,11 @@ from robostream.errors import (
     StateError,
     tell_where,
 )
+from robostream.loader.content import OrderOptions, StreamContent, choose_lanes
 from robostream.loader.position import EpochKey, EpochTable, Position
 from robostream.loader.ranks import Rank
 from robostream.loader.resources import FrameBudget, ResourceLimits, choose_resources
+from robostream.meta import forward
 from robostream.plan import (
     Cursor,
     Cut,
@@ -31,8 +32,9 @@ from robostream.plan import (
     check_batches,
     check_state,
     counts_batches,
-    default_lanes,
     parse_state,
+    quarantined_episodes,
+    resume_content,
 )
 
 logger = logging.getLogger(__name__)
@@ -47,12 +49,11 @@ class StreamCursor:
     agree on their epochs by a shared table; the original stays where it is.
 
     Args:
-        dataset: The opened dataset: its files, the selected frames, the content of a sample.
+        content: The datasets.
         rank: This process among those that share an epoch.
-        plan: The order of an epoch, with no episode quarantined.
+        order: The order. If the number of lanes is the default, a state saved with another world
+            size replaces it.
         limits: The resources that a rank may use.
-        has_default_lanes: Whether the number of lanes is the default. It follows the world size, so
-            a state saved with another world size replaces it.
         bad_episodes: The quarantined episodes, also of loaders over the stream.
 
     Attributes:
@@ -62,44 +63,42 @@ class StreamCursor:
 
     def __init__(
         self,
-        dataset: OpenedDataset,
+        content: StreamContent,
         rank: Rank,
-        plan: EpochPlan,
+        order: OrderOptions,
         limits: ResourceLimits,
         bad_episodes: BadEpisodes,
-        *,
-        has_default_lanes: bool,
     ) -> None:
-        self.dataset = dataset
+        self.content = content
         self.rank = rank
         self.limits = limits
         self.bad_episodes = bad_episodes
         self.position = Position()
         self.cut = Cut(rank.rank, rank.world_size, 1, drop_last=False)
-        self._plan = plan
-        self._has_default_lanes = has_default_lanes
+        self._plan = order.first_plan(rank.world_size)
+        self._has_default_lanes = order.lanes is None
         self._epochs = EpochTable()
         # How many iterators this copy has begun in a worker.
         self._laps = 0
         self._is_read_by_loader = False
 
     @functools.cached_property
-    def layout(self) -> SampleLayout:
+    def layout(self) -> BatchLayout:
         """How samples lie in a batch. Opens videos."""
-        return probe_layout(self.dataset)
+        return self.content.open_layout()
 
-    @property
-    def lanes(self) -> int:
-        """How many lanes the order is cut into."""
-        return self._plan.lanes
+    num_frames: Final[int] = forward("_plan.num_frames", "Frames of an epoch.")
+    seed: Final[int] = forward("_plan.seed", "Seed of the order.")
+    shuffle: Final[bool] = forward("_plan.shuffle", "Whether the order is shuffled.")
+    pool_size: Final[int] = forward("_plan.pool_size", "Episodes mixed at a time.")
+    lanes: Final[int] = forward("_plan.lanes", "How many lanes the order is cut into.")
 
     def choose_resources(
         self, num_workers: int, gpu: str | None = None
     ) -> tuple[FrameBudget, WorkerBudgets]:
         """Return the memory for decoded frames, and the limits of each worker. Opens videos."""
-        plan = self.plan(self.position.cursor.epoch)
         return choose_resources(
-            self.layout, plan, self.cut, self.limits, num_workers=num_workers, gpu=gpu
+            self.layout, self._plan, self.cut, self.limits, num_workers=num_workers, gpu=gpu
         )
 
     def plan(self, epoch: int) -> EpochPlan:
@@ -114,28 +113,44 @@ class StreamCursor:
 
     def capture(self, plan: EpochPlan, position: int) -> dict[str, Any]:
         """Return the state of a run that has delivered everything before a position of a plan."""
-        return capture_state(plan, position, fingerprint=self.dataset.meta.fingerprint).to_dict()
+        return capture_state(plan, position, fingerprint=self.content.fingerprint).to_dict()
 
-    def restore(self, state: Mapping[str, Any]) -> Cursor:
+    def restore(self, state: Mapping[str, Any], *, skip_epoch: bool = False) -> Cursor:
         """Return the cursor of a state, take over its lanes, and quarantine its episodes here too.
 
-        Raises StateError if the state is of another order.
+        Raises StateError if the state is of another order. With `skip_epoch`, the rest of the
+        epoch is dropped if the weights of a mixture have changed.
         """
         parsed, plan = parse_state(state), self._plan
+        fingerprint = self.content.fingerprint
+        content, changed = resume_content(
+            parsed, plan, fingerprint=fingerprint, may_skip=skip_epoch
+        )
+        cursor = changed or parsed.cursor
+        plan = plan.replace(content=content, epoch=cursor.epoch)
         if self._has_default_lanes and plan.lanes != parsed.lanes <= config.MOST_LANES:
             sizes = plan.num_episodes, self.rank.world_size
             plan = plan.replace(lanes=choose_lanes(parsed.lanes, *sizes, shuffle=plan.shuffle))
-        check_state(parsed, plan, fingerprint=self.dataset.meta.fingerprint)
+        if changed is None:
+            check_state(parsed, plan, fingerprint=fingerprint)
+        else:
+            logger.warning(
+                "weights, datasets or selections have changed since the state was saved; the new "
+                "ones begin with epoch %d. Of epoch %d, %d of %d frames are dropped.",
+                *(changed.epoch, parsed.epoch),
+                *(parsed.num_frames - parsed.position if parsed.position else 0, parsed.num_frames),
+            )
         self._plan = plan
-        self.bad_episodes.add(dict.fromkeys(parsed.quarantined, "quarantined by an earlier run"))
-        return parsed.cursor
+        bad = quarantined_episodes(parsed, content, fingerprint)
+        self.bad_episodes.add(dict.fromkeys(bad, "quarantined by an earlier run"))
+        return cursor
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, skip_epoch: bool) -> None:
         """Make the next iterator, also of loaders, begin where a state stands."""
         if counts_batches(state):
             self.position.stage(Cursor(0, 0), check_batches(state))
         else:
-            self.position.stage(self.restore(state))
+            self.position.stage(self.restore(state, skip_epoch=skip_epoch))
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin an epoch, unless a loaded state for it is still unused."""
@@ -199,24 +214,6 @@ class StreamCursor:
         return self._epochs.last(self.position.version) >= 0
 
 
-def choose_lanes(lanes: int | None, num_episodes: int, world_size: int, *, shuffle: bool) -> int:
-    """Return the number of lanes: the given one, else the plan's default."""
-    if lanes is None:
-        return default_lanes(num_episodes, world_size, shuffle=shuffle)
-    lanes = arguments.whole_number(lanes, "lanes", 1, config.MOST_LANES)
-    if lanes % world_size and shuffle:
-        logger.warning(
-            "%d ranks cannot share %d lanes evenly: the order is exact, but each rank reads and "
-            "decodes parts of about %d times as many episodes. A run begun with lanes=%d can share "
-            "them evenly.",
-            world_size,
-            lanes,
-            world_size // math.gcd(world_size, lanes),
-            math.lcm(lanes, world_size),
-        )
-    return lanes
-
-
 class WorkerTrace(Exception):
     """The cause of an error in a worker process; shows the traceback there."""
 
@@ -227,12 +224,17 @@ class BadEpisodes:
     The plan chooses the frames of other episodes that stand in for those of a bad one. Every
     healthy frame keeps its position, so ranks stay in step, and runs with the same list have one
     order.
+
+    Args:
+        policy: "raise" or "quarantine".
+        name: Returns an episode's number in its dataset, with the dataset's name in a mixture.
     """
 
-    def __init__(self, policy: str) -> None:
+    def __init__(self, policy: str, name: Callable[[int], str] = str) -> None:
         if policy not in POLICIES:
             raise SelectionError(f"on_bad_episode must be one of {POLICIES}, got {policy!r}")
         self._policy = policy
+        self._name = name
         self._reasons: dict[int, str] = {}
 
     def summary(self) -> str:
@@ -242,7 +244,7 @@ class BadEpisodes:
         episodes: dict[str, list[int]] = {}
         for episode, reason in self._reasons.items():
             episodes.setdefault(reason, []).append(episode)
-        listed = (f"{', '.join(map(str, sorted(e)))}: {reason}" for reason, e in episodes.items())
+        listed = (f"{self._list(e)}: {reason}" for reason, e in episodes.items())
         return f"{len(self._reasons)} episodes are quarantined: {'; '.join(listed)}"
 
     def add(self, reasons: Mapping[int, str]) -> None:
@@ -251,7 +253,7 @@ class BadEpisodes:
             logger.warning(
                 "episodes %s stay quarantined, as they were when the state was saved; a run that "
                 "begins without a state reads them again",
-                ", ".join(map(str, new)),
+                self._list(new),
             )
         self._reasons = dict(reasons) | self._reasons
 
@@ -275,14 +277,17 @@ class BadEpisodes:
                 # A broken file is a warning once, not with each of its episodes.
                 level = logging.INFO if str(error) in self._reasons.values() else logging.WARNING
                 self._reasons[bad.episode] = str(error)
-                logger.log(level, "episode %d is quarantined: %s", bad.episode, error)
+                logger.log(level, "episode %s is quarantined: %s", self._name(bad.episode), error)
             return
         sample = (
-            f"while building the sample of episode {bad.episode}, frame {bad.frame}, at "
-            f"position {bad.position} of the epoch"
+            f"while building the sample of episode {self._name(bad.episode)}, frame {bad.frame}, "
+            f"at position {bad.position} of the epoch"
         )
         tell_where(error, sample)
         raise error from WorkerTrace(f"{sample}\n{trace}")
+
+    def _list(self, episodes: Iterable[int]) -> str:
+        return ", ".join(map(self._name, sorted(episodes)))
 
     def plan_of(self, plan: EpochPlan) -> EpochPlan:
         """Return the plan in which other frames stand in for those of all bad episodes."""

@@ -15,13 +15,14 @@ from torch.utils.data import DataLoader, get_worker_info
 from robostream import arguments, config
 from robostream.errors import SelectionError
 from robostream.loader.batch_iterator import BatchIterator
+from robostream.loader.batch_queue import BatchQueue, NextEpoch
 from robostream.loader.cursor import StreamCursor
-from robostream.loader.options import refuse_samples, warn_of_ignored
+from robostream.loader.options import refuse_dataset, refuse_samples, warn_of_ignored
 from robostream.loader.position import Position
 from robostream.loader.resources import FrameBudget
 from robostream.loader.running_pool import RunningPool, choose_options, start_pool
 from robostream.loader.stats import LoaderStats
-from robostream.loader.streaming import StreamingLeRobotDataset, cursor_of
+from robostream.loader.stream import FrameStream, cursor_of
 from robostream.plan import (
     Cursor,
     Cut,
@@ -73,7 +74,7 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def __init__(
         self,
-        dataset: StreamingLeRobotDataset,
+        dataset: FrameStream,
         batch_size: int = 1,
         *,
         num_workers: int | None = None,
@@ -86,11 +87,8 @@ class StreamingDataLoader(DataLoader[Any]):
         persistent_workers: bool | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
-        if not isinstance(dataset, StreamingLeRobotDataset):
-            raise SelectionError(
-                f"want a StreamingLeRobotDataset, got {type(dataset).__name__}; a map-style "
-                "dataset goes with torch's DataLoader and EpisodeAwareSampler"
-            )
+        if not isinstance(dataset, FrameStream):
+            refuse_dataset(dataset)
         batch_size = arguments.whole_number(batch_size, "batch_size", 1, config.MOST_BATCH_SIZE)
         warn_of_ignored("multiprocessing_context", multiprocessing_context)
         del persistent_workers  # workers stay, whether it is true or false
@@ -113,10 +111,10 @@ class StreamingDataLoader(DataLoader[Any]):
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
         )
-        self.pin_memory = self._options.pin_memory
-        self.num_workers = self._options.num_workers
+        self.pin_memory: bool = self._options.pin_memory
+        self.num_workers: int = self._options.num_workers
         # None where nothing is built ahead, as in torch.
-        self.prefetch_factor = self._options.depth if self.num_workers else None
+        self.prefetch_factor: int | None = self._options.depth if self.num_workers else None
         self._progress = arguments.truth(progress, "progress") and self.stream.rank == 0
         self._position = Position()
         # A position that was set on the stream and used since then is not for a new loader.
@@ -136,10 +134,10 @@ class StreamingDataLoader(DataLoader[Any]):
         super().__setattr__(name, value)
 
     @property
-    def stream(self) -> StreamingLeRobotDataset:
+    def stream(self) -> FrameStream:
         """The dataset it delivers."""
         stream = self.dataset
-        assert isinstance(stream, StreamingLeRobotDataset)
+        assert isinstance(stream, FrameStream)
         return stream
 
     @property
@@ -170,9 +168,8 @@ class StreamingDataLoader(DataLoader[Any]):
         source, position, adopted = self._source, self._position, self._adopted
         start, version = position.next_start(), position.version
         self._warn_of_dropped(start)
-        plan = source.current_plan(start.epoch)
-        running = self._open()
-        schedule = Schedule(plan, self._cut, start.position)
+        schedule = self._schedule(start)
+        queue = self._begin(schedule)
         progress = self._stats.open_progress(
             f"epoch {start.epoch}", schedule.num_samples, is_shown=self._progress
         )
@@ -187,12 +184,16 @@ class StreamingDataLoader(DataLoader[Any]):
             if cursor.epoch > start.epoch:
                 self._log_epoch(start.epoch)
 
+        def next_schedule() -> Schedule | None:
+            is_moved = (position.version, source.position.version) != (version, adopted)
+            return None if is_moved else self._schedule(Cursor(start.epoch + 1, 0))
+
         self._stats.begin()
         return BatchIterator(
-            schedule,
-            running,
+            queue,
             source.bad_episodes,
-            timeout_s=self.timeout,
+            self._next_epoch,
+            next_schedule=next_schedule,
             stats=self._stats,
             on_deliver=on_deliver,
             on_close=progress.close,
@@ -208,37 +209,45 @@ class StreamingDataLoader(DataLoader[Any]):
         cursor, source = self._position.cursor, self._source
         return source.capture(source.current_plan(cursor.epoch), cursor.position)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], *, skip_epoch: bool = False) -> None:
         """Make the next iterator continue where a state stands.
 
         Also takes {"batches_consumed", "batch_size"}: the batches each rank of this world size has
-        taken since epoch 0.
+        taken since epoch 0. With `skip_epoch`, changed weights of a mixture may begin in the middle
+        of an epoch, and the rest of it is dropped.
         """
         if counts_batches(state):
             cursor = cursor_from_batches(state, self._cut, self.stream.num_frames)
         else:
-            cursor = self._source.restore(state)
+            cursor = self._source.restore(state, skip_epoch=skip_epoch)
         self._adopted = self._source.position.version
         self._position.stage(cursor)
+        self._next_epoch.keep_for(cursor)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iterator begin `epoch`, unless a loaded state for it is still unused."""
         self._adopt_position()
         self._position.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
+        self._next_epoch.keep_for(self._position.next_start())
 
     def stats(self) -> dict[str, float]:
         """Return a flat dict of counters and rates, ready for a logger."""
         return self._stats.stats()
+
+    def limited_by(self) -> str:
+        """Return what limits the running epoch, or the last one, and what would help: one line."""
+        return self._stats.limited_by()
 
     def close(self) -> None:
         """End the workers; the next iterator starts new ones."""
         running, self._running = self._running, None
         if running is not None:
             running.pool.close()
+        self._next_epoch.drop()
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {"_running": None, "_starting": None, "_position": copy.copy(self._position)}
-        return self.__dict__ | own
+        own = {"_running": None, "_starting": None, "_next_epoch": None}
+        return self.__dict__ | own | {"_position": copy.copy(self._position)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy stands where the loader did, and has workers, memory and counts of its own.
@@ -247,7 +256,8 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _reset(self) -> None:
         self._starting = threading.Lock()
-        images_per_sample = self._source.dataset.spec.images_per_sample
+        self._next_epoch = NextEpoch()
+        images_per_sample = self._source.layout.images_per_sample
         self._stats = LoaderStats(max(self.num_workers, 1), images_per_sample)
 
     def _adopt_position(self) -> None:
@@ -278,6 +288,16 @@ class StreamingDataLoader(DataLoader[Any]):
         except BaseException:
             park_at_shutdown()
             raise
+
+    def _begin(self, schedule: Schedule) -> BatchQueue:
+        """Return the batches of a schedule, which workers may have begun to build."""
+        running = self._open()
+        queue = self._next_epoch.take_for(schedule, running, self.timeout)
+        return BatchQueue(schedule, running, self.timeout) if queue is None else queue
+
+    def _schedule(self, start: Cursor) -> Schedule:
+        """Return the batches of an epoch from a cursor on."""
+        return Schedule(self._source.current_plan(start.epoch), self._cut, start.position)
 
     def _log_epoch(self, epoch: int) -> None:
         logger.info("epoch %d: %s", epoch, self._stats.line())

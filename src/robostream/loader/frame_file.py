@@ -13,13 +13,13 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from robostream import arguments, config
-from robostream.assemble import OpenedDataset
+from robostream.assemble import SourceLayout
 from robostream.byte_sizes import format_bytes
 from robostream.decode import SharedFrameLayout
 from robostream.device import create_memory
@@ -47,7 +47,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 def prepare_frame_memory(
-    dataset: OpenedDataset, shared: SharedFrameLayout, folder: str | Path | None
+    sources: Sequence[SourceLayout], shared: SharedFrameLayout, folder: str | Path | None
 ) -> Callable[[], int]:
     """Return a function that returns a descriptor of the memory, or file, for all decoded frames.
 
@@ -55,21 +55,26 @@ def prepare_frame_memory(
     """
     if folder is None:
         return functools.partial(create_memory, shared.nbytes)
-    content = json.dumps([dataset.meta.fingerprint, _video_versions(dataset, shared)])
+    content = json.dumps(
+        [
+            value
+            for s in sources
+            for value in (s.dataset.meta.fingerprint, _video_versions(s, shared))
+        ]
+    )
     fd = open_frame_file(Path(folder).expanduser(), shared, content)
     return lambda: fd
 
 
-def _video_versions(
-    dataset: OpenedDataset, shared: SharedFrameLayout
-) -> list[tuple[str, int, str]]:
-    """Return identity, size and version of the videos whose frames are kept.
+def _video_versions(source: SourceLayout, shared: SharedFrameLayout) -> list[tuple[str, int, str]]:
+    """Return identity, size and version of a dataset's videos whose frames are kept.
 
     Two recordings may have the same fingerprint and different frames.
     """
-    meta, opener = dataset.meta, dataset.file_opener()
-    cameras = [key for key, nbytes in zip(shared.cameras, shared.slot_bytes, strict=True) if nbytes]
-    episodes = shared.episodes.tolist()
+    meta, opener = source.dataset.meta, source.dataset.file_opener()
+    kept = [c for c, nbytes in zip(source.cameras, shared.slot_bytes, strict=True) if c and nbytes]
+    cameras = [camera.key for camera in kept if camera.key in source.dataset.spec.videos]
+    episodes = source.dataset.selection.episodes.tolist()
     files = {meta.get_video_file_path(e, key).as_posix() for e in episodes for key in cameras}
 
     def version(file: str) -> tuple[str, int, str]:

@@ -26,6 +26,7 @@ from robostream.assemble import (
     SampleLayout,
     SampleSpec,
     check_transforms,
+    compute_stats,
     decode_images,
     fill_row,
     find_frames,
@@ -44,6 +45,7 @@ from robostream.errors import (
     call_user,
     tell_where,
 )
+from robostream.meta import Stats
 from robostream.storage import LruCache
 
 _NOW = np.zeros(1, np.int64)
@@ -111,7 +113,7 @@ class MapReader:
             key: images[key] if key in images else np.empty((1, *shape), dtype)
             for key, (shape, dtype) in layout.arrays.items()
         }
-        fill_row(layout, arrays, 0, rows, frame)
+        fill_row(layout, arrays, 0, rows, frame, (0, rows.length))
         item: dict[str, Any] = {key: torch.from_numpy(array)[0] for key, array in arrays.items()}
         for camera in layout.cameras:
             if camera.is_transformed:
@@ -123,7 +125,7 @@ class MapReader:
     def _read_camera(self, camera: CameraLayout, rows: EpisodeRows, frame: int) -> npt.NDArray[Any]:
         """Return a camera's images of a sample, in their own size."""
         offsets = self.spec.windows.get(camera.key, _NOW)
-        frames, _ = window_targets(offsets, frame, rows.length)
+        frames, _ = window_targets(offsets, frame, 0, rows.length)
         if camera.key not in self.spec.videos:
             stored = decode_images(self._layout, camera, rows, frames.tolist())
             _, channels, height, width = stored.shape
@@ -161,6 +163,10 @@ class MapReader:
             else:
                 result[key] = [value for p in parts for value in p.objects[key].to_pylist()]
         return result
+
+    def compute_stats(self, *, images: bool) -> Stats:
+        """Return the statistics of the selected frames, computed from their rows."""
+        return compute_stats([self._dataset], images=images)
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
         """Replace the transform of each camera of a sample."""

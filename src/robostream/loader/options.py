@@ -86,6 +86,14 @@ def refuse_items() -> NoReturn:
     )
 
 
+def refuse_dataset(dataset: object) -> NoReturn:
+    """Raise SelectionError for a dataset that is not a stream."""
+    raise SelectionError(
+        f"want a StreamingLeRobotDataset or a MixtureDataset, got {type(dataset).__name__}; a "
+        "map-style dataset goes with torch's DataLoader and EpisodeAwareSampler"
+    )
+
+
 def refuse_samples(samples: object) -> NoReturn:
     """Raise SelectionError: the `collate_fn` of a StreamingDataLoader, which collates nothing.
 

@@ -15,7 +15,7 @@ import numpy as np
 from torch.utils.data import get_worker_info
 
 from robostream import arguments, config
-from robostream.assemble import SampleLayout
+from robostream.assemble import BatchLayout
 from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.decode import SharedFrameLayout
@@ -66,15 +66,17 @@ class FrameBudget:
         nbytes: How much.
         keeps_all: Whether it holds all frames of the selection, which then stay.
         reason: Why this much, for the log.
+        lacking_bytes: How much more would let every frame be decoded once.
     """
 
     nbytes: int
     keeps_all: bool
     reason: str
+    lacking_bytes: int = 0
 
 
 def choose_resources(
-    layout: SampleLayout,
+    layout: BatchLayout,
     plan: EpochPlan,
     cut: Cut,
     limits: ResourceLimits,
@@ -100,12 +102,12 @@ def choose_resources(
         on_disk=on_disk,
     )
     logger.info(
-        "decoded frames may take %s on this rank (%s), shared by %d workers",
+        "decoded frames may take %s on this rank (%s), shared by its workers (%d)",
         format_bytes(frames.nbytes),
         frames.reason,
         num_workers,
     )
-    if not frames.keeps_all and frames.nbytes < sum(needed):
+    if frames.lacking_bytes:
         _warn_of_little_memory(layout, limits, frames, sum(needed))
     max_files = limits.max_files or config.VIDEO_DECODER_CACHE_SIZE
     budgets = WorkerBudgets(
@@ -144,23 +146,27 @@ def choose_frame_budget(
         return FrameBudget(0, True, f"{format_bytes(whole)} of them are kept on disk")
     if asked != "auto":
         nbytes = parse_bytes(asked)
-        return FrameBudget(nbytes, 0 < whole <= nbytes, "as asked for")
+        keeps_all = 0 < whole <= nbytes
+        lacking = 0 if keeps_all else max(0, needed - nbytes)
+        return FrameBudget(nbytes, keeps_all, "as asked for", lacking)
     most = memory // _FRAME_CACHE_DIVISOR // ranks
     if shared is not None and whole <= most:
         return FrameBudget(whole, whole > 0, "all decoded frames of the selection fit")
     if needed <= most:
         return FrameBudget(needed, False, "what the lanes need")
     reason = f"a quarter of the memory left to {ranks} ranks; the lanes would need "
-    return FrameBudget(most, False, reason + format_bytes(needed))
+    return FrameBudget(most, False, reason + format_bytes(needed), needed - most)
 
 
-def shared_layout(layout: SampleLayout, *, on_disk: bool) -> SharedFrameLayout:
+def shared_layout(layout: BatchLayout, *, on_disk: bool) -> SharedFrameLayout:
     """Return the layout of the decoded frames of a whole selection. Pure."""
-    videos, cameras, selection = layout.spec.videos, layout.cameras, layout.dataset.selection
+    videos, cameras = layout.videos, layout.cameras
+    episodes = [s.first_episode + s.dataset.selection.episodes for s in layout.sources]
+    lengths = np.concatenate([source.dataset.selection.lengths for source in layout.sources])
     return SharedFrameLayout(
-        episodes=selection.episodes,
+        episodes=np.concatenate(episodes),
         cameras=tuple(camera.key for camera in cameras),
-        starts=np.concatenate([[0], np.cumsum(selection.lengths)]),
+        starts=np.concatenate([[0], np.cumsum(lengths)]),
         sizes=tuple((camera.stack[3], camera.stack[2]) for camera in cameras),
         slot_bytes=tuple(
             -(-camera.cached_bytes // 64) * 64 if camera.key in videos else 0 for camera in cameras
@@ -170,19 +176,18 @@ def shared_layout(layout: SampleLayout, *, on_disk: bool) -> SharedFrameLayout:
 
 
 def needed_bytes(
-    plan: EpochPlan, layout: SampleLayout, lanes: int, *, decodes_whole_gops: bool
+    plan: EpochPlan, layout: BatchLayout, lanes: int, *, decodes_whole_gops: bool
 ) -> FrameMemory:
     """Return the memory that a rank with so many lanes needs for decoded frames. Pure."""
-    windows = layout.spec.windows
     cameras = (
         CameraFrames(
             frame_bytes=camera.cached_bytes,
             gop_frames=camera.gop_frames,
-            window_frames=int(np.ptp(windows[camera.key])) if camera.key in windows else 0,
+            window_frames=layout.window_frames(number),
             has_long_gops=camera.has_long_gops,
         )
-        for camera in layout.cameras
-        if camera.key in layout.spec.videos
+        for number, camera in enumerate(layout.cameras)
+        if camera.key in layout.videos
     )
     return frame_memory(plan, lanes, cameras, decodes_whole_gops=decodes_whole_gops)
 
@@ -233,14 +238,14 @@ def open_files_share() -> int:
 
 
 def _warn_of_little_memory(
-    layout: SampleLayout, limits: ResourceLimits, frames: FrameBudget, needed: int
+    layout: BatchLayout, limits: ResourceLimits, frames: FrameBudget, needed: int
 ) -> None:
     """Log, once in a process, what too little memory for decoded frames costs."""
     worker = get_worker_info()  # of a plain DataLoader: the first one logs for all
     if (limits, needed) in _WARNED or (worker is not None and worker.id > 0):
         return
     _WARNED.add((limits, needed))
-    videos = layout.spec.videos
+    videos = layout.videos
     gop = max(camera.gop_frames for camera in layout.cameras if camera.key in videos)
     logger.warning(
         "decoded frames may take %s on this rank (%s), but this order needs %s to decode each "
@@ -256,13 +261,13 @@ def _warn_of_little_memory(
     )
 
 
-def _count_decoders(layout: SampleLayout, lanes: int, num_workers: int) -> int:
+def _count_decoders(layout: BatchLayout, lanes: int, num_workers: int) -> int:
     """Return how many decoders of a worker may pause in the middle of a long GOP.
 
     One for each lane and camera, and some where episodes meet; fewer if large frames would make
     them exceed their share of memory.
     """
-    videos = layout.spec.videos
+    videos = layout.videos
     wanted = -(-lanes * len(videos) * 3 // (2 * num_workers))
     sizes = (camera.decoded_bytes for camera in layout.cameras if camera.key in videos)
     largest = max(sizes, default=0)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from robostream import arguments, config
-from robostream.assemble import SampleLayout, find_yuv_cameras
+from robostream.assemble import BatchLayout, find_yuv_cameras
 from robostream.batches import WorkerBudgets
 from robostream.byte_sizes import format_bytes
 from robostream.device import (
@@ -76,7 +76,7 @@ class PoolOptions:
 
 
 def choose_options(
-    layout: SampleLayout,
+    layout: BatchLayout,
     cut: Cut,
     *,
     num_samples: int,
@@ -160,10 +160,10 @@ def start_pool(source: StreamCursor, options: PoolOptions, stats: LoaderStats) -
     open_frames = None
     if budgets.shared is not None:
         folder = source.limits.frame_cache_dir
-        open_frames = prepare_frame_memory(source.dataset, budgets.shared, folder)
+        open_frames = prepare_frame_memory(source.layout.sources, budgets.shared, folder)
     # An interrupt would leave processes and memory that nobody ends.
     with signals_held():
-        fds = [stats.share_counters()]
+        fds = [stats.share_counters(frames.lacking_bytes)]
         try:
             if open_frames is not None:
                 fds.append(open_frames())
@@ -175,7 +175,7 @@ def start_pool(source: StreamCursor, options: PoolOptions, stats: LoaderStats) -
 
 def _start(
     options: PoolOptions,
-    layout: SampleLayout,
+    layout: BatchLayout,
     frames: FrameBudget,
     budgets: WorkerBudgets,
     stats: LoaderStats,
@@ -222,7 +222,7 @@ def _pack(worker_config: WorkerConfig) -> int:
     try:
         return pack(worker_config)
     except Exception as error:  # a user's object may raise anything here
-        transforms = worker_config.layout.spec.image_transforms
-        if transforms is None:
+        transforms = worker_config.layout.transforms
+        if not transforms:
             raise
-        raise cannot_be_sent(transforms, error) from error
+        raise cannot_be_sent(transforms[0], error) from error

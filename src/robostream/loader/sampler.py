@@ -30,7 +30,12 @@ _NAMED_EPISODES = 10
 
 
 class SamplerState(TypedDict):
-    """The next frame to hand out: its epoch, and its position in that epoch's order."""
+    """The next frame to hand out.
+
+    Attributes:
+        epoch: Its epoch.
+        start_index: Its position in that epoch's order.
+    """
 
     epoch: int
     start_index: int
@@ -143,8 +148,8 @@ class EpisodeAwareSampler:
             relative=absolute_to_relative_idx,
         )
         self._pass = _Pass(0, 0)
-        self.shuffle = shuffle
-        self.seed = arguments.whole_number(seed, "seed", 0)
+        self.shuffle: bool | str = shuffle
+        self.seed: int = arguments.whole_number(seed, "seed", 0)
 
     def __len__(self) -> int:
         """Return the frames of a whole epoch, even if it resumes in the middle."""

@@ -251,7 +251,7 @@ class SampleIterator:
     def _build_sample(self, builder: BatchBuilder, step: ScheduledStep) -> dict[str, Any]:
         layout = self._context.layout
         arrays = {k: np.empty((1, *shape), dtype) for k, (shape, dtype) in layout.arrays.items()}
-        with preserve_generators(layout.spec.image_transforms):
+        with preserve_generators(is_needed=bool(layout.transforms)):
             (texts,) = builder.fill([(step, arrays)])
         sample: dict[str, Any] = {key: torch.from_numpy(a)[0] for key, a in arrays.items()}
         return sample | {key: texts[key][0] for key in layout.texts}

@@ -11,6 +11,7 @@ import numpy as np
 
 from robostream.decode import COUNTERS, summarise
 from robostream.device import create_memory, map_memory
+from robostream.loader.bottleneck import LoadShares, describe_limit
 from robostream.progress import Progress
 
 
@@ -31,10 +32,15 @@ class LoaderStats:
         self._total_samples = 0
         self._total_batches = 0
         self._total_wait_s = 0.0
+        self._lacking_bytes = 0
         self.begin()
 
-    def share_counters(self) -> int:
-        """Move the counters to new memory that workers can share; return its descriptor."""
+    def share_counters(self, lacking_bytes: int) -> int:
+        """Move the counters to new memory that workers can share; return its descriptor.
+
+        The workers have so many bytes too little for decoded frames.
+        """
+        self._lacking_bytes = lacking_bytes
         before = self.counters
         fd = create_memory(before.nbytes)
         self.counters = map_memory(fd)[: before.nbytes].view(np.float64).reshape(before.shape)
@@ -47,6 +53,7 @@ class LoaderStats:
         self._batches = 0
         self._wait_s = 0.0
         self._first_batch_s = 0.0
+        self._counters_before = self._counters_last = self.counters.copy()
         self._began = self._last = time.perf_counter()
 
     @contextmanager
@@ -65,6 +72,7 @@ class LoaderStats:
         self._samples += samples
         self._batches += 1
         self._last = time.perf_counter()
+        self._counters_last = self.counters.copy()
         self._total_samples += samples
         self._total_batches += 1
 
@@ -76,9 +84,32 @@ class LoaderStats:
 
         return Progress(label, samples, "samples", fact=waited, is_shown=is_shown)
 
+    def shares(self) -> LoadShares:
+        """Return how the consumer and the workers have spent the running epoch."""
+        seconds = max(self._last - self._began, 1e-9)
+        # Up to the last batch: workers go on. They also build batches of the next epoch before it.
+        done = np.maximum(self._counters_last - self._counters_before, 0)
+        each = {name: np.minimum(done[:, n] / seconds, 1) for n, name in enumerate(COUNTERS)}
+        total = dict(zip(COUNTERS, done.sum(axis=0).tolist(), strict=True))
+        return LoadShares(
+            waited=min(self._wait_s / seconds, 1.0),
+            busy=float(each["busy_s"].mean()),
+            busiest=float(each["busy_s"].max()),
+            reading=float(each["fetch_s"].mean()),
+            decoding=float(each["decode_s"].mean()),
+            is_remote=total["bytes_fetched"] > 0,
+            evicted=total["picture_evictions"] / max(total["images_decoded"], 1),
+            lacking_bytes=self._lacking_bytes,
+        )
+
+    def limited_by(self) -> str:
+        """Return what limits the running epoch, and what would help, in one line."""
+        return describe_limit(self.shares()) if self._batches else "nothing yet: no batch came"
+
     def stats(self) -> dict[str, float]:
         """Return all counters and rates as one flat dict."""
-        seconds = max(self._last - self._began, 1e-9)
+        seconds, shares = max(self._last - self._began, 1e-9), self.shares()
+        work = summarise(self.counters.sum(axis=0))
         return {
             "samples": float(self._total_samples),
             "batches": float(self._total_batches),
@@ -89,7 +120,14 @@ class LoaderStats:
             "dataloading_s": self._total_wait_s,
             "epoch_dataloading_s": self._wait_s,
             "first_batch_s": self._first_batch_s,
-            **summarise(self.counters.sum(axis=0)),
+            "epoch_waited": shares.waited,
+            "epoch_busy": shares.busy,
+            "epoch_busiest": shares.busiest,
+            "frame_cache_lacking_bytes": float(shares.lacking_bytes),
+            **work,
+            # Workers also build batches ahead, and some that nobody takes.
+            "images_built": work["images_delivered"],
+            "images_delivered": float(self._total_samples * self._images_per_sample),
         }
 
     def line(self) -> str:
@@ -98,5 +136,6 @@ class LoaderStats:
         return (
             f"{now['samples_per_s']:.0f} samples/s, {now['images_per_s']:.0f} images/s, "
             f"waited {now['epoch_dataloading_s']:.1f} s, "
-            f"{now.get('amplification', 0.0):.2f} images decoded per image delivered"
+            f"{now.get('amplification', 0.0):.2f} images decoded per image delivered; "
+            f"limited by {self.limited_by()}"
         )

@@ -3,46 +3,33 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from torch.utils.data import IterableDataset, get_worker_info
-
-from robostream import arguments, config
+from robostream import config
 from robostream.assemble import (
     DatasetLocation,
     EpisodeFilter,
-    FrameSelection,
+    EpisodeWeights,
+    FrameRanges,
     ImageTransforms,
     Resize,
     SampleOptions,
     choose_cache,
     open_dataset,
 )
-from robostream.batches import WorkerContext
-from robostream.device import check_decode_device, refuse_gpu
-from robostream.loader.cursor import BadEpisodes, StreamCursor, choose_lanes
-from robostream.loader.options import accept_legacy, for_pickle, refuse_items, refuse_positions
+from robostream.device import check_decode_device
+from robostream.loader.content import OneDataset, OrderOptions, epochs_of
+from robostream.loader.cursor import BadEpisodes, StreamCursor
+from robostream.loader.options import accept_legacy, refuse_positions
 from robostream.loader.ranks import discover_rank
 from robostream.loader.resources import ResourceLimits
-from robostream.loader.samples import iterate_samples
-from robostream.meta import Features, forward
-from robostream.plan import EpochPlan, WorkerShard, rank_lanes
-
-_IN_WORKER = "kept by the iterator of a worker"
-_WORK = ("fetch", "decode", "convert", "copy")
+from robostream.loader.stream import FrameStream
+from robostream.meta import Features, LeRobotDatasetMetadata, forward
 
 
-def cursor_of(stream: StreamingLeRobotDataset) -> StreamCursor:
-    """Return the specification and position of a stream, for the loaders over it."""
-    return stream._cursor
-
-
-class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
+class StreamingLeRobotDataset(FrameStream):
     """Streams every selected frame exactly once per epoch, in one order all ranks agree on.
 
     Use it with `StreamingDataLoader`, which adds batches, exact state and any number of workers.
@@ -71,6 +58,12 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         episode_filter: Takes an episode's row, returns whether to read it.
         camera_keys: Cameras to decode; None for all, an empty list for none.
         resize: (height, width) that frames are scaled to when decoded, or such a pair by camera.
+        frames: Frames to deliver: (first, stop) pairs by episode, or a function of an episode's row
+            that returns them; episodes without an entry deliver all. Windows still reach beyond.
+        stride: Deliver every stride-th of these frames; windows keep the dataset's spacing.
+        episode_weights: How often to deliver an episode, relative to the others: numbers by
+            episode, 1 without an entry, or a function of its row. Epochs keep their length.
+        clip_windows: Clamp windows at the ranges of `frames` instead of at the episode.
         lanes: How many lanes the order is cut into. World sizes that divide it read least.
         frame_cache_bytes: RAM for decoded frames per rank: a number, a text such as "2GiB", or
             "auto" for what the order needs, at most a quarter of the memory this process may use.
@@ -86,37 +79,26 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         **legacy: Arguments of other loaders that have no effect here, each with a warning:
             `streaming`, `buffer_size`, `max_num_shards`, `rng`, `prefetch_videos`,
             `video_prefetch_workers`, `decode_threads`.
+
+    Attributes:
+        meta: The dataset's metadata.
     """
 
     root: Final[Path | str] = forward("meta.root", "The folder or URL of the metadata.")
     revision: Final[str | None] = forward(
         "meta.revision", "The pinned commit, for a dataset on the Hub."
     )
-    num_frames: Final[int] = forward(
-        "_cursor.dataset.selection.num_frames",
-        "Frames of the selected episodes: what all ranks together deliver in an epoch.",
-    )
     fps: Final[int] = forward("meta.fps", "Frames per second.")
     features: Final[Features] = forward("meta.features", "All features of the dataset.")
     tolerance_s: Final[float] = forward(
-        "_cursor.dataset.spec.tolerance_s", "How far a frame's time may be from the table's."
+        "_dataset.spec.tolerance_s", "How far a frame's time may be from the table's."
     )
     image_transforms: Final[ImageTransforms | None] = forward(
-        "_cursor.dataset.spec.image_transforms", "The transform of each camera of a sample."
+        "_dataset.spec.image_transforms", "The transform of each camera of a sample."
     )
     depth_output_unit: Final[str] = forward(
-        "_cursor.dataset.spec.depth_output_unit", "The unit of depth cameras."
+        "_dataset.spec.depth_output_unit", "The unit of depth cameras."
     )
-    rank: Final[int] = forward(
-        "_cursor.rank.rank", "The number of this process among those that share an epoch."
-    )
-    world_size: Final[int] = forward(
-        "_cursor.rank.world_size", "How many processes share an epoch."
-    )
-    lanes: Final[int] = forward("_cursor.lanes", "How many lanes the order is cut into.")
-
-    # The process that opened it, and its context. A copy begins with None.
-    _context: tuple[int, WorkerContext] | None = None
 
     def __init__(
         self,
@@ -141,6 +123,10 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
         episode_filter: EpisodeFilter | None = None,
         camera_keys: Sequence[str] | None = None,
         resize: Resize | None = None,
+        frames: FrameRanges | None = None,
+        stride: int = 1,
+        episode_weights: EpisodeWeights | None = None,
+        clip_windows: bool = False,
         lanes: int | None = None,
         frame_cache_bytes: int | str = "auto",
         frame_cache_dir: str | Path | None = None,
@@ -168,141 +154,40 @@ class StreamingLeRobotDataset(IterableDataset[dict[str, Any]]):
                 depth_output_unit=depth_output_unit,
                 image_transforms=image_transforms,
                 resize=resize,
+                frames=frames,
+                stride=stride,
+                episode_weights=episode_weights,
+                clip_windows=clip_windows,
             ),
         )
-        self.meta, self.repo_id = dataset.meta, dataset.meta.repo_id
-        self.seed = arguments.whole_number(seed, "seed", least=0)
-        self.shuffle = arguments.truth(shuffle, "shuffle")
-        self.episode_pool_size = arguments.whole_number(episode_pool_size, "episode_pool_size", 1)
-        self.video_decode_device = video_decode_device
-        self.delta_timestamps = delta_timestamps
-        place = discover_rank(rank, world_size)
-        self._cursor = StreamCursor(
-            dataset,
-            place,
-            self._first_plan(dataset.selection, lanes, place.world_size),
+        self.meta: LeRobotDatasetMetadata = dataset.meta
+        self.delta_timestamps: Mapping[str, Sequence[float]] | None = delta_timestamps
+        self._dataset = dataset
+        cursor = StreamCursor(
+            OneDataset(dataset),
+            discover_rank(rank, world_size),
+            OrderOptions(epochs_of(dataset), seed, shuffle, episode_pool_size, lanes),
             ResourceLimits(frame_cache_bytes, frame_cache_dir, video_decoder_cache_size),
             BadEpisodes(on_bad_episode),
-            has_default_lanes=lanes is None,
         )
+        super().__init__(cursor, dataset.meta.repo_id, video_decode_device)
 
     @property
     def episodes(self) -> list[int]:
         """The selected episodes."""
-        return [int(episode) for episode in self._cursor.dataset.selection.episodes]
+        return [int(episode) for episode in self._dataset.selection.episodes]
 
     @property
     def num_episodes(self) -> int:
         """Number of selected episodes."""
-        return len(self._cursor.dataset.selection.episodes)
-
-    @property
-    def num_shards(self) -> int:
-        """How many workers of a plain DataLoader get samples: as many as this rank has lanes."""
-        return len(rank_lanes(self._cursor.cut, self.lanes))
-
-    def _first_plan(
-        self, selection: FrameSelection, lanes: int | None, world_size: int
-    ) -> EpochPlan:
-        num_episodes = len(selection.episodes)
-        return EpochPlan(
-            selection.lengths,
-            episodes=selection.episodes,
-            seed=self.seed,
-            epoch=0,
-            lanes=choose_lanes(lanes, num_episodes, world_size, shuffle=self.shuffle),
-            pool_size=self.episode_pool_size,
-            shuffle=self.shuffle,
-        )
+        return len(self._dataset.selection.episodes)
 
     def __repr__(self) -> str:
         cursor = self._cursor.position.cursor
         order = f"episode_pool_size={self.episode_pool_size}, seed={self.seed}"
         return (
             f"StreamingLeRobotDataset({self.repo_id!r}, episodes={self.num_episodes}, "
-            f"frames={self.num_frames}, cameras={list(self._cursor.dataset.spec.cameras)}, "
+            f"frames={self.num_frames}, cameras={list(self._dataset.spec.cameras)}, "
             f"{order if self.shuffle else 'shuffle=False'}, lanes={self.lanes}, rank={self.rank} "
             f"of {self.world_size}, epoch={cursor.epoch}, position={cursor.position})"
         )
-
-    def __len__(self) -> int:
-        """Return how many samples this rank delivers in an epoch."""
-        return -(-self.num_frames // self.world_size)
-
-    def plan(self, epoch: int) -> EpochPlan:
-        """Return the order of an epoch."""
-        return self._cursor.plan(epoch)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iterator, also of loaders over this stream, begin `epoch`.
-
-        A loaded state in that epoch stays if no iterator has continued from it yet.
-        """
-        self._cursor.set_epoch(arguments.whole_number(epoch, "epoch", least=0))
-
-    def __getitem__(self, item: object) -> NoReturn:
-        refuse_items()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iterate_samples(self._cursor, self._open_context)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the iteration over this object itself stands.
-
-        A loader has its own state, and so have the workers of a plain DataLoader, whose progress
-        this object cannot see.
-        """
-        if get_worker_info() is not None:
-            return {_IN_WORKER: True}  # the state of the worker's iterator has its position
-        self._cursor.check_is_reader()
-        cursor = self._cursor.position.cursor
-        return self._cursor.capture(self._cursor.current_plan(cursor.epoch), cursor.position)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where a state stands, on any number of ranks and workers.
-
-        Takes a state of this class or of StreamingDataLoader, or {"batches_consumed",
-        "batch_size"}, the batches each rank has taken from a plain DataLoader with as many workers.
-        Loaders over this stream continue there too with their next iterator.
-        """
-        if not (isinstance(state, Mapping) and _IN_WORKER in state):
-            self._cursor.load_state_dict(state)
-
-    def video_decoder_cache_stats(self) -> dict[str, float]:
-        """Return hits, misses, evictions and hit rate of the open video files in this process."""
-        stats = self._stats()
-        counts = {name: stats[f"file_{name}"] for name in ("hits", "misses", "evictions")}
-        return counts | {"hit_rate": round(stats["file_hit_rate"], 4)}
-
-    def timing_stats(self) -> dict[str, float]:
-        """Return the seconds of each kind of work in iterating over this object itself."""
-        stats = self._stats()
-        return {f"{kind}_s_total": stats[f"{kind}_s"] for kind in _WORK}
-
-    def close(self) -> None:
-        """Close the files and decoders of this process; the next iterator opens them again."""
-        if self._context is not None and self._context[0] == os.getpid():
-            self._context[1].close()
-        self._context = None
-
-    def __getstate__(self) -> Any:
-        # A copy stands where this one does, moves on independently and opens its own files.
-        own = {"_context": None, "_cursor": copy.copy(self._cursor)}
-        return for_pickle(self.__dict__ | own, self.image_transforms)
-
-    def _open_context(self, num_workers: int) -> WorkerContext:
-        """Return the context in which this process builds samples; a fork opens its own."""
-        if self._context is None or self._context[0] != os.getpid():
-            refuse_gpu(self.video_decode_device)
-            frames, budgets = self._cursor.choose_resources(num_workers)
-            layout = self._cursor.layout
-            # Frames are not shared with other processes, even if all would fit.
-            budgets = dataclasses.replace(budgets, frame_bytes=frames.nbytes // num_workers)
-            shard = WorkerShard(0, 1, len(layout.cameras))
-            self._context = os.getpid(), WorkerContext(layout, shard, budgets)
-        return self._context[1]
-
-    def _stats(self) -> dict[str, float]:
-        context = self._open_context(1)
-        context.count()
-        return context.statistics.summary()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from robostream import arguments
+from robostream.assemble import EpisodeSplit, check_no_leakage
 from robostream.errors import SelectionError, StateError, WriteError
 from robostream.loader.sampler import EpisodeAwareSampler, SamplerState, compute_sampler_state
 from robostream.storage import write_bytes_atomic
@@ -31,6 +32,7 @@ class TrainingStep:
         grad_accum_steps: Batches per optimizer step; it does not change the position in the data.
         parallelism: LeRobot's degrees of model parallelism, unchanged.
         sampler_state: The sampler's state, if the run recorded it.
+        split: The episodes to train and to validate on, if the run split them.
     """
 
     step: int
@@ -39,6 +41,7 @@ class TrainingStep:
     grad_accum_steps: int | None = None
     parallelism: Mapping[str, int] | None = None
     sampler_state: SamplerState | None = None
+    split: EpisodeSplit | None = None
 
 
 def save_training_step(
@@ -50,6 +53,7 @@ def save_training_step(
     grad_accum_steps: int | None = None,
     parallelism: Mapping[str, int] | None = None,
     sampler_state: SamplerState | None = None,
+    split: EpisodeSplit | None = None,
 ) -> Path:
     """Write `training_step.json` into a folder, whole or not at all, and return its path.
 
@@ -66,6 +70,8 @@ def save_training_step(
         sampler_state: The sampler's state. Needed once a run has resumed with another number of
             frames per step, because `step` alone no longer gives the position; pass
             `compute_sampler_state(steps_since_resume, ..., start=state_at_the_resume)`.
+        split: The episodes to train and to validate on, from `split_episodes`; `load_training_step`
+            returns them.
     """
     processes = arguments.whole_number(num_processes, "num_processes", 1)
     fields: dict[str, Any] = {
@@ -76,8 +82,9 @@ def save_training_step(
         "grad_accum_steps": grad_accum_steps,
         "parallelism": None if parallelism is None else dict(parallelism),
         "sampler_state": sampler_state,
+        "split": None if split is None else _check_split(split)._asdict(),
     }
-    text = json.dumps({key: value for key, value in fields.items() if value is not None}, indent=4)
+    text = json.dumps({key: value for key, value in fields.items() if value is not None})
     path = Path(folder) / TRAINING_STEP
     try:
         write_bytes_atomic(path, text.encode())
@@ -110,6 +117,7 @@ def load_training_step(folder: str | Path) -> TrainingStep:
         grad_accum_steps=_whole_number(fields, "grad_accum_steps", path, least=1),
         parallelism=fields.get("parallelism"),
         sampler_state=fields.get("sampler_state"),
+        split=_read_split(fields, path),
     )
 
 
@@ -156,6 +164,24 @@ def _warn_recut(state: SamplerState, *, was: tuple[int, int], now: tuple[int, in
         "%d, sample %d, the order from there on, %s. Not the same: %s.",
         *(*now, *was, state["epoch"], state["start_index"], kept, changed),
     )
+
+
+def _check_split(split: EpisodeSplit) -> EpisodeSplit:
+    """Return a split as plain lists; raise SelectionError if its halves share an episode."""
+    check_no_leakage(split.train, split.val)
+    return EpisodeSplit(*(arguments.whole_numbers(half, "split") for half in split))
+
+
+def _read_split(fields: dict[str, Any], path: Path) -> EpisodeSplit | None:
+    if fields.get("split") is None:
+        return None
+    try:
+        return _check_split(EpisodeSplit(**fields["split"]))
+    except (TypeError, SelectionError) as error:
+        raise StateError(
+            f"{path}: want two lists of episodes, train and val, in 'split' ({error}). Resume from "
+            "another checkpoint."
+        ) from error
 
 
 def _whole_number(fields: dict[str, Any], key: str, path: Path, *, least: int) -> int | None:

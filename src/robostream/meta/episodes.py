@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
+from robostream.meta.contradictions import report_contradiction
 from robostream.meta.decoded_size import DecodeBudget
 from robostream.meta.parquet import cache_table, check_unique, open_parquet, readable_parquet
 from robostream.storage import FileOpener, Location
@@ -300,11 +301,14 @@ def _check(table: EpisodeTable, location: Location) -> EpisodeTable:
     bad |= start != np.append(0, stop[:-1])
     if bad.any():
         wrong = int(np.argmax(bad))
-        raise MetadataError(
+        error = MetadataError(
             f"{where}: episode {wrong} has length {length[wrong]} and frames [{start[wrong]}, "
             f"{stop[wrong]}); want the frames to match the length and to follow those of the "
             "episode before; the first begins at 0. The table is damaged."
         )
+        if (length <= 0).any():
+            raise error
+        report_contradiction(error)
     return table
 
 

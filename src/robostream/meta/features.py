@@ -27,6 +27,7 @@ DEFAULT_FEATURES: Features = {
 CAMERA_DTYPES = ("image", "video")
 LANGUAGE_KEYS = ("language_persistent", "language_events")
 _DEPTH_MARKS = ("is_depth_map", "video.is_depth_map")
+_COLOURS = ("red", "green", "blue")
 _OTHER_DTYPES = ("string", "language", *CAMERA_DTYPES)
 
 
@@ -49,7 +50,7 @@ def check_default_features(features: Features, where: str) -> None:
     missing = [key for key in DEFAULT_FEATURES if key not in features]
     if missing:
         raise MetadataError(
-            f"{where}: the features {', '.join(missing)} are missing; every v3.0 dataset has "
+            f"{where}: the features {', '.join(missing)} are missing; every dataset has "
             f"{', '.join(DEFAULT_FEATURES)}"
         )
     for key, usual in DEFAULT_FEATURES.items():
@@ -84,6 +85,22 @@ def image_shape(entry: Mapping[str, Any]) -> tuple[int, int, int]:
     else:
         channels_first = first in (1, 3) and third not in (1, 3)
     return (first, second, third) if channels_first else (third, first, second)
+
+
+def dimension_names(entry: Mapping[str, Any], count: int) -> list[str]:
+    """Return names of the `count` entries of a feature's last axis: recorded ones or numbers. Pure.
+
+    Of a camera they are colours; the name of an only entry is empty.
+    """
+    if entry["dtype"] in CAMERA_DTYPES and count == len(_COLOURS):
+        return list(_COLOURS)
+    names = entry.get("names") or ()
+    if isinstance(names, Mapping):  # {"motors": ["shoulder", ...]}, or {"shoulder": 0, ...}
+        lists = [part for part in names.values() if _is_list(part)]
+        names = [name for part in lists for name in part] if lists else list(names)
+    if entry["dtype"] not in CAMERA_DTYPES and _is_list(names) and len(names) == count:
+        return [str(name) for name in names]
+    return [""] if count == 1 else [str(number) for number in range(count)]
 
 
 def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, int, int] | None = None) -> int:
@@ -178,6 +195,10 @@ def _find_wrong_info(entry: Mapping[str, Any]) -> str | None:
             f"'info' records no depth coding: {error}. Write there what the video was encoded with."
         )
     return None
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
 
 
 def _is_numeric(dtype: Any) -> bool:

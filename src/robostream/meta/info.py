@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON files of meta/: info.json as a record, stats.json as arrays."""
+"""info.json as a checked record; the same record for v2.0, v2.1 and v3.0."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from robostream import config
 from robostream.errors import MetadataError, RobostreamError, StorageError
 from robostream.meta.features import (
@@ -25,19 +22,21 @@ from robostream.meta.features import (
     keys_of_dtype,
     validate_features,
 )
-from robostream.meta.locate import CONVERTER, check_version
+from robostream.meta.locate import CONVERTER, check_version, parse_version
 from robostream.storage import check_relative_path
 
 logger = logging.getLogger(__name__)
 
-Stats = dict[str, dict[str, npt.NDArray[Any]]]
-"""The statistics of each feature by name: min, max, mean, std, count and quantiles."""
-
 # The largest count of frames, megabytes or the like: more does not fit into 64 bits.
 _MOST = 1e18
-# numpy stores an array of texts with the length of the longest for each.
-_MOST_LETTERS = 1 << 24
-_SCALED_STATS = ("min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99")
+# The fields of path templates. In v2.x, the number of an episode is that of its files.
+_FIELDS = {3: ("chunk_index", "file_index"), 2: ("episode_chunk", "episode_index")}
+# Fields of v2.x that v3.0 does not have, and the other way round.
+_ONLY_V2 = ("total_chunks", "total_videos")
+_ONLY_V3 = ("data_files_size_in_mb", "video_files_size_in_mb")
+_V2_PATHS = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
+_TOTALS = ("total_episodes", "total_frames", "total_tasks")
+_V2_NUMBERS = ("fps", "chunks_size", *_TOTALS)
 # The function that a language model may call if info.json names none.
 SAY_TOOL: dict[str, Any] = {
     "type": "function",
@@ -55,7 +54,24 @@ SAY_TOOL: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """The content of meta/info.json; docs/format.md describes each field."""
+    """The content of meta/info.json.
+
+    Attributes:
+        fps: Frames per second of all episodes.
+        features: The content of a frame, by feature.
+        codebase_version: The version of the format, such as "v3.0".
+        total_episodes: Number of episodes.
+        total_frames: Number of frames of all episodes.
+        total_tasks: Number of task texts.
+        chunks_size: The most files in one chunk folder.
+        data_files_size_in_mb: The size at which a recorder begins a new Parquet file.
+        video_files_size_in_mb: The size at which a recorder begins a new MP4 file.
+        data_path: The template of Parquet paths.
+        video_path: The template of MP4 paths; None if no camera may be a video.
+        robot_type: The robot the data was recorded on.
+        splits: Ranges of episodes by name, such as `{"train": "0:50"}`.
+        tools: Functions that a language model may call; None for the default, "say".
+    """
 
     fps: int
     features: Features
@@ -78,14 +94,18 @@ class DatasetInfo:
         missing = [key for key in ("codebase_version", "fps", "features") if key not in data]
         if missing:
             raise MetadataError(f"{where}: the required fields {', '.join(missing)} are missing")
-        check_version(str(data["codebase_version"]), where)
+        version = str(data["codebase_version"])
+        is_v2 = check_version(version, where)[0] == 2
         known = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted(set(data) - known)
+        unknown = sorted(set(data) - known - set(_ONLY_V2 if is_v2 else ()))
         if unknown:
             logger.warning("%s: ignoring unknown fields %s", where, ", ".join(unknown))
         values = {key: value for key, value in data.items() if key in known}
-        values["features"] = validate_features(data["features"], where)
-        info = cls(**values)
+        values |= {
+            "codebase_version": version,
+            "features": validate_features(data["features"], where),
+        }
+        info = cls(**(_with_v2_defaults(values) if is_v2 else values))
         info.check(where)
         return info
 
@@ -98,45 +118,70 @@ class DatasetInfo:
                     f"{where}: {name} must be a number above 0 and at most {_MOST:g}, got "
                     f"{value!r:.200}"
                 )
-        for name in ("total_episodes", "total_frames", "total_tasks"):
+        # In v2.x, the chunk of an episode follows from chunks_size.
+        counts = [*_TOTALS, "chunks_size"] if self.is_v2 else _TOTALS
+        for name in counts:
             value = getattr(self, name)
             if not isinstance(value, int) or not 0 <= value <= _MOST:
                 raise MetadataError(
                     f"{where}: {name} must be a whole number from 0 to {_MOST:g}, got "
                     f"{value!r:.200}"
                 )
+        usual_video = config.V2_VIDEO_PATH if self.is_v2 else config.VIDEO_PATH
+        usual_data = config.V2_DATA_PATH if self.is_v2 else config.DATA_PATH
         if self.video_keys and not self.video_path:
             raise MetadataError(
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
-                f"the usual value is {config.VIDEO_PATH!r}"
+                f"the usual value is {usual_video!r}"
             )
-        _check_template("data_path", self.data_path, config.DATA_PATH, where, [{}])
+        self._check_template("data_path", usual_data, where, [{}])
         if self.video_path is not None:
             names = [{"video_key": key} for key in ("top", *self.video_keys)]
-            _check_template("video_path", self.video_path, config.VIDEO_PATH, where, names)
-            self._check_paths_differ(where)
+            self._check_template("video_path", usual_video, where, names)
+            self._check_paths_differ(usual_video, where)
         check_default_features(self.features, where)
 
-    def _check_paths_differ(self, where: str) -> None:
+    def _check_template(
+        self, name: str, usual: str, where: str, names: Sequence[Mapping[str, str]]
+    ) -> None:
+        """Raise MetadataError unless a path template leads below the root for all `names`."""
+        template = getattr(self, name)
+        numbers = dict.fromkeys(_FIELDS[2 if self.is_v2 else 3], 0)
+        try:
+            _check_fields(template, needed="episode_index" if self.is_v2 else None)
+            for fields in names:
+                check_relative_path(template.format(**numbers, **fields))
+        except StorageError as error:
+            raise MetadataError(f"{where}: {name} is {template[:200]!r}: {error}") from error
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            known = ", ".join(f"{{{key}}}" for key in ("video_key", *numbers) if key in usual)
+            cure = f"put the usual value there: {usual!r}."
+            old = f"It is one of v2.x: convert the dataset ({CONVERTER}). If that was done, "
+            is_old = not self.is_v2 and "episode_" in str(template)
+            raise MetadataError(
+                f"{where}: {name} is {template!r}; want a text with the fields {known} and no "
+                f"others ({type(error).__name__}: {error}). "
+                f"{old + cure if is_old else cure[0].upper() + cure[1:]}"
+            ) from error
+
+    def _check_paths_differ(self, usual_video: str, where: str) -> None:
         assert self.video_path is not None
-        numbers = {"chunk_index": 0, "file_index": 0}
-        paths = {self.video_path.format(video_key=key, **numbers) for key in self.video_keys}
+        paths = {fill_path(self.video_path, 0, 0, key) for key in self.video_keys}
         if len(paths) < len(self.video_keys):
             raise MetadataError(
                 f"{where}: video_path is {self.video_path!r}, which is the same file for the "
                 f"videos {', '.join(self.video_keys)}; want the field {{video_key}} in it. The "
-                f"usual value is {config.VIDEO_PATH!r}."
+                f"usual value is {usual_video!r}."
             )
 
     def data_file(self, chunk: int, file: int) -> str:
         """Return the path of a data file below the root; raise if it leads outside."""
-        return check_relative_path(self.data_path.format(chunk_index=chunk, file_index=file))
+        return check_relative_path(fill_path(self.data_path, chunk, file))
 
     def video_file(self, camera: str, chunk: int, file: int) -> str:
         """Return the path of a video below the root; raise if it leads outside."""
         assert self.video_path is not None  # `check`: videos have a path
-        path = self.video_path.format(video_key=camera, chunk_index=chunk, file_index=file)
-        return check_relative_path(path)
+        return check_relative_path(fill_path(self.video_path, chunk, file, camera))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of info.json: shapes as lists, and no `tools` if there are none."""
@@ -144,13 +189,31 @@ class DatasetInfo:
         data["features"] = {
             name: {**entry, "shape": list(entry["shape"])} for name, entry in self.features.items()
         }
-        if self.tools is None:
-            del data["tools"]
+        absent = _ONLY_V3 if self.is_v2 else ()
+        for name in (*absent, *(["tools"] if self.tools is None else [])):
+            del data[name]
         return {"codebase_version": data.pop("codebase_version"), **data}
 
     def to_json(self) -> str:
         """Return the text of info.json."""
         return json.dumps(self.to_dict(), indent=4, ensure_ascii=False)
+
+    @property
+    def is_v2(self) -> bool:
+        """Whether the files are those of v2.0 or v2.1: one of each kind per episode."""
+        version = parse_version(self.codebase_version)
+        return version is not None and version[0] == 2
+
+    @property
+    def tasks_path(self) -> str:
+        """The file of the task texts, for messages."""
+        return config.V2_TASKS_PATH if self.is_v2 else config.TASKS_PATH
+
+    @property
+    def stats_path(self) -> str:
+        """The file of the statistics, for messages."""
+        is_v21 = parse_version(self.codebase_version) == (2, 1)
+        return config.V2_STATS_PATH if is_v21 else config.STATS_PATH
 
     @property
     def video_keys(self) -> list[str]:
@@ -173,36 +236,37 @@ class DatasetInfo:
         return [key for key in self.camera_keys if is_depth(self.features[key])]
 
 
-def _check_template(
-    name: str, template: Any, usual: str, where: str, names: Sequence[Mapping[str, str]]
-) -> None:
-    """Raise MetadataError unless a path template leads below the root for all `names`."""
-    numbers = {"chunk_index": 0, "file_index": 0}
-    try:
-        _check_fields(template)
-        for fields in names:
-            check_relative_path(template.format(**numbers, **fields))
-    except StorageError as error:
-        raise MetadataError(f"{where}: {name} is {template[:200]!r}: {error}") from error
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        known = ", ".join(f"{{{key}}}" for key in ("video_key", *numbers) if key in usual)
-        old = (
-            f"It is one of v2.x: convert the dataset with LeRobot ({CONVERTER}). If that was done, "
-        )
-        cure = f"put the usual value there: {usual!r}."
-        raise MetadataError(
-            f"{where}: {name} is {template!r}; want a text with the fields {known} and no others "
-            f"({type(error).__name__}: {error}). "
-            f"{old + cure if 'episode_' in str(template) else cure[0].upper() + cure[1:]}"
-        ) from error
+def _with_v2_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a v2.x info.json with its usual paths, and 30.0 as 30."""
+    whole = {
+        name: int(value)
+        for name in _V2_NUMBERS
+        if isinstance(value := values.get(name), float) and value.is_integer()
+    }
+    return _V2_PATHS | dict(values) | whole
 
 
-def _check_fields(template: str) -> None:
-    """Raise ValueError for fields that are more than a number with some digits."""
+def fill_path(template: str, chunk: int, file: int, camera: str = "") -> str:
+    """Return the path of a file; in v2.x, `file` is the episode and `chunk` its chunk. Pure."""
+    return template.format(
+        video_key=camera,
+        chunk_index=chunk,
+        file_index=file,
+        episode_chunk=chunk,
+        episode_index=file,
+    )
+
+
+def _check_fields(template: str, *, needed: str | None) -> None:
+    """Raise ValueError for fields that are more than a number, or if the needed one is missing."""
+    names = set()
     for _, field_name, form, conversion in string.Formatter().parse(template):
         is_plain = field_name is None or field_name.isidentifier()
-        if not is_plain or conversion or not re.fullmatch(r"(0?\d{1,2}d?)?", form or ""):
+        if not is_plain or conversion or not re.fullmatch(r"(0?\d{1,2})?d?", form or ""):
             raise ValueError(f"a field {field_name!r} that is no plain number")
+        names.add(field_name)
+    if needed is not None and needed not in names:
+        raise ValueError(f"without {{{needed}}}, all of them are the same file")
 
 
 def parse_info(text: str | bytes, where: str) -> DatasetInfo:
@@ -216,65 +280,3 @@ def parse_info(text: str | bytes, where: str) -> DatasetInfo:
         raise  # a RobostreamError may be a ValueError
     except (ValueError, RecursionError) as error:
         raise MetadataError(f"{where}: not valid JSON ({error}). Restore the file.") from error
-
-
-def parse_stats(text: str | bytes, where: str) -> Stats:
-    """Return the statistics of stats.json as arrays of at least one axis."""
-    try:
-        data = json.loads(text)
-        return {
-            feature: {name: np.atleast_1d(_as_array(value)) for name, value in entry.items()}
-            for feature, entry in data.items()
-        }
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise MetadataError(
-            f"{where}: not a JSON object of statistics ({error}). Restore the file, or delete it: "
-            "statistics are optional."
-        ) from error
-
-
-def _as_array(value: Any) -> npt.NDArray[Any]:
-    count, longest = _measure_texts(value)
-    if count * longest > _MOST_LETTERS:
-        raise ValueError(f"{count:,} values, one of them a text of {longest:,} letters")
-    return np.asarray(value)
-
-
-def _measure_texts(value: Any) -> tuple[int, int]:
-    """Return the number of values, and the length of the longest text among them."""
-    if not isinstance(value, list):
-        return 1, len(value) if isinstance(value, str) else 0
-    found = [_measure_texts(part) for part in value]
-    return sum(count for count, _ in found), max((longest for _, longest in found), default=0)
-
-
-def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
-    """Return statistics whose depth cameras are in `unit` ("m" or "mm"). Pure but for a warning."""
-    factors = {("m", "mm"): 1000.0, ("mm", "m"): 0.001}
-    scaled = dict(stats)
-    for key in keys_of_dtype(features, CAMERA_DTYPES):
-        entry = features[key]
-        if key not in stats or not is_depth(entry):
-            continue
-        recorded = (entry.get("info") or {}).get("depth_unit")
-        if recorded is None:
-            logger.warning(
-                "%s: info.json names no depth_unit; its statistics are not converted", key
-            )
-        elif recorded != unit:
-            scaled[key] = _scale(key, stats[key], factors[recorded, unit])
-    return scaled
-
-
-def _scale(
-    key: str, entry: Mapping[str, npt.NDArray[Any]], factor: float
-) -> dict[str, npt.NDArray[Any]]:
-    for name, value in entry.items():
-        if name in _SCALED_STATS and value.dtype.kind not in "iuf":
-            raise MetadataError(
-                f"{config.STATS_PATH}: want numbers as {name!r} of the depth camera {key!r}, found "
-                f"{value.tolist()!r:.200}. Restore the file, or delete it: statistics are optional."
-            )
-    return {
-        name: value * factor if name in _SCALED_STATS else value for name, value in entry.items()
-    }

@@ -6,10 +6,11 @@ Also decides which codebase versions can be read, and explains what was found in
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,7 @@ from robostream.errors import (
     ForwardCompatibilityError,
     MetadataError,
     StorageError,
+    UnreachableError,
 )
 from robostream.storage import (
     CacheSettings,
@@ -35,10 +37,15 @@ from robostream.storage import (
 
 logger = logging.getLogger(__name__)
 
-CONVERTER = "python -m lerobot.scripts.convert_dataset_v21_to_v30 --repo-id=<repo>"
+_CONVERTER = "convert_dataset_v21_to_v30 --repo-id=<repo>"
+CONVERTER = (
+    f"python -m lerobot.datasets.v30.{_CONVERTER} in LeRobot 0.4, "
+    f"python -m lerobot.scripts.{_CONVERTER} in 0.6"
+)
 
+_SUPPORTED = ", ".join(reversed(config.READABLE_VERSIONS))
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.\d+)?")
-_WANTED = "Point root at the folder that holds meta/, data/ and videos/."
+_WANTED = "Give the folder that holds meta/, data/ and videos/."
 _MOST_NAMED = 3
 # A message does not list a folder of very many files to its end.
 _MOST_ENTRIES = 1000
@@ -95,15 +102,35 @@ def pin_and_download(
 ) -> tuple[Path, str]:
     """Download the files that match `patterns`; return their folder and their commit.
 
-    A version such as "v3.0" (the default) is first looked up among the repo's branches and tags.
+    A version such as "v3.0" is first looked up among the repo's branches and tags. By default, the
+    newest version that can be read is taken.
     """
     wanted = revision or CODEBASE_VERSION
+    fetch = functools.partial(download, patterns=patterns, token=token, force=force)
     with storage_errors_as_metadata_errors():
         refs = list_refs(repo_id, token) if parse_version(wanted) is not None else None
-        ref = wanted if refs is None else choose_revision(wanted, refs, repo_id)
+        if refs is None:
+            return _download_cached(repo_id, revision, fetch)
+        usable = [version for version in config.READABLE_VERSIONS if version in refs]
+        newest = usable[0] if revision is None and usable else None
+        ref = newest or choose_revision(wanted, refs, repo_id)
         if ref != wanted:
             logger.warning("%s has no revision %s; reading %s", repo_id, wanted, ref)
-        return download(repo_id, ref, patterns=patterns, token=token, force=force)
+        return fetch(repo_id, ref)
+
+
+def _download_cached(
+    repo_id: str, revision: str | None, fetch: Callable[[str, str], tuple[Path, str]]
+) -> tuple[Path, str]:
+    """Download a revision; without one, use the newest version that the cache has."""
+    first_error: UnreachableError | None = None
+    for ref in config.READABLE_VERSIONS if revision is None else [revision]:
+        try:
+            return fetch(repo_id, ref)
+        except UnreachableError as error:
+            first_error = first_error or error
+    assert first_error is not None
+    raise first_error
 
 
 @contextmanager
@@ -121,15 +148,16 @@ def parse_version(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def check_version(found: str, where: str) -> None:
-    """Raise CompatibilityError if a dataset of version `found` cannot be read as v3.0. Pure."""
+def check_version(found: str, where: str) -> tuple[int, int]:
+    """Return (major, minor) of a version that can be read, or raise CompatibilityError. Pure."""
     version = parse_version(found)
     if version is None:
         raise CompatibilityError(
             f"{where}: codebase_version is {found!r}, which is no version; this reader supports "
-            f"{CODEBASE_VERSION}. Was info.json edited by hand?"
+            f"{_SUPPORTED}. Was info.json edited by hand?"
         )
     _check_supported(version, found, where)
+    return version
 
 
 def choose_revision(wanted: str, refs: Sequence[str], where: str) -> str:
@@ -154,30 +182,26 @@ def choose_revision(wanted: str, refs: Sequence[str], where: str) -> str:
     newer = [v for v in by_version if v > version]
     best = min(newer) if newer else max(by_version)
     _check_supported(best, by_version[best], where)
-    raise ForwardCompatibilityError(
-        f"{where}: wanted revision {wanted}, but the repo only has newer ones, the first of them "
-        f"{by_version[best]}. Pass revision={by_version[best]!r}."
+    kind = ForwardCompatibilityError if newer else BackwardCompatibilityError
+    raise kind(
+        f"{where}: wanted revision {wanted}, but the repo only has {'newer' if newer else 'older'} "
+        f"ones, the nearest of them {by_version[best]}. Pass revision={by_version[best]!r}."
     )
 
 
 def _check_supported(version: tuple[int, int], found: str, where: str) -> None:
-    supported = parse_version(CODEBASE_VERSION)
-    assert supported is not None
-    if version[0] < supported[0]:
-        convert = (
-            f"Convert it with LeRobot: {CONVERTER}"
-            if version == (2, 1)
-            else "Convert it to v2.1 with the LeRobot release of its time, then to v3.0"
-        )
+    supported = [parse_version(text) for text in config.READABLE_VERSIONS]
+    if version in supported:
+        return
+    if version < (3, 0):
         raise BackwardCompatibilityError(
-            f"{where}: the dataset has version {found}; this reader supports {CODEBASE_VERSION}. "
-            f"{convert}."
+            f"{where}: the dataset has version {found}; this reader supports {_SUPPORTED}. Convert "
+            "it to v2.1 with the LeRobot release of its time."
         )
-    if version > supported:
-        raise ForwardCompatibilityError(
-            f"{where}: the dataset has version {found}, newer than the {CODEBASE_VERSION} that "
-            "this reader supports. Update robostream, or read an older revision of the dataset."
-        )
+    raise ForwardCompatibilityError(
+        f"{where}: the dataset has version {found}, newer than the {CODEBASE_VERSION} that this "
+        "reader supports. Update robostream, or read an older revision of the dataset."
+    )
 
 
 def explain_missing(root: Path | str) -> str:
@@ -194,7 +218,7 @@ def explain_missing(root: Path | str) -> str:
     except OSError as error:
         return f"{root} cannot be read: {error.strerror}. {_WANTED}"
     if below:
-        return f"There are datasets below {root}: {_shorten(below)}. Point root at one of them."
+        return f"There are datasets below {root}: {_shorten(below)}. Give one of them."
     return f"The folder {f'holds {_shorten(names)}' if names else 'is empty'}. {_WANTED}"
 
 

@@ -20,16 +20,10 @@ from robostream.errors import (
     SelectionError,
     call_user,
 )
+from robostream.meta.contradictions import report_contradiction
 from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
-from robostream.meta.info import (
-    SAY_TOOL,
-    DatasetInfo,
-    Stats,
-    parse_info,
-    parse_stats,
-    rescale_depth,
-)
+from robostream.meta.info import SAY_TOOL, DatasetInfo, fill_path, parse_info
 from robostream.meta.locate import (
     explain_empty,
     explain_missing,
@@ -37,7 +31,9 @@ from robostream.meta.locate import (
     storage_errors_as_metadata_errors,
 )
 from robostream.meta.parquet import open_parquet
+from robostream.meta.stats import Stats, parse_stats, rescale_depth
 from robostream.meta.tasks import TaskTable, read_tasks
+from robostream.meta.v2 import load_v2_episodes, load_v2_stats, load_v2_tasks
 from robostream.storage import (
     CacheSettings,
     FileOpener,
@@ -54,7 +50,7 @@ def forward(path: str, doc: str) -> Any:
 
 
 class LeRobotDatasetMetadata:
-    """The metadata of a LeRobot v3.0 dataset, read from meta/ alone.
+    """The metadata of a LeRobot dataset (v2.0, v2.1 or v3.0), read from meta/ alone.
 
     Args:
         repo_id: The dataset's name. With `root` given it is only a name. Without `root`, the
@@ -66,6 +62,15 @@ class LeRobotDatasetMetadata:
         token: Hub token; by default the one that `hf auth login` stored.
         storage_options: Options of the store of a URL: keys, tokens, its endpoint.
         cache: The disk cache of remote files; None for no cache.
+
+    Attributes:
+        repo_id: The dataset's name, without secrets if it is a URL.
+        root: The folder that holds meta/, or its URL.
+        revision: The pinned commit, for a dataset on the Hub.
+        info: The content of info.json.
+        tasks: The task texts.
+        episodes: The episode table: a row for each episode.
+        stats: The statistics of each feature over all frames; None if the dataset has none.
     """
 
     url_root: Final[str] = forward("_location.url", "The URL of the folder of data/ and videos/.")
@@ -105,10 +110,10 @@ class LeRobotDatasetMetadata:
         storage_options: dict[str, Any] | None = None,
         cache: CacheSettings | None = None,
     ) -> None:
-        self.repo_id = redact(arguments.dataset_name(repo_id))
+        self.repo_id: str = redact(arguments.dataset_name(repo_id))
         # A revision, or a forced download, means the Hub.
         looks_here = revision is None and not force_cache_sync
-        meta_location, self._location, self.revision = locate_dataset(
+        self._meta_location, self._location, pinned = locate_dataset(
             self.repo_id,
             root or explicit_root(repo_id, looks_here=looks_here),
             revision,
@@ -117,13 +122,16 @@ class LeRobotDatasetMetadata:
             options=storage_options,
             cache=cache,
         )
-        self.root: Path | str = meta_location.local_root or meta_location.url
+        self.revision: str | None = pinned
+        place = self._meta_location
+        self.root: Path | str = place.local_root or place.url
         with storage_errors_as_metadata_errors():
-            opener = FileOpener(meta_location)
-            self.info = self._load_info(opener)
-            self.tasks = self._load_tasks(opener)
-            self.episodes = self._load_episodes(opener)
-            self.stats = self._load_stats(opener)
+            opener = FileOpener(place)
+            self.info: DatasetInfo = self._load_info(opener)
+            self.episodes: EpisodeTable = self._load_episodes(opener)
+            self.tasks: TaskTable = self._load_tasks(opener)
+            if not self.info.is_v2:
+                self.stats = self._load_stats(opener)
 
     def __bool__(self) -> bool:
         return True  # policies ask `if ds_meta:`; an empty dataset still has metadata
@@ -138,6 +146,15 @@ class LeRobotDatasetMetadata:
     def features(self) -> Features:
         """All features as info.json declares them, with the shapes of resized cameras."""
         return self._resized or self.info.features
+
+    @functools.cached_property
+    def stats(self) -> Stats | None:
+        """The statistics of each feature over all episodes; None if the dataset has none.
+
+        Those of v2.1 are read on first use: they are stored per episode, in a large file.
+        """
+        with storage_errors_as_metadata_errors():
+            return load_v2_stats(FileOpener(self._meta_location), self.info)
 
     @property
     def has_language_columns(self) -> bool:
@@ -165,6 +182,7 @@ class LeRobotDatasetMetadata:
     def fingerprint(self) -> str:
         """A digest of fps, features, tasks and the episode table, equal for every copy.
 
+        That of a v2.x dataset begins with its version, and differs from that of its conversion.
         States and caches carry it, so that they are not used with another dataset. It does not
         cover rows and frames: a cache of those must also identify their files.
         """
@@ -177,14 +195,14 @@ class LeRobotDatasetMetadata:
             "tasks": list(self.tasks),
             "episodes": self.episodes.digest(),
         }
-        return hashlib.blake2b(
-            json.dumps(content, sort_keys=True).encode(), digest_size=16
-        ).hexdigest()
+        text = json.dumps(content, sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return f"{self.info.codebase_version}-{digest}" if self.info.is_v2 else digest
 
     def get_data_file_path(self, ep_index: int) -> Path:
         """Return the Parquet file of an episode, relative to the root."""
         chunk, file = self._file_numbers("data", ep_index)
-        return Path(self.data_path.format(chunk_index=chunk, file_index=file))
+        return Path(fill_path(self.data_path, chunk, file))
 
     def get_video_file_path(self, ep_index: int, vid_key: str) -> Path:
         """Return the MP4 file of an episode's camera, relative to the root."""
@@ -194,7 +212,7 @@ class LeRobotDatasetMetadata:
             )
         chunk, file = self._file_numbers(f"videos/{vid_key}", ep_index)
         assert self.video_path is not None  # DatasetInfo.check: videos have a path
-        return Path(self.video_path.format(video_key=vid_key, chunk_index=chunk, file_index=file))
+        return Path(fill_path(self.video_path, chunk, file, vid_key))
 
     def get_task_index(self, task: str) -> int | None:
         """Return the task_index of a text, or None if the dataset has no such task."""
@@ -221,7 +239,7 @@ class LeRobotDatasetMetadata:
 
     def rescale_depth_stats(self, unit: str) -> None:
         """Convert the statistics of depth cameras to "m" or "mm"."""
-        if self.stats is not None:
+        if self.depth_keys and self.stats is not None:
             self.stats = rescale_depth(self.stats, self.features, unit)
 
     def _resize_cameras(self, sizes: Mapping[str, tuple[int, int]]) -> None:
@@ -245,6 +263,12 @@ class LeRobotDatasetMetadata:
         """Change the size limits, in info.json too (local datasets only)."""
         if not isinstance(self.root, Path):
             raise MetadataError(f"{self.root}: only a local info.json can be changed")
+        if self.info.is_v2:
+            version = self.info.codebase_version
+            raise MetadataError(
+                f"{self.root}: a dataset of {version} cannot be recorded into, so its limits stay. "
+                "Convert it to v3.0 first, with `robostream convert`."
+            )
         given = {
             "chunks_size": chunks_size,
             "data_files_size_in_mb": data_files_size_in_mb,
@@ -273,6 +297,8 @@ class LeRobotDatasetMetadata:
         return parse_info(text, where)
 
     def _load_tasks(self, opener: FileOpener) -> TaskTable:
+        if self.info.is_v2:
+            return load_v2_tasks(opener, self.episodes)
         if self.total_tasks == 0:
             return TaskTable()
         source = opener.open(config.TASKS_PATH)
@@ -290,14 +316,27 @@ class LeRobotDatasetMetadata:
     def _load_episodes(self, opener: FileOpener) -> EpisodeTable:
         if self.total_episodes == 0:
             return empty_episodes()
-        table = load_episodes(opener, self.video_keys, self.total_episodes)
+        if self.info.is_v2:
+            table = load_v2_episodes(opener, self.info)
+        else:
+            table = load_episodes(opener, self.video_keys, self.total_episodes)
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
-            raise MetadataError(
-                f"{self.root}: info.json counts {self.total_episodes} episodes and "
-                f"{self.total_frames} frames, but meta/episodes holds {len(table)} and {frames}. "
-                "Copy meta/ again; or, if a recording was interrupted, bring it to its end with "
-                "LeRobotDataset.resume(...).finalize()."
+            file, cure = (
+                "meta/episodes",
+                (
+                    "if a recording was interrupted, bring it to its end with "
+                    "LeRobotDataset.resume(...).finalize()."
+                ),
+            )
+            if self.info.is_v2:
+                file, cure = config.V2_EPISODES_PATH, "correct the numbers in info.json."
+            report_contradiction(
+                MetadataError(
+                    f"{self.root}: info.json counts {self.total_episodes} episodes and "
+                    f"{self.total_frames} frames, but {file} holds {len(table)} and {frames}. Copy "
+                    f"meta/ again; or, {cure}"
+                )
             )
         return table
 

@@ -15,8 +15,7 @@ forgery.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -35,10 +34,10 @@ from robostream.plan.lanes import (
     places_in_lane,
     slice_lane,
 )
-from robostream.plan.line import Line, Quarantine, lay_line, lay_quarantine
+from robostream.plan.line import Line, Quarantine, WholeEpisodes, lay_quarantine
+from robostream.plan.mixture import Mixture
 
-_EPISODE_STREAM: Final = 1
-_QUARANTINE_STREAM: Final = 4  # 2 and 3 are those of the lanes
+_QUARANTINE_STREAM: Final = 4  # 1 is that of the line, 2 and 3 those of the lanes
 _EPISODE_WORDS: Final = stream(0x45504953)
 _FRAME_WORDS: Final = stream(0x4652414D)
 # Up to so many frames per lane, adding frames to the last receipt costs less than a new one.
@@ -67,38 +66,50 @@ class LineDigests:
     Attributes:
         line: The line.
         segments: The digest of the first n segments of the line, for each n.
-        frames: The sum of the words of the first n frames of any episode, for each n.
+        frames: By stride: the sum of the words of frames n - stride, n - 2 * stride ..., by n.
     """
 
     line: Line
     segments: Words
-    frames: Words
+    frames: Mapping[int, Words]
 
     def between(self, start: int, stop: int) -> int:
         """Return the digest of the frames at the places [start, stop), modulo 2^64. Pure."""
         return self._before(stop) - self._before(start)
 
     def _before(self, place: int) -> int:
-        line = self.line
+        line, runs = self.line, self.line.segments
         segment = int(np.searchsorted(line.starts, place, side="right")) - 1
         before = int(self.segments[segment])
         if place == line.num_frames:
             return before
-        first = int(line.firsts[segment])
-        stop = first + place - int(line.starts[segment])
-        frames = int(self.frames[stop]) - int(self.frames[first])
-        return before + int(words(_EPISODE_WORDS, line.episodes[segment : segment + 1])[0]) * frames
+        first, stride = int(runs.firsts[segment]), int(runs.strides[segment])
+        stop = first + (place - int(line.starts[segment])) * stride
+        frames = int(self.frames[stride][stop]) - int(self.frames[stride][first])
+        return before + int(words(_EPISODE_WORDS, runs.episodes[segment : segment + 1])[0]) * frames
 
 
 def digest_line(line: Line) -> LineDigests:
     """Return the digests of a line, in O(segments + longest episode). Pure."""
-    stops = line.firsts + np.diff(line.starts)
-    frames = np.zeros(int(stops.max()) + 1, dtype=np.uint64)
-    np.cumsum(words(_FRAME_WORDS, np.arange(frames.size - 1)), out=frames[1:])
+    runs = line.segments
+    stops = runs.firsts + runs.counts * runs.strides
+    own, frames = np.empty(stops.size, dtype=np.uint64), {}
+    for stride in np.unique(runs.strides).tolist():
+        here = runs.strides == stride
+        frames[stride] = _frame_sums(int(stops[here].max()) + 1, stride)
+        own[here] = frames[stride][stops[here]] - frames[stride][runs.firsts[here]]
     segments = np.zeros(stops.size + 1, dtype=np.uint64)
-    own = frames[stops] - frames[line.firsts]
-    np.cumsum(words(_EPISODE_WORDS, line.episodes) * own, out=segments[1:])
+    np.cumsum(words(_EPISODE_WORDS, runs.episodes) * own, out=segments[1:])
     return LineDigests(line=line, segments=segments, frames=frames)
+
+
+def _frame_sums(size: int, stride: int) -> Words:
+    """Return the sum of the words of frames n - stride, n - 2 * stride ... for each n < size."""
+    rows = -(-size // stride) + 1
+    sums = np.zeros((rows, stride), dtype=np.uint64)
+    own = words(_FRAME_WORDS, np.arange((rows - 1) * stride)).reshape(rows - 1, stride)
+    np.cumsum(own, axis=0, out=sums[1:])
+    return sums.reshape(-1)[:size]
 
 
 class EpochPlan:
@@ -108,14 +119,19 @@ class EpochPlan:
     workers and batches only divide the order (`robostream.plan.Cut`).
 
     Args:
-        lengths: The number of frames of each episode.
-        episodes: Their ids, ascending; 0, 1, 2 ... if None.
+        lengths: The number of frames of each episode, all of which an epoch delivers once; or what
+            else it consists of.
+        episodes: The ids of the episodes, ascending; 0, 1, 2 ... if None.
         seed: Any integer.
         epoch: The number of the epoch, from 0.
         lanes: The number of equal lanes.
         pool_size: About how many episodes are mixed at a time, over all lanes.
         shuffle: False keeps episodes and frames in dataset order in each lane.
         quarantined: Episodes that frames of other episodes replace.
+
+    Attributes:
+        content: What epochs consist of.
+        line: The episodes of this epoch, end to end, before lanes and mixing.
     """
 
     # The last position and its receipt: states are often saved one after the other.
@@ -123,7 +139,7 @@ class EpochPlan:
 
     def __init__(
         self,
-        lengths: npt.ArrayLike,
+        lengths: npt.ArrayLike | WholeEpisodes | Mixture,
         *,
         episodes: npt.ArrayLike | None = None,
         seed: int,
@@ -138,22 +154,34 @@ class EpochPlan:
                 "want epoch >= 0, lanes >= 1 and pool_size >= 1, "
                 f"got epoch={epoch}, lanes={lanes}, pool_size={pool_size}"
             )
-        self._lengths = np.array(lengths, dtype=np.int64)
-        if episodes is None:
-            episodes = np.arange(self._lengths.size)
-        self._ids = np.array(episodes, dtype=np.int64)
-        self.seed, self.epoch, self.lanes = int(seed), int(epoch), int(lanes)
-        self.pool_size, self.shuffle = int(pool_size), bool(shuffle)
-        self.quarantined = tuple(sorted({int(episode) for episode in quarantined}))
-        key = stream(seed, epoch, _EPISODE_STREAM) if shuffle else None
-        self.line = lay_line(self._lengths, self._ids, key=key)
+        if not isinstance(lengths, WholeEpisodes | Mixture):
+            counts = np.array(lengths, dtype=np.int64)
+            ids = np.arange(counts.size) if episodes is None else np.array(episodes, np.int64)
+            lengths = WholeEpisodes(counts, ids)
+        content = lengths
+        self.content: WholeEpisodes | Mixture = content
+        self.seed: int = int(seed)
+        self.epoch: int = int(epoch)
+        self.lanes: int = int(lanes)
+        self.pool_size: int = int(pool_size)
+        self.shuffle: bool = bool(shuffle)
+        self.quarantined: tuple[int, ...] = tuple(sorted({int(episode) for episode in quarantined}))
+        self.line: Line = content.lay(
+            seed=self.seed, epoch=epoch, lanes=lanes, shuffle=self.shuffle
+        )
         if self.quarantined and np.isin(self.line.ids, self.quarantined).all():
             raise SelectionError(
-                f"all {self.num_episodes} episodes of this selection are quarantined, so no frame "
+                f"all {self.line.ids.size} episodes of this selection are quarantined, so no frame "
                 "is left to replace theirs. The log gives the reason for each."
             )
         self._lanes = cut_lanes(
-            self.num_frames, lanes, window=self.window, seed=seed, epoch=epoch, shuffle=shuffle
+            self.num_frames,
+            lanes,
+            window=self.window,
+            seed=seed,
+            epoch=epoch,
+            shuffle=shuffle,
+            has_common_entry=content.has_common_entry,
         )
 
     def replace(
@@ -162,16 +190,18 @@ class EpochPlan:
         epoch: int | None = None,
         lanes: int | None = None,
         quarantined: Iterable[int] | None = None,
+        content: WholeEpisodes | Mixture | None = None,
     ) -> EpochPlan:
-        """Return the plan of another epoch, or with other lanes or another quarantine. Pure."""
+        """Return the plan of another epoch, or with other lanes, quarantine or content. Pure."""
+        content = self.content if content is None else content
         epoch = self.epoch if epoch is None else epoch
         lanes = self.lanes if lanes is None else lanes
         quarantined = self.quarantined if quarantined is None else tuple(quarantined)
-        if (epoch, lanes, quarantined) == (self.epoch, self.lanes, self.quarantined):
+        settings = epoch, lanes, quarantined, content
+        if settings == (self.epoch, self.lanes, self.quarantined, self.content):
             return self
         return EpochPlan(
-            self._lengths,
-            episodes=self._ids,
+            content,
             seed=self.seed,
             epoch=epoch,
             lanes=lanes,
@@ -180,6 +210,11 @@ class EpochPlan:
             quarantined=quarantined,
         )
 
+    def is_same_order(self, other: EpochPlan) -> bool:
+        """Return whether another plan of this stream has the same settings. Pure."""
+        settings = other.epoch, other.lanes, other.quarantined, other.content
+        return settings == (self.epoch, self.lanes, self.quarantined, self.content)
+
     @property
     def num_frames(self) -> int:
         """The number of frames, and of positions, of the epoch."""
@@ -187,8 +222,8 @@ class EpochPlan:
 
     @property
     def num_episodes(self) -> int:
-        """The number of episodes that have frames."""
-        return int(self.line.ids.size)
+        """The number of different episodes that have frames."""
+        return self.content.num_episodes
 
     @property
     def window(self) -> int:
@@ -197,7 +232,7 @@ class EpochPlan:
 
     def window_of(self, pool_size: int) -> int:
         """Return the window that another pool size would give. Pure."""
-        frames = -(-pool_size * self.num_frames // (self.lanes * self.num_episodes))
+        frames = -(-pool_size * self.num_frames // (self.lanes * self.content.num_segments))
         return min(frames, -(-self.num_frames // self.lanes), MAX_WINDOW)
 
     def lane_spans(self) -> tuple[Ints, Ints, Ints]:
@@ -210,13 +245,10 @@ class EpochPlan:
         """Return a lane that has frames, and the place on the line where it starts. Pure."""
         return self._lanes.lane(number), int(self._lanes.starts[number])
 
-    @cached_property
+    @property
     def selection(self) -> str:
-        """A digest of the selected episodes and their lengths."""
-        state = hashlib.blake2b(digest_size=8)
-        state.update(self.line.ids.astype("<i8").tobytes())
-        state.update(self._lengths[self._lengths > 0].astype("<i8").tobytes())
-        return state.hexdigest()
+        """A digest of what epochs consist of."""
+        return self.content.selection
 
     def slice(self, start: int, stop: int, step: int = 1) -> tuple[Ints, Ints]:
         """Return the episode ids and frames at positions start, start + step, ... below stop. Pure.
@@ -238,9 +270,28 @@ class EpochPlan:
     def positions(self, episode: int) -> Ints:
         """Return the position of every frame of an episode's segments; inverse of `slice`. Pure.
 
-        Costs O(window + length of the episode).
+        Costs O(window + length of the segments). Raises SelectionError if the epoch has none.
         """
-        return np.concatenate([self._positions(*span) for span in self.line.spans(episode)])
+        spans = self.line.spans(episode)
+        if not spans:
+            raise SelectionError(
+                f"episode {episode} is not one of the {self.line.ids.size} episodes with frames "
+                "that this plan orders"
+            )
+        return np.concatenate([self._positions(*span) for span in spans])
+
+    def uses(self, episode: int, first: int, stop: int) -> Ints:
+        """Return the positions that deliver the frames [first, stop) of an episode. Pure."""
+        line, runs = self.line, self.line.segments
+        found = [np.empty(0, dtype=np.int64)]
+        for n in line.segments_of(episode):
+            begin, stride, count = (int(c[n]) for c in (runs.firsts, runs.strides, runs.counts))
+            places = range(begin, begin + count * stride, stride)
+            low, high = (min(max(-(-(f - begin) // stride), 0), len(places)) for f in (first, stop))
+            if low < high:
+                start = int(line.starts[n])
+                found.append(self._positions(start + low, start + high))
+        return np.concatenate(found)
 
     def _positions(self, first: int, stop: int) -> Ints:
         """Return the positions of the line's places [first, stop)."""
@@ -281,12 +332,21 @@ class EpochPlan:
     def _quarantine(self) -> Quarantine | None:
         if not self.quarantined:
             return None
+        unknown = np.setdiff1d(self.quarantined, self.content.ids)
+        if unknown.size:
+            raise SelectionError(
+                f"episode {unknown[0]} cannot be quarantined: it is not one of the "
+                f"{self.num_episodes} episodes that this plan orders"
+            )
+        if not np.isin(self.line.ids, self.quarantined).any():
+            return None
         # Frames this close on the line leave at about the same time, so the episodes of the
         # replacements are being read anyway.
-        mean_length = -(-self.num_frames // self.num_episodes)
+        mean_length = -(-self.num_frames // self.content.num_segments)
         return lay_quarantine(
             self.line,
             self.quarantined,
+            self.content.datasets_of(self.line.segments.episodes),
             reach=max(self.window, mean_length),
             key=stream(self.seed, self.epoch, _QUARANTINE_STREAM),
         )

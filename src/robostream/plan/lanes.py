@@ -181,22 +181,42 @@ class Lanes:
         return self.by_place[np.searchsorted(self.starts[self.by_place], places, "right") - 1]
 
 
+def lane_lengths(num_frames: int, lanes: int) -> Ints:
+    """Return the number of frames of each lane: as many as positions have its number. Pure."""
+    return (num_frames - np.arange(lanes) + lanes - 1) // lanes
+
+
+def lanes_by_place(lanes: int, *, shuffle: bool) -> Ints:
+    """Return the numbers of the lanes in the order they lie on the line. Pure.
+
+    With a shuffle, lanes with close numbers lie far apart, so a batch smaller than the number of
+    lanes still takes frames from all over the line.
+    """
+    numbers = np.arange(lanes)
+    return np.argsort(numbers * lane_stride(lanes) % lanes) if shuffle else numbers
+
+
 def cut_lanes(
-    num_frames: int, lanes: int, *, window: int, seed: int, epoch: int, shuffle: bool
+    num_frames: int,
+    lanes: int,
+    *,
+    window: int,
+    seed: int,
+    epoch: int,
+    shuffle: bool,
+    has_common_entry: bool,
 ) -> Lanes:
     """Return the lanes of a line of `num_frames` places. Pure.
 
-    Lane l has ceil((num_frames - l) / lanes) frames: as many as positions are l modulo `lanes`.
-    With a shuffle, lanes with close numbers lie far apart on the line, so a batch smaller than the
-    number of lanes still takes frames from all over it, and each lane is entered at a random frame.
-    Without a shuffle, lanes lie in the order of their numbers and are entered at their first frame.
+    With a shuffle each lane is entered at a random frame, or all at the same share of their length
+    (`has_common_entry`), without one at its first frame.
     """
-    numbers = np.arange(lanes)
-    lengths = (num_frames - numbers + lanes - 1) // lanes
-    by_place = np.argsort(numbers * _stride(lanes) % lanes) if shuffle else numbers
+    numbers, lengths = np.arange(lanes), lane_lengths(num_frames, lanes)
+    by_place = lanes_by_place(lanes, shuffle=shuffle)
     starts = np.empty_like(lengths)
     starts[by_place] = np.cumsum(lengths[by_place]) - lengths[by_place]
-    draws = words(stream(seed, epoch, _ENTRY_STREAM), numbers)
+    drawn = np.zeros_like(numbers) if has_common_entry else numbers
+    draws = words(stream(seed, epoch, _ENTRY_STREAM), drawn)
     return Lanes(
         window=window,
         lengths=lengths,
@@ -207,10 +227,12 @@ def cut_lanes(
     )
 
 
-def _stride(lanes: int) -> int:
-    # Multiples of this number, modulo the number of lanes, meet every lane, because the two have no
-    # common divisor. Any few multiples in a row are evenly spread, because it is near the golden
-    # section of the number of lanes.
+def lane_stride(lanes: int) -> int:
+    """Return a number whose multiples, modulo the number of lanes, are evenly spread. Pure.
+
+    They meet every lane, because the two have no common divisor, and any few in a row lie apart,
+    because it is near the golden section of the number of lanes.
+    """
     return next(n for n in count(max(1, 618 * lanes // 1000)) if gcd(n, lanes) == 1)
 
 

@@ -1,19 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
 """The line: an epoch's segments laid end to end, and the replacements of quarantined episodes.
 
-A segment is a run of frames of one episode: (episode, first frame, stop). In a plain epoch each
-segment is one whole episode.
+A segment is a run of frames of one episode. In a plain epoch each segment is one whole episode;
+`mixture.py` has the segments of several datasets, and of trimmed, weighted or strided episodes.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from robostream.errors import SelectionError
-from robostream.plan.hashing import Ints, below, hash_order, words
+from robostream.plan.hashing import Ints, below, hash_order, stream, words
+
+_EPISODE_STREAM: Final = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """Runs of frames of episodes; arrays have one entry for each.
+
+    Attributes:
+        episodes: The episode.
+        firsts: Its first frame in the episode.
+        counts: The number of frames.
+        strides: The distance from one frame to the next.
+    """
+
+    episodes: Ints
+    firsts: Ints
+    counts: Ints
+    strides: Ints
+
+    @staticmethod
+    def join(parts: Sequence[Segments]) -> Segments:
+        """Return the segments of all parts, in order. Pure."""
+        columns = zip(*(part.columns() for part in parts), strict=True)
+        return Segments(*map(np.concatenate, columns))
+
+    def columns(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return the four arrays."""
+        return self.episodes, self.firsts, self.counts, self.strides
+
+    def take(self, which: Ints | npt.NDArray[np.bool_]) -> Segments:
+        """Return some of the segments, in the order given. Pure."""
+        return Segments(*(column[which] for column in self.columns()))
+
+    def part(self, begins: Ints, ends: Ints) -> Segments:
+        """Return the frames number [begin, end) of each segment, without those left empty. Pure."""
+        firsts = self.firsts + begins * self.strides
+        parts = Segments(self.episodes, firsts, ends - begins, self.strides)
+        return parts.take(ends > begins)
+
+    def cut(self, start: int, stop: int) -> Segments:
+        """Return the frames number [start, stop) of all segments laid end to end. Pure."""
+        ends = np.cumsum(self.counts)
+        near = slice(np.searchsorted(ends, start, "right"), np.searchsorted(ends, stop, "left") + 1)
+        parts = Segments(*(column[near] for column in self.columns()))
+        starts = ends[near] - parts.counts
+        return parts.part(np.maximum(start - starts, 0), np.minimum(stop - starts, parts.counts))
+
+    def cut_at(self, bounds: Ints) -> tuple[Segments, Ints]:
+        """Return the segments laid end to end and cut at some places, ascending. Pure.
+
+        Also returns how many of these places lie at or before the first frame of each piece.
+        """
+        starts = np.cumsum(self.counts) - self.counts
+        total = int(self.counts.sum())
+        edges = np.union1d(starts, bounds[bounds < total])
+        at = np.searchsorted(starts, edges, side="right") - 1
+        pieces = self.take(at).part(edges - starts[at], np.append(edges[1:], total) - starts[at])
+        return pieces, np.searchsorted(bounds, edges, side="right")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,15 +84,13 @@ class Line:
     """A line of `num_frames` places, each one frame of one segment; the frames are not stored.
 
     Attributes:
-        episodes: The episode of each segment, in line order.
-        firsts: The first frame of each segment in its episode.
+        segments: The segments, in line order.
         starts: The first place of each segment, then the number of places.
         by_episode: The segment numbers in the order of their episodes.
         ids: The episodes of the line, ascending, each once.
     """
 
-    episodes: Ints
-    firsts: Ints
+    segments: Segments
     starts: Ints
     by_episode: Ints
     ids: Ints
@@ -41,79 +102,117 @@ class Line:
 
     def locate(self, places: Ints) -> tuple[Ints, Ints]:
         """Return the episode and the frame in it of each place. Pure."""
-        segments = np.searchsorted(self.starts, places, side="right") - 1
-        return self.episodes[segments], places - self.starts[segments] + self.firsts[segments]
+        runs, at = self.segments, np.searchsorted(self.starts, places, side="right") - 1
+        return runs.episodes[at], runs.firsts[at] + (places - self.starts[at]) * runs.strides[at]
+
+    def segments_of(self, episode: int) -> list[int]:
+        """Return the numbers of an episode's segments, in line order; none if it has none. Pure."""
+        first, stop = (
+            int(np.searchsorted(self.segments.episodes, episode, side, sorter=self.by_episode))
+            for side in ("left", "right")
+        )
+        found: list[int] = np.sort(self.by_episode[first:stop]).tolist()
+        return found
 
     def spans(self, episode: int) -> list[tuple[int, int]]:
         """Return the places [start, stop) of each segment of an episode, in line order. Pure."""
-        first, stop = (
-            int(np.searchsorted(self.episodes, episode, side, sorter=self.by_episode))
-            for side in ("left", "right")
-        )
-        if first == stop:
-            raise SelectionError(
-                f"episode {episode} is not one of the {self.ids.size} episodes with frames that "
-                "this plan orders"
-            )
-        segments = np.sort(self.by_episode[first:stop]).tolist()
-        return [(int(self.starts[n]), int(self.starts[n + 1])) for n in segments]
+        return [(int(self.starts[n]), int(self.starts[n + 1])) for n in self.segments_of(episode)]
 
 
-def lay_line(lengths: Ints, ids: Ints, *, key: int | None) -> Line:
-    """Return the line of whole episodes, shuffled if there is a `key`. Pure.
+@dataclass(frozen=True, eq=False)  # without slots, which cached properties do not work with
+class WholeEpisodes:
+    """The content of plain epochs: every selected episode, whole, once.
 
-    Args:
+    Attributes:
         lengths: The number of frames of each episode.
-        ids: The episode ids, strictly ascending.
-        key: The stream that shuffles the episodes; None keeps them in ascending order.
+        ids: The episodes, strictly ascending.
     """
-    ids, lengths = _checked(ids, lengths)
-    order = np.arange(ids.size) if key is None else hash_order(ids, key)
-    return lay_segments(ids[order], np.zeros_like(ids), lengths[order])
+
+    lengths: Ints
+    ids: Ints
+
+    has_common_entry = False
+
+    def __post_init__(self) -> None:
+        ids, lengths = self.ids, self.lengths
+        if ids.shape != lengths.shape or ids.ndim != 1:
+            raise ValueError(
+                f"want one length per episode, got {ids.shape} ids and {lengths.shape} lengths"
+            )
+        if ids.size and (lengths.min() < 0 or ids[0] < 0 or np.any(ids[1:] <= ids[:-1])):
+            raise ValueError("want episode ids ascending without repeats, from 0, and lengths >= 0")
+        if not lengths.any():
+            raise SelectionError(f"none of the {ids.size} selected episodes has a frame to order")
+
+    @property
+    def num_episodes(self) -> int:
+        """The number of episodes that have frames."""
+        return int(np.count_nonzero(self.lengths))
+
+    @property
+    def num_segments(self) -> int:
+        """The number of segments of an epoch."""
+        return self.num_episodes
+
+    @cached_property
+    def selection(self) -> str:
+        """A digest of the selected episodes and their lengths."""
+        filled, state = self.lengths > 0, hashlib.blake2b(digest_size=8)
+        state.update(self.ids[filled].astype("<i8").tobytes())
+        state.update(self.lengths[filled].astype("<i8").tobytes())
+        return state.hexdigest()
+
+    def datasets_of(self, episodes: Ints) -> Ints:
+        """Return the dataset of each episode: all are of one."""
+        return np.zeros_like(episodes)
+
+    def lay(self, *, seed: int, epoch: int, lanes: int, shuffle: bool) -> Line:
+        """Return the line of an epoch: the episodes shuffled, or in ascending order. Pure."""
+        del lanes
+        ids, lengths = self.ids[self.lengths > 0], self.lengths[self.lengths > 0]
+        key = stream(seed, epoch, _EPISODE_STREAM)
+        order = hash_order(ids, key) if shuffle else np.arange(ids.size)
+        nothing = np.zeros_like(ids)
+        return lay_segments(Segments(ids[order], nothing, lengths[order], nothing + 1))
 
 
-def lay_segments(episodes: Ints, firsts: Ints, stops: Ints) -> Line:
+def lay_segments(segments: Segments) -> Line:
     """Return the line of segments that each have frames, in the order given. Pure."""
-    starts = np.zeros(episodes.size + 1, dtype=np.int64)
-    np.cumsum(stops - firsts, out=starts[1:])
-    by_episode = np.argsort(episodes, kind="stable")
-    return Line(episodes, firsts, starts, by_episode, np.unique(episodes))
-
-
-def _checked(ids: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    if ids.shape != lengths.shape or ids.ndim != 1:
-        raise ValueError(
-            f"want one length per episode, got {ids.shape} ids and {lengths.shape} lengths"
-        )
-    if ids.size and (lengths.min() < 0 or ids[0] < 0 or np.any(ids[1:] <= ids[:-1])):
-        raise ValueError("want episode ids ascending without repeats, from 0, and lengths >= 0")
-    filled = lengths > 0
-    if not filled.any():
-        raise SelectionError(f"none of the {ids.size} selected episodes has a frame to order")
-    return ids[filled], lengths[filled]
+    starts = np.zeros(segments.counts.size + 1, dtype=np.int64)
+    np.cumsum(segments.counts, out=starts[1:])
+    by_episode = np.argsort(segments.episodes, kind="stable")
+    ids = segments.episodes[by_episode]
+    return Line(segments, starts, by_episode, ids[np.r_[True, ids[1:] != ids[:-1]]])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quarantine:
     """The places of quarantined episodes on a line, and the rule that fills them.
 
-    Healthy frames from nearby on the line replace those of quarantined episodes. The line keeps its
-    length and every healthy frame keeps its position, so ranks stay in step. The replacement at a
-    position is a function of the plan, the quarantined episodes and the position.
+    Healthy frames of the same dataset, from nearby on the line, replace those of quarantined
+    episodes. The line keeps its length and every healthy frame keeps its position, so ranks stay in
+    step. The replacement at a position is a function of the plan, the quarantined episodes and the
+    position.
 
     Attributes:
         starts: The first place of each quarantined segment, ascending.
         stops: The place after its last frame.
-        healthy_before: The number of healthy places before each quarantined segment.
-        num_healthy: The number of healthy places of the line.
+        firsts: The number of its dataset's first healthy place, in the order of `healthy_ends`.
+        before: How many healthy places of its dataset lie before it on the line.
+        healthy: How many healthy places its dataset has.
+        healthy_starts: The first place of each healthy segment, dataset by dataset.
+        healthy_ends: The number of healthy places up to the end of each.
         reach: The replacements of a segment come from this many healthy places around it.
         key: The stream that draws the replacements, by position.
     """
 
     starts: Ints
     stops: Ints
-    healthy_before: Ints
-    num_healthy: int
+    firsts: Ints
+    before: Ints
+    healthy: Ints
+    healthy_starts: Ints
+    healthy_ends: Ints
     reach: int
     key: int
 
@@ -121,30 +220,51 @@ class Quarantine:
         """Return `places` with the quarantined ones replaced. Pure."""
         segments = np.searchsorted(self.starts, places, side="right") - 1
         bad = (segments >= 0) & (places < self.stops[segments])
-        healthy = self.healthy_before[segments[bad]] - self.reach // 2
-        healthy += below(self.reach, words(self.key, positions[bad]))
+        segments = segments[bad]
+        healthy = self.healthy[segments]
+        reach = np.minimum(self.reach, healthy)
+        chosen = self.before[segments] - reach // 2
+        chosen += below(reach, words(self.key, positions[bad]))
+        chosen = self.firsts[segments] + chosen % healthy
+        at = np.searchsorted(self.healthy_ends, chosen, side="right")
         filled = places.copy()
-        filled[bad] = self._healthy_places(healthy % self.num_healthy)
+        filled[bad] = self.healthy_starts[at] + chosen - np.r_[0, self.healthy_ends][at]
         return filled
 
-    def _healthy_places(self, healthy: Ints) -> Ints:
-        passed = np.searchsorted(self.healthy_before, healthy, side="right")
-        removed: Ints = np.concatenate([[0], np.cumsum(self.stops - self.starts)])
-        places: Ints = healthy + removed[passed]
-        return places
 
+def lay_quarantine(
+    line: Line, episodes: Sequence[int], datasets: Ints, *, reach: int, key: int
+) -> Quarantine:
+    """Return the rule that fills the places of some, but not all, episodes of a line. Pure.
 
-def lay_quarantine(line: Line, episodes: Sequence[int], *, reach: int, key: int) -> Quarantine:
-    """Return the rule that fills the places of some, but not all, episodes of a line. Pure."""
-    spans = sorted(span for episode in set(episodes) for span in line.spans(episode))
-    starts, stops = np.array(spans, dtype=np.int64).T
-    lengths = stops - starts
-    num_healthy = line.num_frames - int(lengths.sum())
+    Args:
+        line: The line.
+        episodes: The quarantined episodes.
+        datasets: The dataset of each segment. If all segments of one are quarantined, those of the
+            first other dataset replace them.
+        reach: See `Quarantine`.
+        key: See `Quarantine`.
+    """
+    is_bad = np.isin(line.segments.episodes, episodes)
+    counts = line.segments.counts
+    by_dataset = np.argsort(datasets[~is_bad], kind="stable")
+    healthy_counts = counts[~is_bad][by_dataset]
+    healthy = np.bincount(datasets[~is_bad], counts[~is_bad], datasets.max() + 1).astype(np.int64)
+    owners = np.where(healthy > 0, np.arange(healthy.size), np.flatnonzero(healthy)[0])
+    before = np.zeros_like(counts)
+    for dataset in np.unique(datasets[is_bad]):
+        of_pool = np.where((datasets == owners[dataset]) & ~is_bad, counts, 0)
+        here = datasets == dataset
+        before[here] = (np.cumsum(of_pool) - of_pool)[here]
+    pools = owners[datasets[is_bad]]
     return Quarantine(
-        starts=starts,
-        stops=stops,
-        healthy_before=starts - np.cumsum(lengths) + lengths,
-        num_healthy=num_healthy,
-        reach=min(reach, num_healthy),
+        starts=line.starts[:-1][is_bad],
+        stops=line.starts[1:][is_bad],
+        firsts=(np.cumsum(healthy) - healthy)[pools],
+        before=before[is_bad],
+        healthy=healthy[pools],
+        healthy_starts=line.starts[:-1][~is_bad][by_dataset],
+        healthy_ends=np.cumsum(healthy_counts),
+        reach=reach,
         key=key,
     )

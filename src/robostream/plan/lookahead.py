@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from math import isqrt
+from math import inf, isqrt
 from typing import NamedTuple
 
 from robostream.plan.epoch import EpochPlan
@@ -172,13 +172,28 @@ class NextUse:
         return self._time(schedule.plan, schedule.start + part.step * schedule.cut.step_size)
 
     def later(self, part: UpcomingPart) -> float:
-        """Return when the next epoch first reads a part."""
-        positions = self._next_epoch.positions(part.episode)[part.first : part.stop]
-        return self._time(self._next_epoch, int(positions.min()))
+        """Return when a part that was read is read next; infinity if not in the next epoch."""
+        schedule, frames = self._schedule, (part.episode, part.first, part.stop)
+        plans = [self._next_epoch]
+        if self._repeats:
+            plans.insert(0, schedule.plan)
+        read = schedule.start + (part.last_step + 1) * schedule.cut.step_size
+        for plan in plans:
+            positions = plan.uses(*frames)
+            positions = positions[positions >= (read if plan is schedule.plan else 0)]
+            if positions.size:
+                return self._time(plan, int(positions.min()))
+        return inf
 
     @cached_property
     def _next_epoch(self) -> EpochPlan:
         return self._schedule.plan.replace(epoch=self._schedule.plan.epoch + 1)
+
+    @cached_property
+    def _repeats(self) -> bool:
+        """Whether an epoch may have several segments of an episode."""
+        line = self._schedule.plan.line
+        return line.ids.size < line.segments.counts.size
 
     @staticmethod
     def _time(plan: EpochPlan, position: int) -> float:

@@ -18,6 +18,7 @@ from robostream.plan.lanes import head_of_lane, unroll_lane
 from robostream.plan.sharding import Cut, chunk_positions, frames_at, step_positions, steps_left
 
 _NONE = np.empty(0, np.int64)
+_ALL_FRAMES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,9 @@ def _chunk(
     extras: dict[int, list[tuple[int, int]]],
 ) -> Iterator[ScheduledStep]:
     size, world = schedule.cut.step_size, schedule.cut.world_size
+    num_frames = schedule.plan.num_frames
     first = schedule.start + steps.start * size
-    last = min(schedule.start + steps.stop * size, schedule.plan.num_frames)
+    last = min(schedule.start + steps.stop * size, num_frames)
     found = [
         _lane_part(schedule, number, first, last, heads, at) for at, number in enumerate(lanes)
     ]
@@ -125,10 +127,11 @@ def _chunk(
         if bad:
             healthy = ~np.isin(positions[here], list(bad))
             columns = [column[healthy] for column in columns]
-        spots = schedule.positions(step)
-        beyond = [(n, p) for n, p in enumerate(spots) if p >= schedule.plan.num_frames]
+        spots = step_positions(schedule.cut, num_frames, schedule.start, step)
+        more = list(extras.get(step, ()))
+        if spots[-1] >= num_frames:
+            more += [(n, p) for n, p in enumerate(spots) if p >= num_frames]
         lists: list[list[int]] = [column.tolist() for column in columns]
-        more = [*extras.get(step, ()), *beyond]
         yield ScheduledStep(step, len(spots), lists[0], lists[1], lists[2], lists[3], more)
 
 
@@ -165,7 +168,7 @@ def _quarantined_places(schedule: Schedule) -> dict[int, list[tuple[int, int]]]:
     """Return, by step, (place in the batch, position) of the rank's quarantined places."""
     found: dict[int, list[tuple[int, int]]] = {}
     for episode in schedule.plan.quarantined:
-        positions = schedule.plan.positions(episode)
+        positions = schedule.plan.uses(episode, 0, _ALL_FRAMES)
         mine = (positions % schedule.cut.world_size == schedule.cut.rank) & (
             positions >= schedule.start
         )

@@ -31,7 +31,14 @@ from robostream.plan.hashing import Ints
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """One rank's share of the order, and the tail rule."""
+    """One rank's share of the order, and the tail rule.
+
+    Attributes:
+        rank: The number of this process.
+        world_size: How many processes share the epoch.
+        batch_size: Samples per batch of one rank.
+        drop_last: Whether to drop the frames at the end that do not fill a global batch.
+    """
 
     rank: int
     world_size: int
@@ -53,7 +60,12 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """The next position to deliver, and its epoch."""
+    """The next position to deliver, and its epoch.
+
+    Attributes:
+        epoch: The number of the epoch, from 0.
+        position: The next global position to deliver.
+    """
 
     epoch: int
     position: int
@@ -221,6 +233,10 @@ class WorkerShard:
     def owns_rows(self, lane: int) -> bool:
         """Return whether this worker writes the rows of the rank's lane number `lane`."""
         return lane % self.num_workers == self.worker
+
+    def owns_part(self, lane: int) -> bool:
+        """Return whether this worker writes any part of the rank's lane number `lane`."""
+        return self.owns_rows(lane) or bool(self.cameras(lane))
 
     def cameras(self, lane: int) -> list[int]:
         """Return the cameras of the rank's lane number `lane` whose frames this worker decodes.

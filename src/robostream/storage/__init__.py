@@ -16,7 +16,7 @@ retry.py          retries with backoff, request counters, and a rate limit per s
 remote_source.py  a remote file: retried reads, size and version checks, with or without cache
 connections.py    pooled HTTP connections
 http_store.py     files behind HTTP: ranges, redirects, errors from responses; plain web servers
-hub.py            Hugging Face Hub: range reads, refs, downloads
+hub.py            Hugging Face Hub: range reads, refs, downloads, uploads
 s3_store.py       S3 buckets and request signatures
 fsspec_store.py   any other fsspec filesystem
 opener.py         from a location to its store and files; filling the cache ahead of a run
@@ -32,7 +32,7 @@ from robostream.storage.byte_source import (
 from robostream.storage.cache import Cache, CacheInfo, cache_limit
 from robostream.storage.cache_folder import is_cache
 from robostream.storage.cached_file import CachedFile, open_cached_file
-from robostream.storage.hub import download, list_refs
+from robostream.storage.hub import download, list_refs, upload
 from robostream.storage.local_store import LocalSource
 from robostream.storage.location import (
     CacheSettings,
@@ -45,7 +45,7 @@ from robostream.storage.location import (
 )
 from robostream.storage.lru import LruCache
 from robostream.storage.mapped_file import MappedFile, discard_mapped_file, open_mapped_file
-from robostream.storage.opener import CacheWarmer, FileOpener, open_cache
+from robostream.storage.opener import CacheWarmer, CancellingPool, FileOpener, open_cache
 from robostream.storage.retry import TRAFFIC, Traffic
 from robostream.storage.safe_files import (
     make_private_folder,
@@ -63,6 +63,7 @@ __all__ = [
     "CacheSettings",
     "CacheWarmer",
     "CachedFile",
+    "CancellingPool",
     "FileOpener",
     "LocalSource",
     "Location",
@@ -87,6 +88,7 @@ __all__ = [
     "parse_repo_url",
     "redact",
     "sync_to_disk",
+    "upload",
     "write_bytes_atomic",
     "explicit_root",
 ]

@@ -47,6 +47,10 @@ class ByteSource(Protocol):
     def read(self, start: int, stop: int) -> bytes:
         """Return exactly the bytes [start, stop), or raise."""
 
+    def fetch_start(self) -> None:
+        """Fetch the start of a file that is likely small, if that saves a request for its size."""
+        return
+
     def ensure_cached(self, start: int, stop: int) -> None:
         """Fetch the bytes [start, stop) into the cache, if there is one. Blocks."""
         return

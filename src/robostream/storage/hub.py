@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face Hub: range reads of repos and buckets, refs of a repo, downloads.
+"""Hugging Face Hub: range reads of repos and buckets, refs of a repo, downloads, uploads.
 
 huggingface_hub is imported on demand: local datasets and their workers do not need it.
 """
@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
 from robostream import config
 from robostream.errors import (
+    AccessDeniedError,
     MissingFileError,
     MissingRevisionError,
     RobostreamError,
@@ -154,6 +156,51 @@ def download(
     return path, path.name  # a snapshot's folder is named after its commit
 
 
+def upload(
+    repo_id: str,
+    folder: Path,
+    *,
+    branch: str | None,
+    private: bool | None,
+    allow_patterns: list[str] | str | None,
+    ignore_patterns: list[str],
+    readme: str | None,
+    tag: str | None,
+    token: str | None,
+) -> None:
+    """Upload a folder to a dataset repo, which is created if it is missing.
+
+    A second call after an interruption continues the upload. `readme` is written next and the tag
+    is moved last, so whoever reads the tag sees the former commit until everything is there.
+    """
+    from huggingface_hub import HfApi, errors
+
+    api = HfApi(config.hub_endpoint(), token=_check_token(token, repo_id))
+    repo: dict[str, Any] = {"repo_id": repo_id, "repo_type": "dataset"}
+    # huggingface_hub 2 has one method for small and large folders; 1 warns that it will.
+    upload_folder = getattr(api, "upload_large_folder", api.upload_folder)
+    with _translated_errors(repo_id, branch or "main"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        api.create_repo(**repo, private=private, exist_ok=True)
+        if branch is not None:
+            api.create_branch(**repo, branch=branch, exist_ok=True)
+        upload_folder(
+            **repo,
+            folder_path=folder,
+            revision=branch,
+            allow_patterns=allow_patterns,
+            ignore_patterns=ignore_patterns,
+        )
+        if readme is not None:
+            api.upload_file(
+                **repo, path_or_fileobj=readme.encode(), path_in_repo="README.md", revision=branch
+            )
+        if tag is not None:
+            with suppress(errors.RevisionNotFoundError):
+                api.delete_tag(**repo, tag=tag)
+            api.create_tag(**repo, tag=tag, revision=branch)
+
+
 class _RedactingFilter(logging.Filter):
     """Replaces log records of the HTTP library that show secrets in a URL."""
 
@@ -241,7 +288,13 @@ def _translated_errors(repo_id: str, revision: str) -> Iterator[None]:
     except errors.HFValidationError:
         name = redact(repo_id)
         raise StorageError(f"{name!r} is not a Hub dataset name (owner/name).") from None
-    except (_http_error(), OSError, ValueError) as error:
+    except (_http_error(), OSError, ValueError, RuntimeError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status in (401, 403):
+            raise AccessDeniedError(
+                f"{repo_id}: the Hub ({hub}) denies access: {_error_text(error)}. Log in with `hf "
+                "auth login`, or pass a token that grants it; to write, the token needs that right."
+            ) from None
         raise UnreachableError(
             f"{repo_id}@{revision}: unexpected response of the Hub ({hub}): {_error_text(error)}."
         ) from None

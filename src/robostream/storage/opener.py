@@ -52,15 +52,24 @@ class Store(Protocol):
 class FileOpener:
     """Opens the files of one location. For one process.
 
+    Args:
+        location: The location.
+        whole_bytes: A remote file of at most this size is fetched whole at its first read, if
+            there is a cache.
+        traffic: Counts the requests of its files, perhaps among those of other locations.
+
     Attributes:
         location: The location.
         cache: The cache of its files, or None.
-        traffic: Counts the requests of its files.
+        traffic: The same, or a new one if none was given.
     """
 
-    def __init__(self, location: Location) -> None:
+    def __init__(
+        self, location: Location, *, whole_bytes: int = 0, traffic: Traffic | None = None
+    ) -> None:
         self.location = location
-        self.traffic = Traffic()
+        self._whole_bytes = whole_bytes
+        self.traffic = traffic or Traffic()
         self._store = open_store(location, self.traffic)
         settings = location.cache if location.is_remote else None
         self.cache = None if settings is None else open_cache(settings)
@@ -76,7 +85,8 @@ class FileOpener:
                 opened = self._store.open(check_relative_path(file))
                 if isinstance(opened, LocalSource):
                     return opened
-                source = self._opened.put(file, RemoteSource(opened, self.traffic, self.cache))
+                source = RemoteSource(opened, self.traffic, self.cache, self._whole_bytes)
+                self._opened.put(file, source)
             return source
 
     def open_remote(self, file: str) -> ByteSource:
@@ -158,7 +168,7 @@ class CacheWarmer:
         if opener.cache is None:
             raise CacheError(f"{opener.location.url}: there is no cache to fetch files into.")
         self._opener, self._cache, self._requests = opener, opener.cache, requests
-        with _CancellingPool(requests) as pool:
+        with CancellingPool(requests) as pool:
             sizes = pool.map(lambda file: opener.open(file).size(), files)
             self.sizes = dict(zip(files, sizes, strict=True))
         block_bytes = self._cache.folder.block_bytes
@@ -171,7 +181,7 @@ class CacheWarmer:
             self._opener.open(piece.file).ensure_cached(piece.start, piece.stop)
             return piece.stop - piece.start
 
-        with _CancellingPool(self._requests) as pool:
+        with CancellingPool(self._requests) as pool:
             for nbytes in pool.map(fetch, self.pieces):
                 on_bytes(nbytes)
                 if self._cache.is_off:
@@ -186,7 +196,7 @@ class CacheWarmer:
         return sum(source.kept_bytes() for source in sources if isinstance(source, RemoteSource))
 
 
-class _CancellingPool(ThreadPoolExecutor):
+class CancellingPool(ThreadPoolExecutor):
     """A thread pool that cancels pending work on exit."""
 
     def __exit__(self, *_: object) -> None:

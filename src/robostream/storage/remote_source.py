@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -13,6 +14,9 @@ from robostream.storage.byte_source import ByteSource, check_length
 from robostream.storage.cache import Cache
 from robostream.storage.cached_file import CachedFile, open_cached_file
 from robostream.storage.retry import Traffic, retry_policy
+
+# The first request of a file that is likely small.
+_START_BYTES = 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,13 @@ class RemoteFile(Protocol):
 class RemoteSource(ByteSource):
     """A byte source over a remote file. Thread-safe.
 
-    With a cache, it fetches what the cache lacks and keeps it there.
+    With a cache, it fetches what the cache lacks and keeps it there; of a file of at most
+    `whole_bytes`, everything at the first read.
     """
 
-    def __init__(self, file: RemoteFile, traffic: Traffic, cache: Cache | None) -> None:
+    def __init__(
+        self, file: RemoteFile, traffic: Traffic, cache: Cache | None, whole_bytes: int = 0
+    ) -> None:
         self.name = file.name
         self.identity = file.identity
         self._file = file
@@ -67,6 +74,8 @@ class RemoteSource(ByteSource):
         self._cache = cache
         self._cached: CachedFile | None = None
         self._known: FileChunk | None = None
+        self._whole_bytes = whole_bytes
+        self._first_look = threading.RLock()
 
     def without_cache(self) -> RemoteSource:
         """Return the same file, read without the cache."""
@@ -90,21 +99,31 @@ class RemoteSource(ByteSource):
         """Return exactly the bytes [start, stop), or raise."""
         if stop <= start:
             return b""
-        cached = self._open_cached()
+        cached = self._fetch_small_file()
         self._traffic.add(bytes_read=stop - start)
         if cached is None or stop > cached.size_bytes:
             return self._fetch(start, stop)
         return cached.read(start, stop, self._fetch)
 
+    def fetch_start(self) -> None:
+        """Fetch the start of a file of unknown size into the cache; of most, that is all of it."""
+        with self._first_look:
+            if self._known is not None or self._cache is None or not self._whole_bytes:
+                return
+            content = self._send(lambda: self._file.fetch(0, _START_BYTES)).content
+            cached = self._open_cached()
+            if cached is not None:
+                cached.fill(0, content, self._cache.next_use)
+
     def ensure_cached(self, start: int, stop: int) -> None:
         """Fetch what the cache lacks of [start, stop), with one request for each gap."""
-        cached = self._open_cached()
+        cached = self._fetch_small_file()
         if cached is not None:
             cached.ensure_cached(start, min(stop, cached.size_bytes), self._fetch)
 
     def prefetch(self, start: int, stop: int, next_use: float) -> None:
         """Keep [start, stop) available until `release`, if the cache may hold the file."""
-        cached = self._open_cached()
+        cached = self._fetch_small_file()
         if cached is not None:
             cached.prefetch(start, min(stop, cached.size_bytes), next_use, self._fetch)
 
@@ -131,13 +150,22 @@ class RemoteSource(ByteSource):
                 self._cached = open_cached_file(self._cache, self.name, version, size)
         return self._cached
 
+    def _fetch_small_file(self) -> CachedFile | None:
+        """Return the file in the cache; fetch all of a small one, once."""
+        cached = self._open_cached()
+        if cached is not None and 0 < cached.size_bytes <= self._whole_bytes:
+            cached.ensure_cached(0, cached.size_bytes, self._fetch)
+            self._whole_bytes = 0
+        return cached
+
     def _fetch(self, start: int, stop: int) -> bytes:
         content = self._send(lambda: self._file.fetch(start, stop)).content
         return check_length(content, start, stop, self.name)
 
     def _stat(self) -> FileChunk:
-        if self._known is None:
-            self._send(self._file.stat)
+        with self._first_look:  # of several threads, one asks the server
+            if self._known is None:
+                self._send(self._file.stat)
         assert self._known is not None
         return self._known
 

@@ -77,7 +77,7 @@ class Traffic:
     def take(self) -> tuple[float, ...]:
         """Return all counters in the order of `TRAFFIC`, and reset them."""
         with self._lock:
-            taken = tuple(self._counts[name] for name in TRAFFIC)
+            taken = tuple(self._counts.values())
             self._counts = dict.fromkeys(TRAFFIC, 0.0)
         return taken
 

@@ -74,19 +74,23 @@ def open_writable_or_readable(path: Path, flags: int) -> tuple[int, bool]:
         return open_private(path, os.O_RDONLY), False
 
 
-def write_bytes_atomic(path: Path, content: bytes, *, is_private: bool = False) -> None:
+def write_bytes_atomic(
+    path: Path, content: bytes, *, is_private: bool = False, is_durable: bool = True
+) -> None:
     """Write a temporary file, sync it, rename it to `path`, and sync the folder.
 
-    A private file has the mode of `open_private`; otherwise the process's umask applies.
+    A private file has the mode of `open_private`; otherwise the process's umask applies. A file
+    that is not durable is not synced: a power cut may leave it empty or incomplete.
     """
-    with _temporary_copy(path, content, is_private) as temporary:
+    with _temporary_copy(path, content, is_private, is_durable) as temporary:
         os.replace(temporary, path)
-    sync_to_disk(path.parent)
+    if is_durable:
+        sync_to_disk(path.parent)
 
 
 def write_private_once(path: Path, content: bytes) -> None:
     """Write a private file unless it exists; of several processes, the first wins."""
-    with _temporary_copy(path, content, True) as temporary, suppress(FileExistsError):
+    with _temporary_copy(path, content, True, True) as temporary, suppress(FileExistsError):
         os.link(temporary, path)
     sync_to_disk(path.parent)
 
@@ -101,8 +105,10 @@ def sync_to_disk(path: Path) -> None:
 
 
 @contextmanager
-def _temporary_copy(path: Path, content: bytes, is_private: bool) -> Iterator[Path]:
-    """Yield a synced temporary file beside `path`, and delete it afterwards."""
+def _temporary_copy(
+    path: Path, content: bytes, is_private: bool, is_durable: bool
+) -> Iterator[Path]:
+    """Yield a temporary file beside `path`, synced if durable, and delete it afterwards."""
     if is_private:
         make_private_folder(path.parent)
     else:
@@ -113,7 +119,8 @@ def _temporary_copy(path: Path, content: bytes, is_private: bool) -> Iterator[Pa
         with open(temporary, "xb", opener=opener) as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if is_durable:
+                os.fsync(file.fileno())
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)

@@ -45,6 +45,7 @@ class DatasetSizes:
 
     Attributes:
         num_videos: Cameras stored as MP4.
+        opening_requests: Requests to open a file, besides those for an episode in it.
         measured: Whether the bytes are file sizes; if not, they are upper bounds from info.json.
         decoded_bytes_per_frame: Bytes of all cameras of one frame, as decoders return them.
         row_bytes_per_frame: Bytes of all numbers of one frame.
@@ -55,6 +56,7 @@ class DatasetSizes:
     num_data_files: int
     num_video_files: int
     num_videos: int
+    opening_requests: int
     measured: bool
     decoded_bytes_per_frame: int
     row_bytes_per_frame: int
@@ -139,18 +141,24 @@ def measure_dataset(meta: LeRobotDatasetMetadata) -> DatasetSizes:
     if not measured:
         data = [int(meta.data_files_size_in_mb * _MEGABYTE)] * num_data_files
         videos = [int(meta.video_files_size_in_mb * _MEGABYTE)] * num_video_files
-    numbers = [entry for entry in meta.features.values() if entry["dtype"] not in _NOT_NUMBERS]
     return DatasetSizes(
         data_bytes=sum(data),
         video_bytes=sum(videos),
         num_data_files=num_data_files,
         num_video_files=num_video_files,
         num_videos=len(meta.video_keys),
+        opening_requests=_opening_requests(meta, data + videos if measured else []),
         measured=measured,
         decoded_bytes_per_frame=sum(decoded_bytes(meta.features[key]) for key in meta.camera_keys),
-        row_bytes_per_frame=sum(
-            int(np.dtype(entry["dtype"]).itemsize * np.prod(entry["shape"])) for entry in numbers
-        ),
+        row_bytes_per_frame=row_bytes(meta),
+    )
+
+
+def row_bytes(meta: LeRobotDatasetMetadata) -> int:
+    """Return the bytes of all numbers of one frame."""
+    numbers = [entry for entry in meta.features.values() if entry["dtype"] not in _NOT_NUMBERS]
+    return sum(
+        int(np.dtype(entry["dtype"]).itemsize * np.prod(entry["shape"])) for entry in numbers
     )
 
 
@@ -210,8 +218,9 @@ def estimate_rank(
     share = len(lanes) / plan.lanes
     read_share = share * (1 + _share_read_again(plan))
     episodes = read_share * plan.num_episodes + len(lanes)
-    files = sizes.num_data_files + sizes.num_video_files
-    requests = round(episodes * (1 + sizes.num_videos)) + 2 * files
+    reads = round(episodes * (1 + sizes.num_videos))
+    opened = min(sizes.num_data_files + sizes.num_video_files, reads)
+    requests = reads + sizes.opening_requests * opened
     total_bytes = sizes.data_bytes + sizes.video_bytes
     row_bytes = sizes.row_bytes_per_frame * plan.num_frames / plan.num_episodes
     return RankNeeds(
@@ -227,6 +236,12 @@ def estimate_rank(
         row_cache_bytes=round(open_most * row_bytes),
         disk_cache_bytes=round(open_most * total_bytes / plan.num_episodes),
     )
+
+
+def _opening_requests(meta: LeRobotDatasetMetadata, sizes: Sequence[int]) -> int:
+    """Return the requests to open a file; 0 for small ones of v2.x, which are fetched whole."""
+    is_whole = meta.info.is_v2 and max(sizes, default=0) <= config.WHOLE_FILE_BYTES
+    return 0 if is_whole else 2
 
 
 def _share_read_again(plan: EpochPlan) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a function in child processes, for commands that encode videos.
+"""Runs a function in child processes, for commands that make datasets.
 
 Children are new interpreters, because encoders and their threads do not survive a fork. They import
 nothing from the current folder, do not receive Ctrl-C, and end with their parent even if it is
@@ -113,7 +113,7 @@ def _receive(child: Any) -> tuple[str, Any]:
         kind, value = child.recv()
     except (EOFError, ConnectionError) as error:
         raise WriteError(
-            "an encoding process died: its encoder stalled, or the system killed it for lack of "
+            "a child process died: its encoder stalled, or the system killed it for lack of "
             "memory. Run the command again; fewer --jobs need less memory."
         ) from error
     if kind == "error":

@@ -86,6 +86,31 @@ def compare_order_logs(first: Path, second: Path) -> Comparison:
     return Comparison(compared, settings, None, agreed)
 
 
+def logged_digest(path: Path, state: PlanState, epoch: int, start: int, stop: int) -> int | None:
+    """Return the digest of what a run delivered from one position to another, by its log.
+
+    None if no logged step ends at each of the two positions. Steps may have another size: receipts
+    are sums, so the digest is the difference of two. Raises StateError if the log is of another
+    order.
+    """
+    lines = _read(path)
+    head, values = next(lines, {}), state.to_dict()
+    others = [
+        f"{name} is {head.get(name)!r} in the log and {values[name]!r} in the state"
+        for name in _IDENTITY
+        if head.get(name) != values[name]
+    ]
+    if others:
+        raise StateError(f"{path} is the log of another order: {'; '.join(others)}")
+    receipts = {0: 0}
+    for line in lines:  # a run that was killed and resumed logs some steps twice
+        if line["epoch"] == epoch and line["stop"] in (start, stop):
+            receipts[line["stop"]] = int(line["receipt"], 16)
+    if not {start, stop} <= set(receipts):
+        return None
+    return (receipts[stop] - receipts[start]) % (1 << 64)
+
+
 def _common_positions(first: Iterator[Line], second: Iterator[Line]) -> Iterator[tuple[Line, Line]]:
     one, two = next(first, None), next(second, None)
     while one is not None and two is not None:

@@ -265,11 +265,14 @@ def plot_qualities(qualities: Sequence[ShuffleQuality], batch_size: int, path: P
     left, right = figure.subplots(1, 2, sharey=True)
     _draw(left, qualities, "pool_size")
     _draw(right, qualities, "gap")
+    labels = _label_points(right, qualities)
     left.set_ylabel(f"distinct episodes per batch of {batch_size},\nshare of a uniform shuffle")
     left.set_xlabel("pool size: episodes mixed at a time")
     right.set_xlabel("gap: samples to the next of its episode (numbers: pool size)")
-    left.set_ylim(bottom=0)
+    left.set_ylim(0, 1.12)
     figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    figure.draw_without_rendering()  # places the labels
+    _drop_overlapping(right, labels)
     figure.savefig(path)
 
 
@@ -279,11 +282,38 @@ def _draw(axes: Any, qualities: Sequence[ShuffleQuality], attribute: str) -> Non
         own = [quality for quality in qualities if quality.method == method]
         values = [getattr(quality, attribute) for quality in own]
         axes.plot(values, [quality.diversity for quality in own], marker="o", label=method)
-        for value, quality in zip(values, own if attribute == "gap" else (), strict=False):
-            text, place = f"{quality.pool_size}", (value, quality.diversity)
-            axes.annotate(text, place, (5, -11), textcoords="offset points", fontsize="small")
     found = [getattr(quality, attribute) for quality in qualities]
     axes.set_xscale("log", base=2)
     axes.set_xticks([2**k for k in range(40) if min(found) / 2 < 2**k < max(found) * 2])
     axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
+
+
+def _label_points(axes: Any, qualities: Sequence[ShuffleQuality]) -> list[Any]:
+    """Write its pool size beside each point, in the colour and on the side of its line."""
+    sides = (((0, 6), "center", "bottom"), ((5, -2), "left", "top"), ((-5, 3), "right", "bottom"))
+    labels = []
+    for line, (offset, horizontal, vertical) in zip(axes.get_lines(), sides, strict=False):
+        for quality in qualities:
+            if quality.method == line.get_label():
+                place = (quality.gap, quality.diversity)
+                look = {"color": line.get_color(), "ha": horizontal, "va": vertical}
+                label = axes.annotate(
+                    f"{quality.pool_size}", place, offset, textcoords="offset points", **look
+                )
+                labels.append(label)
+    return labels
+
+
+def _drop_overlapping(axes: Any, labels: Sequence[Any]) -> None:
+    """Remove labels that would cover a line or an earlier label."""
+    paths = [line.get_path().transformed(line.get_transform()) for line in axes.get_lines()]
+    kept: list[Any] = []
+    for label in labels:
+        box = label.get_window_extent()
+        if box.count_overlaps(kept) or any(
+            path.intersects_bbox(box, filled=False) for path in paths
+        ):
+            label.remove()
+        else:
+            kept.append(box)

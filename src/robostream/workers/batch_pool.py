@@ -27,7 +27,12 @@ class BatchPool(ABC):
     A program may drop an iterator at any moment: in another thread, or in a garbage collection
     during another iterator's work. So `end` only queues the iterator. Whichever thread holds the
     lock next closes it.
+
+    Attributes:
+        builds_ahead: Whether assigned batches are built before anyone waits for them.
     """
+
+    builds_ahead: bool
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -94,6 +99,8 @@ class BatchPool(ABC):
 class InProcessPool(BatchPool):
     """Builds batches in the consumer's own process when it asks for them, like a `WorkerPool`."""
 
+    builds_ahead = False
+
     def __init__(self, worker: Worker) -> None:
         super().__init__()
         self._worker = worker
@@ -109,11 +116,11 @@ class InProcessPool(BatchPool):
         """The process ids of the workers: none."""
         return []
 
-    def begin(self, schedule: Schedule, timeout_s: float) -> int:
+    def begin(self, schedule: Schedule, timeout_s: float, after: int | None = None) -> int:
         """Begin a new iterator; return its number."""
         with self._locked():
             number = next(self._numbers)
-            self._worker.begin(number, schedule)
+            self._worker.begin(number, schedule, after)
             return number
 
     def assign(self, iterator: int, slots: tuple[int, ...]) -> None:

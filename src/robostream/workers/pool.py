@@ -105,6 +105,8 @@ class WorkerPool(BatchPool):
             share them, the decoded frames.
     """
 
+    builds_ahead = True
+
     def __init__(self, shards: Sequence[WorkerShard], fds: list[int]) -> None:
         super().__init__()
         self._workers: list[WorkerProcess] = []
@@ -133,14 +135,17 @@ class WorkerPool(BatchPool):
         """The process ids of the workers."""
         return [worker.pid for worker in self._workers]
 
-    def begin(self, schedule: Schedule, timeout_s: float) -> int:
-        """Announce a new iterator to all workers; return its number."""
+    def begin(self, schedule: Schedule, timeout_s: float, after: int | None = None) -> int:
+        """Announce a new iterator to all workers; return its number.
+
+        Each worker first builds what it is assigned for the iterator `after`.
+        """
         with signals_held():
             packed = io.FileIO(pack(schedule))
         with packed, self._locked(), self._atomic():
             number = next(self._numbers)
             self._progress[number] = _IteratorProgress(timeout_s, len(self._workers))
-            self._send_all(Begin(number), timeout_s, [packed.fileno()])
+            self._send_all(Begin(number, after), timeout_s, [packed.fileno()])
         return number
 
     def assign(self, iterator: int, slots: tuple[int, ...]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from robostream.assemble import SampleLayout
+from robostream.assemble import BatchLayout
 from robostream.batches import BadSampleError, Texts, WorkerBudgets
 from robostream.device import BatchFormat, DeviceConfig, create_memory, map_memory
 
@@ -41,7 +41,7 @@ class WorkerConfig:
         on_device: The GPU memory for frames that the GPU decodes; None if the CPU decodes.
     """
 
-    layout: SampleLayout
+    layout: BatchLayout
     batches: BatchFormat
     budgets: WorkerBudgets
     on_device: DeviceConfig | None = None
@@ -49,9 +49,13 @@ class WorkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """An iterator begins; the descriptor of its packed Schedule comes with it."""
+    """An iterator begins; the descriptor of its packed Schedule comes with it.
+
+    Its batches are built when none of the iterator `after` is left to build.
+    """
 
     iterator: int
+    after: int | None
 
 
 @dataclass(frozen=True, slots=True)

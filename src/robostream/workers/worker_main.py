@@ -58,6 +58,40 @@ _REPORT_S = 0.05
 _CHECK_S = 1.0
 
 
+class _LiveIterator:
+    """One iterator in a worker.
+
+    Attributes:
+        after: The iterator whose batches are built first; None if it takes turns with all others.
+        slots: Where to build its next batches.
+    """
+
+    def __init__(self, context: WorkerContext, schedule: Schedule, after: int | None) -> None:
+        self.after = after
+        self.slots: deque[int] = deque()
+        self._context = context
+        self._schedule = schedule
+        self._builder: BatchBuilder | None = None
+
+    @property
+    def builder(self) -> BatchBuilder:
+        """What builds its batches; opened when the first one is due."""
+        if self._builder is None:
+            lanes = rank_lanes(self._schedule.cut, self._schedule.plan.lanes)
+            self._builder = BatchBuilder(self._context, self._schedule, lanes)
+        return self._builder
+
+    def is_complete(self, step: int) -> bool:
+        """Return whether all batches are built once those before `step` are."""
+        return step >= self._schedule.num_steps
+
+    def close(self) -> None:
+        """Drop its frames and decoders."""
+        builder, self._builder = self._builder, None
+        if builder is not None:
+            builder.close()
+
+
 class Worker:
     """Builds one worker's parts of batches. For one thread.
 
@@ -90,32 +124,32 @@ class Worker:
             counters=counters,
             shared_frames=frames,
         )
-        # By iterator: what builds its batches, and the slots of the next ones.
-        self._iterators: OrderedDict[int, tuple[BatchBuilder, deque[int]]] = OrderedDict()
+        self._iterators: OrderedDict[int, _LiveIterator] = OrderedDict()
+        # The arrays of batches by (slot, size); making them anew takes longer than a sample's rows.
+        self._views: dict[tuple[int, int], Arrays] = {}
 
-    def begin(self, iterator: int, schedule: Schedule) -> None:
-        """Begin a new iterator."""
-        lanes = rank_lanes(schedule.cut, schedule.plan.lanes)
-        self._iterators[iterator] = BatchBuilder(self._context, schedule, lanes), deque()
+    def begin(self, iterator: int, schedule: Schedule, after: int | None) -> None:
+        """Begin a new iterator, to be built when nothing is left to build for `after`."""
+        self._iterators[iterator] = _LiveIterator(self._context, schedule, after)
 
     def assign(self, iterator: int, slots: tuple[int, ...]) -> None:
         """Record the slots in which to build the next batches, unless one of them failed."""
         if iterator in self._iterators:
-            self._iterators[iterator][1].extend(slots)
+            self._iterators[iterator].slots.extend(slots)
 
     def end(self, iterator: int) -> None:
         """Close an iterator."""
         if iterator in self._iterators:
-            self._iterators.pop(iterator)[0].close()
+            self._iterators.pop(iterator).close()
 
     def has_work(self) -> bool:
         """Return whether a batch is waiting to be built."""
-        return any(slots for _, slots in self._iterators.values())
+        return any(live.slots for live in self._iterators.values())
 
     def work(self) -> Iterator[Built | Failed]:
         """Build this worker's parts of some batches of one iterator; iterators take turns."""
-        for iterator, (_, slots) in self._iterators.items():
-            if slots:
+        for iterator, live in self._iterators.items():
+            if live.slots and not self._is_assigned(live.after):
                 self._iterators.move_to_end(iterator)
                 yield from self._build(iterator, _FRAMES_AT_A_TIME)
                 return
@@ -123,10 +157,10 @@ class Worker:
     def build(self, iterator: int) -> Built | Failed:
         """Build the next batch of one iterator, in the consumer's own process."""
         on_device = self._on_device
-        transform = self._context.layout.spec.image_transforms
+        transforms = bool(self._context.layout.transforms)
         # The consumer may have another CUDA stream current.
         stream = contextlib.nullcontext() if on_device is None else on_device.on_decoder_stream()
-        with stream, preserve_generators(transform):
+        with stream, preserve_generators(is_needed=transforms):
             (done,) = self._build(iterator, 1)
         return done
 
@@ -136,28 +170,41 @@ class Worker:
             self.end(iterator)
         self._context.close()
 
+    def _is_assigned(self, iterator: int | None) -> bool:
+        """Return whether batches of an iterator, if there is one, are left to build."""
+        live = None if iterator is None else self._iterators.get(iterator)
+        return live is not None and bool(live.slots)
+
     def _next_parts(self, iterator: int, num_frames: int) -> list[tuple[ScheduledStep, Arrays]]:
         """Return the next parts to build, and their arrays, until they hold so many frames."""
-        builder, slots = self._iterators[iterator]
+        builder, slots = self._iterators[iterator].builder, self._iterators[iterator].slots
         parts: list[tuple[ScheduledStep, Arrays]] = []
         while slots and num_frames > 0:
             slot, step = slots.popleft(), builder.next_share()
             assert step is not None, "an iterator is not asked beyond its end"
-            arrays = self._format.view(self._batches, slot, step.size)
-            if self._on_device is not None:
-                arrays |= self._on_device.view(slot, step.size)
-            parts.append((step, arrays))
+            parts.append((step, self._view(slot, step.size)))
             num_frames -= max(1, builder.count_frames(step))
         return parts
 
+    def _view(self, slot: int, size: int) -> Arrays:
+        """Return the arrays of a batch in a slot."""
+        arrays = self._views.get((slot, size))
+        if arrays is None:
+            views = self._format.view(self._batches, slot, size)
+            if self._on_device is not None:
+                views |= self._on_device.view(slot, size)
+            arrays = self._views[slot, size] = views
+        return arrays
+
     def _build(self, iterator: int, num_frames: int) -> Iterator[Built | Failed]:
         """Yield one message for several batches: sending and waking up take time."""
+        began = time.perf_counter()
         parts = self._next_parts(iterator, num_frames)
         built: dict[int, Texts] = {}
         failed: Failed | None = None
         step, reported = parts[0][0].step, time.perf_counter()
         try:
-            for texts in self._iterators[iterator][0].fill(parts):
+            for texts in self._iterators[iterator].builder.fill(parts):
                 built[step] = texts
                 step += 1
                 if time.perf_counter() > reported + _REPORT_S:
@@ -166,10 +213,13 @@ class Worker:
         except BadSampleError as bad:
             self.end(iterator)
             failed = Failed(iterator, step, _explain_memory(bad))
+        self._context.count_busy(time.perf_counter() - began)
         if built:
             yield self._report(iterator, built)
         if failed is not None:
             yield failed
+        elif self._iterators[iterator].is_complete(step):
+            self._iterators[iterator].close()  # before the next epoch opens what it needs
 
     def _report(self, iterator: int, built: dict[int, Texts]) -> Built:
         if self._on_device is not None:
@@ -269,7 +319,7 @@ def _handle_message(worker: Worker, connection: _Connection) -> None:
     if isinstance(message, Begin):
         schedule = unpack(fds[0])
         os.close(fds[0])
-        worker.begin(message.iterator, schedule)
+        worker.begin(message.iterator, schedule, message.after)
     elif isinstance(message, Assign):
         worker.assign(message.iterator, message.slots)
     elif isinstance(message, End):

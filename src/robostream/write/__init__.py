@@ -9,12 +9,12 @@ frames.py           which features can be recorded; checks a frame and converts 
 episode_buffer.py   EpisodeBuffer: the episode being recorded, with one thread per camera
 encoder.py          encodes and summarises one camera's images of an episode
 encoder_options.py  the user's encoding options, translated for FFmpeg's encoders
-episode_stats.py    statistics of columns and cameras, and of several episodes together
 rows.py             an episode's rows as Arrow and Parquet
 staging.py          .recording/: its folders, the lock, and durable moves
 saved_episodes.py   records of saved episodes, and the numbers and files of the next one
 join.py             joins saved episodes into the dataset's files, and splits them again
 publish.py          joins everything, writes the metadata, moves all files into the dataset
+push.py             uploads a finished dataset to the Hub, with its card
 repair.py           excludes damaged saved episodes, so that the others can be published
 """
 
@@ -28,23 +28,43 @@ from robostream.write.encoder_options import (
     normal_thread_priority,
 )
 from robostream.write.episode_buffer import RecordedEpisode, encode_episode
+from robostream.write.join import VideoPart, iter_packets, join_videos, split_videos
+from robostream.write.publish import episode_row, episode_table_files
+from robostream.write.push import push_dataset
+from robostream.write.rows import PARQUET_OPTIONS, join_rows, read_rows, row_schema
+from robostream.write.saved_episodes import FilePlace, FileTotals, StagedEpisode, StagedVideo
 from robostream.write.staging import move_durably
 from robostream.write.start import create_writer, resume_writer
 from robostream.write.writer import DatasetWriter
 
 __all__ = [
+    "PARQUET_OPTIONS",
     "DatasetWriter",
     "DepthEncoderConfig",
+    "FilePlace",
+    "FileTotals",
     "RecordedEpisode",
     "RecordingOptions",
+    "StagedEpisode",
+    "StagedVideo",
     "VideoEncoderConfig",
+    "VideoPart",
     "check_encoder",
     "create_writer",
     "encode_episode",
+    "episode_row",
+    "episode_table_files",
     "ffmpeg_options",
     "frame_rate",
-    "normal_thread_priority",
+    "iter_packets",
+    "join_rows",
+    "join_videos",
     "move_durably",
+    "normal_thread_priority",
+    "push_dataset",
+    "read_rows",
     "resume_writer",
+    "row_schema",
+    "split_videos",
     "video_info",
 ]

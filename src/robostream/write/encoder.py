@@ -19,7 +19,17 @@ from PIL import Image
 from robostream import config
 from robostream.decode import one_thread
 from robostream.errors import WriteError
-from robostream.meta import DatasetInfo, DepthCoding, encode_depth, image_shape, is_depth
+from robostream.meta import (
+    COLOUR,
+    DEPTH,
+    DatasetInfo,
+    DepthCoding,
+    FeatureStats,
+    encode_depth,
+    image_shape,
+    is_depth,
+    sampled_frames,
+)
 from robostream.write.encoder_options import (
     DepthEncoderConfig,
     RecordingOptions,
@@ -27,7 +37,6 @@ from robostream.write.encoder_options import (
     ffmpeg_options,
     normal_thread_priority,
 )
-from robostream.write.episode_stats import COLOUR, DEPTH, FeatureStats, sampled_frames
 from robostream.write.frames import Pixels
 from robostream.write.staging import video_path
 

@@ -102,7 +102,12 @@ def _depth_video() -> VideoEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class DepthEncoderConfig:
-    """The encoding options of a depth camera: from distances to codes, from codes to a video."""
+    """The encoding options of a depth camera: from distances to codes, from codes to a video.
+
+    Attributes:
+        video: The encoding options of the video of codes.
+        coding: The scale from distances to the codes 0 to 4095.
+    """
 
     video: VideoEncoderConfig = field(default_factory=_depth_video)
     coding: DepthCoding = field(default_factory=DepthCoding)

@@ -22,10 +22,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from robostream import config
-from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, Stats, tasks_to_arrow
+from robostream.meta import (
+    MOMENTS,
+    DatasetInfo,
+    LeRobotDatasetMetadata,
+    Stats,
+    aggregate_stats,
+    as_lists,
+    tasks_to_arrow,
+)
 from robostream.storage import sync_to_disk
 from robostream.write.encoder import frame_rate
-from robostream.write.episode_stats import MOMENTS, aggregate_stats, as_lists
 from robostream.write.join import plan_joins, run_join
 from robostream.write.rows import PARQUET_OPTIONS
 from robostream.write.saved_episodes import (
@@ -106,16 +113,24 @@ def _episode_files(
     existing = _existing_files(Path(meta.root))
     place = max(existing).after(meta.chunks_size) if existing else FilePlace(0, 0)
     schema = pq.read_schema(existing[min(existing)]) if existing else None
-    table = pa.Table.from_pylist([_episode_row(episode, meta.info) for episode in episodes])
-    per_file = max(1, int(meta.data_files_size_in_mb * MB * len(episodes) / table.nbytes))
-    for start in range(0, len(episodes), per_file):
+    table = pa.Table.from_pylist([episode_row(episode, meta.info) for episode in episodes])
+    for path, part in episode_table_files(table, meta.info, place):
+        yield path, part if schema is None else _conform(part, schema)
+
+
+def episode_table_files(
+    table: pa.Table, info: DatasetInfo, place: FilePlace
+) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the path and the rows of each file of an episode table, from `place` on. Pure."""
+    per_file = max(1, int(info.data_files_size_in_mb * MB * table.num_rows / table.nbytes))
+    for start in range(0, table.num_rows, per_file):
         part = table.slice(start, per_file)
         for name, number in (("chunk_index", place.chunk), ("file_index", place.file)):
             column = pa.array([number] * part.num_rows, pa.int64())
             part = part.append_column(f"meta/episodes/{name}", column)
         path = config.EPISODES_PATH.format(chunk_index=place.chunk, file_index=place.file)
-        yield path, part if schema is None else _conform(part, schema)
-        place = place.after(meta.chunks_size)
+        yield path, part
+        place = place.after(info.chunks_size)
 
 
 def _existing_files(root: Path) -> dict[FilePlace, Path]:
@@ -127,7 +142,8 @@ def _existing_files(root: Path) -> dict[FilePlace, Path]:
     return found
 
 
-def _episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
+def episode_row(episode: StagedEpisode, info: DatasetInfo) -> dict[str, Any]:
+    """Return an episode's row of the episode table. Pure."""
     rate = frame_rate(info.fps)
     row: dict[str, Any] = {
         "episode_index": episode.episode_index,

@@ -18,9 +18,8 @@ import av
 import pyarrow as pa
 
 from robostream.errors import WriteError
-from robostream.meta import DatasetInfo, LeRobotDatasetMetadata
+from robostream.meta import DatasetInfo, LeRobotDatasetMetadata, as_lists, column_stats
 from robostream.write.encoder import frame_rate
-from robostream.write.episode_stats import as_lists, column_stats
 from robostream.write.frames import text_fault
 from robostream.write.join import JoinJob, iter_packets, plan_joins, undo_join
 from robostream.write.rows import read_rows, write_rows

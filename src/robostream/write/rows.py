@@ -76,11 +76,15 @@ def write_rows(table: pa.Table, target: Path) -> int:
     return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 
-def join_rows(parts: Sequence[Path], target: Path) -> None:
-    """Write the rows of several episodes into one file, one row group each."""
-    with pq.ParquetWriter(target, pq.read_schema(parts[0]), **PARQUET_OPTIONS) as writer:
+def join_rows(parts: Sequence[Path], target: Path, schema: pa.Schema | None = None) -> None:
+    """Write the rows of several episodes into one file, one row group each.
+
+    The file has the columns and metadata of `schema`; by default those of the first part.
+    """
+    chosen = pq.read_schema(parts[0]) if schema is None else schema
+    with pq.ParquetWriter(target, chosen, **PARQUET_OPTIONS) as writer:
         for part in parts:
-            table = read_rows(part)
+            table = read_rows(part).select(chosen.names)
             writer.write_table(table, row_group_size=max(1, table.num_rows))
 
 

@@ -13,10 +13,16 @@ from typing import Any
 import numpy as np
 
 from robostream.errors import WriteError
-from robostream.meta import CAMERA_DTYPES, DatasetInfo, LeRobotDatasetMetadata
+from robostream.meta import (
+    CAMERA_DTYPES,
+    NO_STATS_DTYPES,
+    DatasetInfo,
+    LeRobotDatasetMetadata,
+    as_lists,
+    column_stats,
+)
 from robostream.storage import sync_to_disk, write_bytes_atomic
 from robostream.write.episode_buffer import RecordedEpisode
-from robostream.write.episode_stats import NO_STATS_DTYPES, as_lists, column_stats
 from robostream.write.staging import StagingFolder
 
 MB = 1024 * 1024

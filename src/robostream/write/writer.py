@@ -101,9 +101,9 @@ class DatasetWriter:
         lock: WriterLock,
         options: RecordingOptions,
     ) -> None:
-        self.root = staging.root
+        self.root: Path = staging.root
         self.info: DatasetInfo = meta.info
-        self.options = options
+        self.options: RecordingOptions = options
         self._staging = staging
         self._totals = DatasetTotals.of_dataset(meta)
         blocks = {key: meta.features[key].get("info") or {} for key in meta.depth_keys}

@@ -14,8 +14,7 @@ import pytest
 
 from robostream.errors import MetadataError, VideoFileError, WriteError
 from robostream.loader import StreamingLeRobotDataset
-from robostream.tools import RECODE_CODECS, RecodeReport, RecodeSpec, recode_dataset
-from robostream.tools.recode import staging
+from robostream.tools import RECODE_CODECS, RecodeReport, RecodeSpec, recode_dataset, staging
 from tests.decode.videos import encode
 from tests.fixture_datasets import FIXTURES, copy_of, edit_info
 from tests.parameters import long_except
@@ -62,6 +61,22 @@ def test_a_key_frame_every_two_frames(name: str, tmp_path: Path) -> None:
         with av.open(str(path)) as container:
             packets = [packet for packet in container.demux(video=0) if packet.size]
         assert [packet.is_keyframe for packet in packets[:4]] == [True, False, True, False]
+
+
+def test_a_copy_of_an_older_version_is_of_that_version(tmp_path: Path) -> None:
+    """The videos of v2.1 are encoded one by one; its other files and fields stay."""
+    root = FIXTURES / "v21_videos"
+    report = recode(root, tmp_path / "copy")
+    was, made = info_of(root), info_of(tmp_path / "copy")
+
+    assert_same_items(root, tmp_path / "copy", at_least_db=38)
+    assert (report.video_files, report.frames) == (10, 286)
+    assert {k: made[k] for k in made if k != "features"} == {
+        k: was[k] for k in was if k != "features"
+    }
+    for name in ("episodes", "tasks", "episodes_stats"):
+        files = [folder / f"meta/{name}.jsonl" for folder in (root, tmp_path / "copy")]
+        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.parametrize("codec", RECODE_CODECS)
@@ -223,7 +238,7 @@ def test_another_encoding_does_not_resume_an_unfinished_copy(tmp_path: Path) -> 
     """One copy never mixes two encodings."""
     staged = tmp_path / "copy.recoding"
     staged.mkdir()
-    (staged / "recode.json").write_text('{"codec": "hevc"}')
+    (staged / "run.json").write_text('{"codec": "hevc"}')
 
     with pytest.raises(WriteError, match=r'begun with.*"hevc".*want.*"h264".*Delete this folder'):
         recode(MULTIFILE, tmp_path / "copy")

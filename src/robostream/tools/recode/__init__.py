@@ -4,5 +4,4 @@
 recoding.py  recode_dataset: which files are re-encoded, which are copied, and doing it
 encoding.py  RecodeSpec, and re-encoding one video file
 frames.py    the frames of a video file, and whether a copy has the same
-staging.py   the staging folder of an unfinished copy, and cheap copies of unchanged files
 """

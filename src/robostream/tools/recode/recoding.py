@@ -4,24 +4,29 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from robostream import config
-from robostream.errors import VideoFileError, WriteError
+from robostream.errors import VideoFileError
 from robostream.meta import LeRobotDatasetMetadata
 from robostream.progress import Progress
-from robostream.storage import parse_repo_url, redact, write_bytes_atomic
+from robostream.storage import write_bytes_atomic
 from robostream.tools.child_processes import run_in_children
 from robostream.tools.recode.encoding import RecodeSpec, VideoJob, encode_and_check
 from robostream.tools.recode.frames import VideoFrames
-from robostream.tools.recode.staging import copy_cheaply, copy_durably, staging_folder
+from robostream.tools.staging import (
+    copy_cheaply,
+    copy_durably,
+    local_folder,
+    new_folder,
+    staging_folder,
+    visible_files,
+)
 from robostream.write import check_encoder, frame_rate, video_info
 
 
@@ -84,31 +89,24 @@ def recode_dataset(
         WriteError: A folder is unsuitable, or the disk or an encoder fails.
         ValueError: The dataset has no videos that can be encoded with `spec`.
     """
-    source = _local_folder(str(root))
-    target = Path(copy).expanduser().absolute()
-    _check_target(source, target)
+    source = local_folder(str(root))
+    target = new_folder(copy, source)
     meta = LeRobotDatasetMetadata(source.name, root=source)
     videos = _inspect_videos(meta, source, spec)
-    others = list(_other_files(source, videos))
+    replaced = {config.INFO_PATH, *(video.file for video in videos)}
+    others = [name for name in visible_files(source) if name not in replaced]
     record = {"root": str(source), "dataset": meta.fingerprint, **asdict(spec)}
-    try:
-        with staging_folder(target, record) as staging:
-            rate, options = frame_rate(meta.fps), spec.encoder(max(1, cores // jobs))
-            # The longest videos come first, so that no process ends alone with a long one.
-            todo = [
-                VideoJob(source / video.file, staging / video.file, video.num_frames, rate, options)
-                for video in sorted(videos, key=lambda video: -video.num_frames)
-            ]
-            kept = sum(job.target.exists() for job in todo)
-            psnr_db = _encode(todo, jobs)
-            same = Counter(_copy(source, staging, name, link=link) for name in others)
-            _write_info(videos, meta, source, staging, spec)
-    except OSError as error:
-        if isinstance(error, WriteError):
-            raise
-        raise WriteError(
-            f"cannot make a copy in {target}: {error}. Free space, or choose another folder."
-        ) from error
+    with staging_folder(target, record, doing="recoding") as staging:
+        rate, options = frame_rate(meta.fps), spec.encoder(max(1, cores // jobs))
+        # The longest videos come first, so that no process ends alone with a long one.
+        todo = [
+            VideoJob(source / video.file, staging / video.file, video.num_frames, rate, options)
+            for video in sorted(videos, key=lambda video: -video.num_frames)
+        ]
+        kept = sum(job.target.exists() for job in todo)
+        psnr_db = _encode(todo, jobs)
+        same = Counter(_copy(source, staging, name, link=link) for name in others)
+        _write_info(videos, meta, source, staging, spec)
     return RecodeReport(
         path=target,
         spec=spec,
@@ -119,35 +117,6 @@ def recode_dataset(
         same_files=dict(same),
         psnr_db=psnr_db,
     )
-
-
-def _local_folder(root: str) -> Path:
-    folder = Path(root).expanduser()
-    if "://" not in root and folder.is_dir():
-        return folder.resolve()
-    parsed = parse_repo_url(root)
-    name = parsed[0] if parsed else root
-    is_hub_name = parsed is not None or ("://" not in root and root.count("/") == 1)
-    cure = (
-        f"If it is a dataset on the Hub, download it first: hf download {name} --repo-type "
-        "dataset --local-dir FOLDER"
-        if is_hub_name and not root.startswith((".", "/", "~"))
-        else "Download a remote dataset first, and give its folder."
-    )
-    raise WriteError(f"{redact(root)}: want a folder on this machine with a dataset in it. {cure}")
-
-
-def _check_target(root: Path, copy: Path) -> None:
-    if copy.exists():
-        raise WriteError(
-            f"{copy}: want a new folder for the copy, found one that exists. Choose another, or "
-            "remove it."
-        )
-    if copy.resolve().is_relative_to(root):
-        raise WriteError(
-            f"{copy}: want a folder outside the dataset {root}, found one inside it. Choose "
-            "another."
-        )
 
 
 def _inspect_videos(
@@ -197,16 +166,6 @@ def _check_size(spec: RecodeSpec, width: int, height: int, file: str) -> None:
         check_encoder(options, width=width, height=height)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
-
-
-def _other_files(root: Path, videos: list[_SourceVideo]) -> Iterator[str]:
-    """Yield the files to copy. Leaves out hidden ones (a recorder's, git's, a download's)."""
-    replaced = {config.INFO_PATH, *(video.file for video in videos)}
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        below = PurePosixPath(Path(folder).relative_to(root))
-        visible = (str(below / name) for name in sorted(names) if not name.startswith("."))
-        yield from (name for name in visible if name not in replaced)
 
 
 def _encode(jobs: list[VideoJob], processes: int) -> float:

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every sample of a mixture has, and how each source's features become that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from robostream import arguments, config
+from robostream.assemble.source import FeatureMap
+from robostream.assemble.spec import Offsets
+from robostream.decode import Size
+from robostream.errors import SelectionError
+from robostream.meta import DEFAULT_FEATURES, Features
+
+
+@dataclass(frozen=True, slots=True)
+class CameraSchema:
+    """A camera of every sample.
+
+    Attributes:
+        key: Its common key.
+        shape: The (channels, height, width) of its images.
+        is_depth: Whether it measures distance.
+        has_mask: Whether some source lacks it, so that samples have `mask`.
+    """
+
+    key: str
+    shape: tuple[int, int, int]
+    is_depth: bool
+    has_mask: bool
+
+    @property
+    def mask(self) -> str:
+        """The key of a bool: True if the sample's dataset lacks the camera."""
+        return f"{self.key}_is_missing"
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSchema:
+    """A numeric feature of every sample.
+
+    Attributes:
+        key: Its common key.
+        shape: Its shape; (1,) is a plain number, as in info.json.
+        dtype: float32, int64 or bool.
+        names: The names of its dimensions, if they have some.
+        has_mask: Whether some source lacks dimensions of it, so that samples have `mask`.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    names: tuple[str, ...] | None
+    has_mask: bool
+
+    @property
+    def mask(self) -> str:
+        """The key of bools of the vector's shape: True for dimensions the dataset lacks."""
+        return f"{self.key}_dim_is_pad"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What every sample of a mixture has.
+
+    Attributes:
+        cameras: Its cameras.
+        vectors: Its numbers: state, action and every other numeric feature.
+        texts: Its texts and language records, which all sources have; without the task.
+        windows: The steps of each window, by common key.
+    """
+
+    cameras: tuple[CameraSchema, ...]
+    vectors: tuple[VectorSchema, ...]
+    texts: tuple[str, ...]
+    windows: Mapping[str, int]
+
+    @property
+    def masks(self) -> list[str]:
+        """The keys of the masks of cameras and vectors that some source lacks."""
+        cameras = [camera.mask for camera in self.cameras if camera.has_mask]
+        return cameras + [vector.mask for vector in self.vectors if vector.has_mask]
+
+    @property
+    def features(self) -> Features:
+        """The cameras and vectors in the form of info.json."""
+        axes = ["height", "width", "channels"]
+        features: Features = {
+            c.key: {"dtype": "video", "shape": (*c.shape[1:], c.shape[0]), "names": axes}
+            | ({"info": {"is_depth_map": True}} if c.is_depth else {})
+            for c in self.cameras
+        }
+        for v in self.vectors:
+            names = None if v.names is None else list(v.names)
+            features[v.key] = {"dtype": v.dtype, "shape": v.shape, "names": names}
+        return features
+
+    def describe(self) -> str:
+        """Return a table with a line for each feature."""
+        lines = [("feature", "shape", "dtype", "steps", "")]
+        parts = [
+            (c, "depth" if c.is_depth else "image", "missing in some sources") for c in self.cameras
+        ] + [(v, v.dtype, "padded in some sources") for v in self.vectors]
+        for part, kind, note in parts:
+            shape, steps = " x ".join(map(str, part.shape)), str(self.windows.get(part.key, ""))
+            lines.append((part.key, shape, kind, steps, note if part.has_mask else ""))
+        lines += [(key, "", "text", "", "") for key in self.texts]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        rows = [
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
+        ]
+        return "\n".join(row.rstrip() for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """A numeric feature of a source in the mixture.
+
+    Attributes:
+        own: Its key in the dataset.
+        common: Its key in the mixture.
+        dims: The place of each own dimension in the common vector; None if both are equal.
+    """
+
+    own: str
+    common: str
+    dims: tuple[int, ...] | None
+
+    def write(self, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
+        """Write own values (..., own shape) into zeros of (..., common shape)."""
+        if self.dims is None:
+            out[...] = values
+        else:
+            # A plain number has no axis of its own.
+            out[..., list(self.dims)] = values if values.ndim == out.ndim else values[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMap:
+    """How the features of one source become those of the mixture.
+
+    Attributes:
+        columns: The numeric features that the source has.
+        cameras: The own key of each camera of the schema; None for one that is missing.
+        texts: The own key of each text of the schema.
+        windows: The frame offsets of each window, by own key.
+        sizes: The (height, width) to which frames must be scaled, by own key of a camera.
+    """
+
+    columns: tuple[ColumnMap, ...]
+    cameras: tuple[str | None, ...]
+    texts: tuple[str, ...]
+    windows: Mapping[str, Offsets]
+    sizes: Mapping[str, Size]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFeatures:
+    """What a source has.
+
+    Attributes:
+        name: Its name, for messages.
+        features: Its features, without cameras that it does not select.
+        fps: Its frames per second.
+        feature_map: Its feature map, as in `Source`.
+    """
+
+    name: str
+    features: Features
+    fps: float
+    feature_map: FeatureMap
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaOptions:
+    """What the user says about the samples of a mixture; windows are by common key.
+
+    Attributes:
+        schema: "auto", or {"cameras": {key: [height, width] or None}, "features": {key: names}}.
+            Cameras that it does not list are left out. Of a feature it lists the names of all
+            dimensions, or has None to leave the feature out; features it does not list are kept.
+        delta_timestamps: Windows in seconds.
+        delta_indices: Windows in frames of each dataset.
+        tolerance_s: How far a window may be from a frame, in seconds.
+        resample: "nearest" to take the nearest frame where there is none within the tolerance.
+    """
+
+    schema: str | Mapping[str, Any] = "auto"
+    delta_timestamps: Mapping[str, Sequence[float]] | None = None
+    delta_indices: Mapping[str, Sequence[int]] | None = None
+    tolerance_s: float = config.TOLERANCE_S
+    resample: str | None = None
+
+    def __post_init__(self) -> None:
+        arguments.number(self.tolerance_s, "tolerance_s")
+        if self.resample not in (None, "nearest"):
+            raise SelectionError(f'resample must be None or "nearest"; got {self.resample!r}')
+        lists = "lists by common key (a dict)"
+        for name in ("delta_timestamps", "delta_indices"):
+            arguments.of_kind(getattr(self, name), name, Mapping | None, lists)
+        twice = sorted({*(self.delta_timestamps or {})} & {*(self.delta_indices or {})})
+        if twice:
+            raise SelectionError(
+                f"delta_timestamps and delta_indices both have a window of {twice[0]!r}; want one"
+            )
+
+    @property
+    def windows(self) -> dict[str, dict[str, list[float] | list[int]]]:
+        """The windows by argument and common key, as numbers, or raise SelectionError."""
+        parts = (
+            ("delta_timestamps", self.delta_timestamps, arguments.numbers),
+            ("delta_indices", self.delta_indices, arguments.whole_numbers),
+        )
+        windows = {
+            name: {key: parse(steps, f"{name}[{key!r}]") for key, steps in (given or {}).items()}
+            for name, given, parse in parts
+        }
+        for name, by_key in windows.items():
+            for key in (key for key, steps in by_key.items() if not steps):
+                raise SelectionError(f"{name}[{key!r}] is empty; leave the key out instead")
+        return windows
+
+    @property
+    def listed_cameras(self) -> Mapping[str, Any] | None:
+        """The size of each camera that an explicit schema lists; None if it lists none."""
+        sizes: Mapping[str, Any] | None = self._part("cameras")
+        return sizes
+
+    @property
+    def listed_features(self) -> dict[str, tuple[str, ...] | None]:
+        """The names of each feature that an explicit schema lists; None to leave it out."""
+        listed: dict[str, tuple[str, ...] | None] = {}
+        for key, given in (self._part("features") or {}).items():
+            where = f"schema['features'][{key!r}]"
+            names = None if given is None else tuple(arguments.names(given, where))
+            if names is not None and not len(set(names)) == len(names) > 0:
+                raise SelectionError(f"{where} must be different names; got {given!r:.200}")
+            if key in DEFAULT_FEATURES:
+                raise SelectionError(f"{where}: every sample has {key!r}, as it is")
+            listed[key] = names
+        return listed
+
+    def _part(self, part: str) -> Any:
+        wanted = '"auto", or {"cameras": {key: [height, width]}, "features": {key: [names]}}'
+        given = {} if self.schema == "auto" else self.schema
+        if not isinstance(given, Mapping) or not {*given} <= {"cameras", "features"}:
+            raise SelectionError(f"schema must be {wanted}; got {given!r:.200}")
+        by_key = "values by common key (a dict)"
+        return arguments.of_kind(given.get(part), f"schema[{part!r}]", Mapping | None, by_key)

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`look_closely`: the doctor's checks of one episode, with all that they saw of its videos."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import av
+import numpy as np
+
+from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
+from robostream.decode import PyavBackend, VideoFile, VideoFiles, VideoSource, plan_runs
+from robostream.device import open_on_gpu
+from robostream.errors import DatasetError, MissingExtraError, SelectionError, StorageError
+from robostream.meta import LeRobotDatasetMetadata
+from robostream.storage import FileOpener
+from robostream.tools.doctor import files, frames, rows, tables
+from robostream.tools.doctor.content import HEAD_BYTES, recognise
+from robostream.tools.doctor.examine import CHECKS, judge_opening
+from robostream.tools.doctor.files import ListedFile, SampleTable
+from robostream.tools.doctor.findings import (
+    Answers,
+    Finding,
+    Item,
+    Remark,
+    Verdict,
+    ask,
+    check,
+    collect,
+    error,
+)
+from robostream.tools.machine import AV1_CARDS, advise_device, check_gpu
+
+_OPEN_FILES = 16
+_FIRST_BYTES = 16
+# Facts by name, in lines by label.
+Facts = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTrial:
+    """Whether the GPU decodes a video, and why; `is_wanted` if it must."""
+
+    level: ClassVar[str] = "frames"
+    works: bool
+    reason: str
+    is_wanted: bool
+
+
+@check(
+    GpuTrial,
+    why="training with video_decode_device='cuda' fails",
+    cure="Decode on the CPU, or make a copy: robostream recode ROOT COPY --codec h264",
+)
+def gpu(trial: GpuTrial) -> Iterator[Remark]:
+    """The GPU decodes the videos, if it is asked to."""
+    if trial.is_wanted and not trial.works:
+        yield error(trial.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseLook:
+    """Everything about one episode: facts by subject, and the answers of the checks.
+
+    There are no facts if the dataset cannot be opened.
+    """
+
+    url: str
+    episode: int
+    facts: dict[str, Facts]
+    findings: tuple[Finding, ...]
+
+    @property
+    def decodes(self) -> bool:
+        """Whether nothing prevents the episode from being loaded."""
+        return all(finding.verdict < Verdict.ERROR for finding in self.findings)
+
+
+def look_closely(
+    location: DatasetLocation, *, episode: int, cameras: Sequence[str] | None, device: str
+) -> CloseLook:
+    """Return all that can be seen of an episode.
+
+    Args:
+        location: Where the dataset is.
+        episode: The episode.
+        cameras: The cameras to look at; None for all.
+        device: "cpu" or "cuda"; with "cuda", a video that the GPU cannot decode is an error.
+
+    Raises:
+        SelectionError: There is no such episode or camera.
+    """
+    try:
+        dataset = open_dataset(location, SampleOptions())
+    except (DatasetError, MissingExtraError, OSError) as failure:
+        where = str(location.root or location.repo_id)
+        return CloseLook(where, episode, {}, judge_opening(location, failure))
+    selected = _select_cameras(dataset.meta, episode, cameras)
+    look = _Look(dataset, episode, is_gpu_wanted=device == "cuda")
+    facts = {"dataset": look.read_rows()} | {key: look.read_camera(key) for key in selected}
+    return CloseLook(dataset.files.url, episode, facts, tuple(look.findings()))
+
+
+def _select_cameras(
+    meta: LeRobotDatasetMetadata, episode: int, cameras: Sequence[str] | None
+) -> Sequence[str]:
+    known, count = meta.camera_keys, len(meta.episodes)
+    if not 0 <= episode < count:
+        raise SelectionError(
+            f"there is no episode {episode}; {meta.repo_id} has {count}, from 0 on"
+        )
+    if unknown := [key for key in cameras or () if key not in known]:
+        listed = ", ".join(known) or "none"
+        raise SelectionError(f"there is no camera {', '.join(unknown)}; the cameras are {listed}")
+    return known if cameras is None else cameras
+
+
+class _Look:
+    """Reads the files of one episode and keeps the answers of the checks."""
+
+    def __init__(self, dataset: OpenedDataset, episode: int, *, is_gpu_wanted: bool) -> None:
+        self._dataset, self._episode, self._is_gpu_wanted = dataset, episode, is_gpu_wanted
+        self._opener = dataset.file_opener()
+        self._videos = VideoFiles(self._opener.open, max_files=_OPEN_FILES)
+        listed = files.list_files(dataset.meta)
+        self._listed = {file.camera: file for file in listed if episode in file.episodes}
+        self._answers: Answers = []
+
+    def findings(self) -> list[Finding]:
+        """Return the answers that concern the episode."""
+        own = [a for a in self._answers if not a[1].episodes or self._episode in a[1].episodes]
+        asked = [one for one in CHECKS if one.item not in (tables.Opening, tables.Tables)]
+        return collect([*asked, gpu], own)
+
+    def read_rows(self) -> Facts:
+        """Return the facts about the dataset and the episode's rows."""
+        meta, listed = self._dataset.meta, self._listed[""]
+        if self._ask(files.read_file(self._opener, listed)):
+            own = replace(listed, episodes=np.array([self._episode]))
+            for content in rows.read_rows(self._dataset, self._opener, own):
+                self._ask(content)
+        length = int(meta.episodes["length"][self._episode])
+        return {
+            "version": {"": meta.info.codebase_version, "revision": meta.revision or "none"},
+            "episode": {"": self._episode, "of": len(meta.episodes)},
+            "frames": {"": length, "of": meta.total_frames, "fps": meta.fps},
+            "rows": _describe_file(self._opener, listed.file),
+        }
+
+    def read_camera(self, camera: str) -> Facts:
+        """Return the facts about a camera's file, stream and frames."""
+        listed = self._listed.get(camera, self._listed[""])
+        facts = {"file": _describe_file(self._opener, listed.file)}
+        item = files.read_file(self._opener, listed)
+        if not self._ask(item):
+            return facts
+        if isinstance(item, SampleTable):
+            facts |= _describe_video(item, self._episode)
+        began = time.perf_counter()
+        clip = frames.read_clip(self._dataset, self._opener, self._videos, camera, self._episode)
+        rate = clip.num_frames / max(time.perf_counter() - began, 1e-9)
+        self._ask(clip)
+        mean = [] if clip.mean is None else clip.mean.round(3).tolist()
+        facts["images"] = {"mean": mean, "black": clip.num_black, "still": clip.longest_still}
+        facts["decoding"] = {"images": clip.num_frames, "images/s on one thread": round(rate)}
+        if isinstance(item, SampleTable):
+            facts["on the GPU"] = {"": self._try_gpu(item, rate)}
+        return facts
+
+    def _ask(self, item: Item) -> bool:
+        """Ask all checks about an item; return whether its file can be read."""
+        self._answers += ask((*CHECKS, gpu), item)
+        return not isinstance(item, ListedFile)
+
+    def _try_gpu(self, item: SampleTable, images_per_s: float) -> str:
+        """Return whether the GPU decodes a frame of a video, and where to decode it."""
+        obstacle = check_gpu().obstacle
+        works, reason = (False, obstacle) if obstacle else _decode_on_gpu(item, self._opener)
+        self._ask(GpuTrial(works, reason, self._is_gpu_wanted))
+        if not works:
+            return f"no: {reason}"
+        from robostream.loader import share_of_cores  # imports torch, which other tools do not need
+
+        config, gop_frames = item.index.configs[0], float(np.median(item.index.gop_lengths()))
+        size = config.width, config.height
+        return advise_device(images_per_s, share_of_cores(1), *size, gop_frames)
+
+
+def _decode_on_gpu(item: SampleTable, opener: FileOpener) -> tuple[bool, str]:
+    file, index = item.listed.file, item.index
+    video = VideoFile(file, VideoSource(opener.open(file)), index)
+    backend = PyavBackend(partial(open_on_gpu, device="cuda:0"), lambda frame, _: frame.format.name)
+    codec = av.Codec(index.configs[0].decoder, "r").canonical_name
+    try:
+        run = plan_runs(index, item.numbers[:1])[0]
+        shown = [kind for _, _, kind in backend.decode([(video, run)]) if kind is not None]
+    except (av.FFmpegError, DatasetError, StorageError) as failure:
+        cards = f". {AV1_CARDS}" if codec == "av1" else ""
+        return False, f"the GPU cannot decode this {codec} video ({failure}){cards}"
+    return bool(shown), f"the GPU returned {len(shown)} frames of this {codec} video"
+
+
+def _describe_file(opener: FileOpener, file: str) -> dict[str, Any]:
+    source = opener.open(file)
+    try:
+        size = source.size()
+        head = source.read(0, min(size, HEAD_BYTES)) if size else b""
+    except StorageError:
+        return {"": file, "is": "not found, or not readable"}
+    letters = "".join(chr(byte) if 32 < byte < 127 else "." for byte in head[:_FIRST_BYTES])
+    first = f"{head[:_FIRST_BYTES].hex(' ', 4)} {letters}"
+    return {"": file, "bytes": size, "first bytes": first, "is": recognise(head, size)[1]}
+
+
+def _describe_video(item: SampleTable, episode: int) -> Facts:
+    index, table = item.index, item.listed.meta.episodes
+    config, times_s, gops = index.configs[0], index.times_s(), index.gop_lengths()
+    seconds = float(times_s[-1] - times_s[0]) * index.num_frames / max(index.num_frames - 1, 1)
+    bits = 8 * float(index.sizes.sum(dtype=np.int64))
+    is_own = item.listed.frames()[0] == episode
+    first, last = item.numbers[is_own][[0, -1]].tolist()
+    span = [
+        table[f"videos/{item.listed.camera}/{end}_timestamp"][episode] for end in ("from", "to")
+    ]
+    return {
+        "video": {
+            "codec": av.Codec(config.decoder, "r").canonical_name,
+            "decoder": config.decoder,
+            "pixels": files.describe_pixels(config) or "unknown",
+            "size": f"{config.width}x{config.height}",
+            "frames": index.num_frames,
+            "kbit/s": round(bits / seconds / 1e3) if seconds else 0,
+            "index": "at the end" if files.is_index_last(index) else "at the front",
+        },
+        "key frames": {
+            "every": f"{np.median(gops):g} frames",
+            "longest": int(gops.max()),
+            "B-frames": "no" if index.packets is None else "yes",
+            "open GOPs": files.count_open_gops(index),
+        },
+        "span": {
+            "frames": f"{first} to {last} of the file",
+            "seconds": " to ".join(f"{end:.3f}" for end in span),
+            "largest error": f"{1e3 * item.errors_s[is_own].max():.3f} ms",
+            "starts at a key frame": "yes" if first in index.start_frames else "no",
+        },
+    }

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`examine_dataset`: reads what a level wants, each thing once, in parallel; asks the checks."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar
+
+from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
+from robostream.decode import VideoFiles
+from robostream.errors import (
+    DatasetError,
+    MissingExtraError,
+    MissingRevisionError,
+    NoListingError,
+    StorageError,
+)
+from robostream.meta import LeRobotDatasetMetadata, is_being_recorded, noting_contradictions
+from robostream.progress import track
+from robostream.storage import CancellingPool, FileOpener, as_location, list_refs, parse_repo_url
+from robostream.tools.doctor import files, frames, rows, tables
+from robostream.tools.doctor.content import explain_content
+from robostream.tools.doctor.files import ListedFile
+from robostream.tools.doctor.findings import Answers, Check, Finding, Item, Verdict, ask, collect
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+# In the order in which their modules define them.
+CHECKS = tuple(
+    one
+    for module in (tables, files, rows, frames)
+    for one in vars(module).values()
+    if isinstance(one, Check)
+)
+# Of a remote dataset with more files, so many are read unless all are asked for.
+SAMPLED_FILES = 500
+_REMOTE_THREADS = 16
+_STAGED = re.compile(r"images/.*/episode[-_](\d+)/")
+_OPEN_FILES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorOptions:
+    """What to read, and what to compare it with.
+
+    Attributes:
+        reads_rows: Whether to read all rows.
+        frames: The share of episodes whose frames are decoded; 0 for none.
+        threads: Threads that read a local dataset.
+        reads_all: Whether to read all files of a remote dataset, however many.
+        chunk: Frames that a policy predicts at a time; None for the usual number.
+        selections: Selections by name, as episodes, that should share no recording.
+    """
+
+    reads_rows: bool = False
+    frames: float = 0.0
+    threads: int = 1
+    reads_all: bool = False
+    chunk: int | None = None
+    selections: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The answers to all checks that were asked.
+
+    Attributes:
+        meta: The metadata; None if it cannot be read.
+        read: How many things of each kind were read.
+    """
+
+    url: str
+    meta: LeRobotDatasetMetadata | None
+    read: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict."""
+        return max((finding.verdict for finding in self.findings), default=Verdict.OK)
+
+
+def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examination:
+    """Return what is wrong with a dataset. Shows its progress on standard error."""
+    began = time.perf_counter()
+    with noting_contradictions() as contradictions:
+        try:
+            dataset = open_dataset(location, SampleOptions())
+        except (DatasetError, MissingExtraError, OSError) as failure:
+            found = judge_opening(location, failure)
+            return Examination(location.repo_id, None, {}, found, time.perf_counter() - began)
+    reader = _Reader(dataset, options)
+    reader.read_tables(contradictions)
+    reader.read_files()
+    if options.reads_rows:
+        reader.read_rows()
+    if options.frames:
+        reader.read_frames()
+    levels = {"default", *(["rows"] * options.reads_rows), *(["frames"] * bool(options.frames))}
+    findings = collect([one for one in CHECKS if one.item.level in levels], reader.answers)
+    seconds = time.perf_counter() - began
+    return Examination(dataset.files.url, dataset.meta, reader.read, tuple(findings), seconds)
+
+
+class _Reader:
+    """Reads a dataset level by level and keeps the answers of the checks."""
+
+    def __init__(self, dataset: OpenedDataset, options: DoctorOptions) -> None:
+        self._dataset, self._options = dataset, options
+        self._opener = dataset.file_opener()
+        self._listed = list(files.list_files(dataset.meta))
+        self._readable: list[ListedFile] = []
+        self.answers: Answers = []
+        self.read: dict[str, int] = {}
+
+    def read_tables(self, contradictions: Sequence[Exception]) -> None:
+        meta, repo = self._dataset.meta, parse_repo_url(self._dataset.files.url)
+        refs = list_refs(repo[0], token=None) if repo else None
+        self._ask(tables.Opening(version=meta.info.codebase_version, refs=refs))
+        strays = list_strays(self._opener, self._listed)
+        recording = is_being_recorded(meta.root)
+        stats, chunk = meta.stats or {}, self._options.chunk
+        self._ask(tables.Tables(meta, contradictions, strays, recording, chunk, stats))
+
+    def read_files(self) -> None:
+        chosen = self._listed
+        if self._dataset.files.is_remote and not self._options.reads_all:
+            chosen = chosen[:: -(-len(chosen) // SAMPLED_FILES)]
+
+        def read(listed: ListedFile) -> tuple[Answers, Any]:
+            item = files.read_file(self._opener, listed)
+            return ask(CHECKS, item), getattr(item, "listed", None)
+
+        is_sample = len(chosen) < len(self._listed)
+        unit = f"of {len(self._listed):,} files (--all reads them all)" if is_sample else "files"
+        for answers, listed in self._run(read, chosen, "files", unit):
+            self.answers += answers
+            self._readable += [listed] if listed is not None else []
+
+    def read_rows(self) -> None:
+        def read(listed: ListedFile) -> list[tuple[Answers, rows.EpisodeSummary | None]]:
+            contents = rows.read_rows(self._dataset, self._opener, listed)
+            return [(ask(CHECKS, content), rows.summarise(content)) for content in contents]
+
+        of_rows = [listed for listed in self._readable if not listed.camera]
+        found = list(chain(*self._run(read, of_rows, "rows", "files of rows")))
+        self.answers += chain(*(answers for answers, _ in found))
+        summaries = [summary for _, summary in found if summary is not None]
+        self._ask(rows.AllRows(self._dataset.meta, summaries, self._options.selections))
+
+    def read_frames(self) -> None:
+        videos = VideoFiles(self._opener.open, max_files=_OPEN_FILES)
+        read = partial(frames.read_clip, self._dataset, self._opener, videos)
+        clips = list(self._choose_clips())
+        found = list(self._run(lambda clip: read(*clip), clips, "frames", "clips"))
+        self.answers += chain(*(ask(CHECKS, clip) for clip in found))
+        self._ask(frames.AllClips(self._dataset.meta, found))
+
+    def _choose_clips(self) -> Iterator[tuple[str, int]]:
+        """Yield (camera, episode) of an even share of each camera's clips that can be read."""
+        meta = self._dataset.meta
+        for camera in meta.camera_keys:
+            key = camera if camera in meta.video_keys else ""
+            held = [listed.episodes for listed in self._readable if listed.camera == key]
+            episodes = [int(episode) for some in held for episode in some]
+            count = -int(-len(episodes) * self._options.frames // 1)
+            yield from ((camera, episodes[k * len(episodes) // count]) for k in range(count))
+
+    def _ask(self, item: Item) -> None:
+        self.answers += ask(CHECKS, item)
+
+    def _run(
+        self, function: Callable[[Job], Result], jobs: Sequence[Job], label: str, unit: str
+    ) -> Iterator[Result]:
+        is_remote = self._dataset.files.is_remote
+        with CancellingPool(_REMOTE_THREADS if is_remote else self._options.threads) as pool:
+            yield from track(pool.map(function, jobs), f"doctor: {label}", len(jobs), unit)
+        self.read |= {unit: len(jobs)}
+
+
+def judge_opening(location: DatasetLocation, failure: Exception) -> tuple[Finding, ...]:
+    """Return the answers about a dataset that cannot be opened."""
+    asked = [one for one in CHECKS if one.item is tables.Opening]
+    opening = tables.Opening(failure=_explain_opening(location, failure))
+    return tuple(collect(asked, ask(asked, opening)))
+
+
+def _explain_opening(location: DatasetLocation, failure: Exception) -> Exception:
+    """Return why a dataset cannot be opened: what a local table is instead, existing revisions."""
+    if isinstance(failure.__cause__, MissingRevisionError):
+        with suppress(StorageError):
+            name = location.repo_id.removeprefix("hf://datasets/").split("@")[0]
+            refs = ", ".join(list_refs(name, token=None) or ())
+            return DatasetError(f"{failure} Its branches and tags are {refs}.")
+    root = as_location(location.root or location.repo_id)
+    opener = FileOpener(root)
+    for table in opener.list_files("meta", ".parquet") if root.local_root is not None else ():
+        if problem := explain_content(opener, table, "parquet"):
+            return DatasetError(f"{problem.what} {problem.cure}")
+    return failure
+
+
+def list_strays(opener: FileOpener, listed: Sequence[ListedFile]) -> Sequence[str]:
+    """Return the files of rows, videos and staged images that belong to no episode.
+
+    Old recorders leave the staged images of episodes that they saved.
+    """
+    found: set[str] = set()
+    for folder, suffix in (("data", ".parquet"), ("videos", ".mp4"), ("images", "")):
+        with suppress(NoListingError, StorageError):
+            found.update(opener.list_files(folder, suffix))
+    stop = max(int(file.episodes.max()) for file in listed) + 1
+    saved = {file for file in found if (of := _STAGED.match(file)) and int(of[1]) < stop}
+    return sorted(found - saved - {file.file for file in listed})

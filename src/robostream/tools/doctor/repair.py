@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`repair_dataset`: a copy of a dataset with everything repaired that needs no invented data.
+
+Counts, places and spans follow from the files, statistics from the rows. If episodes remain that
+cannot be read, the copy ends before the first of them: the verified prefix.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from robostream import config
+from robostream.assemble import DatasetLocation, SampleOptions, compute_stats, open_dataset
+from robostream.errors import WriteError
+from robostream.meta import LeRobotDatasetMetadata, noting_contradictions
+from robostream.storage import FileOpener, as_location, write_bytes_atomic
+from robostream.tools.doctor.examine import DoctorOptions, Examination, examine_dataset, list_strays
+from robostream.tools.doctor.files import ListedFile, SampleTable, list_files, read_file
+from robostream.tools.doctor.findings import Verdict, shorten
+from robostream.tools.doctor.tables import split_texts
+from robostream.tools.recorded_stats import write_stats
+from robostream.tools.staging import copy_cheaply, local_folder, new_folder
+from robostream.write import PARQUET_OPTIONS, VideoPart, frame_rate, iter_packets, split_videos
+
+# Errors that are no matter of episodes; with others an episode is left out, and all after it.
+_NOT_FATAL = ("tasks", "leakage")
+_STATS = ("stats-missing", "stats-wrong", "stats-stale", "quantiles", "image-stats")
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What was repaired, the episodes that the copy lacks, and what the doctor says of it."""
+
+    path: Path
+    repairs: tuple[str, ...]
+    left_out: range
+    examined: Examination
+
+
+def check_folders(root: str, dest: Path) -> tuple[Path, Path]:
+    """Return the folders of a dataset and of its copy; raise WriteError if one is unsuitable."""
+    source = local_folder(root)
+    return source, new_folder(dest, source)
+
+
+def repair_dataset(
+    root: str, dest: Path, options: DoctorOptions, *, before: Examination
+) -> RepairReport:
+    """Write a repaired copy of a local v3.0 dataset to a new folder, and examine it.
+
+    Args:
+        root: The dataset's folder.
+        dest: The new folder.
+        options: The level at which the copy must be sound.
+        before: What the doctor says of the dataset.
+
+    Raises:
+        WriteError: A folder is unsuitable, or nothing can be repaired.
+    """
+    source, dest = check_folders(root, dest)
+    if before.meta is None or before.meta.info.is_v2:
+        why = "is of v2.x: convert it first" if before.meta else "cannot be opened: see the message"
+        raise WriteError(f"{source}: want a v3.0 dataset to repair; this one {why}.")
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as temp:
+        copy = Path(temp) / dest.name
+        hidden = shutil.ignore_patterns(".*")
+        shutil.copytree(
+            source, copy, ignore=hidden, copy_function=_clone, ignore_dangling_symlinks=True
+        )
+        repairs = [text for step in _STEPS for text in step(copy)]
+        location, total = DatasetLocation(dest.name, root=copy), len(before.meta.episodes)
+        found = examine_dataset(location, options).findings
+        remarks = (r for f in found if f.check.id not in _NOT_FATAL for r in f.remarks)
+        bad = (e for r in remarks if r.verdict == Verdict.ERROR for e in r.episodes)
+        keep = min(bad, default=total)
+        repairs += [_truncate(copy, keep)] if keep < total else []
+        repairs += _leave_out_strays(copy)
+        wrong = [r.what for f in before.findings if f.check.id in _STATS for r in f.remarks]
+        if repairs or wrong:
+            cameras = tuple(before.meta.camera_keys)
+            images = keep < total or any(what.startswith(cameras) for what in wrong)
+            repairs.append(_compute_stats(copy, images=images))
+        examined = examine_dataset(location, options)
+        os.replace(copy, dest)
+    return RepairReport(dest, tuple(repairs), range(keep, total), replace(examined, url=str(dest)))
+
+
+def _clone(source: str, target: str) -> str:
+    return copy_cheaply(Path(source), Path(target), link=False)
+
+
+def _open(root: Path) -> tuple[LeRobotDatasetMetadata, list[ListedFile], bool]:
+    """Return the metadata, its files, and whether it contradicts itself."""
+    with noting_contradictions() as contradictions:
+        meta = LeRobotDatasetMetadata(root.name, root=root)
+    return meta, list(list_files(meta)), bool(contradictions)
+
+
+def _salvage(root: Path) -> Iterator[str]:
+    """Cut bytes after the footer of Parquet files, and keep the whole frames of cut-off videos."""
+    meta, listed, _ = _open(root)
+    opener = FileOpener(as_location(root))
+    for file in listed:
+        problem = getattr(read_file(opener, file), "problem", None)
+        if problem is None or problem.kind != "damaged":
+            continue
+        path = root / file.file
+        if not file.camera and (content := _trim_parquet(path.read_bytes())):
+            path.write_bytes(content)
+            yield f"{file.file}: cut what followed the footer"
+        elif file.camera and (frames := _count_whole_frames(path, meta)):
+            ends = np.cumsum(file.column("length"))
+            if _cut_video(path, int(ends[ends <= frames].max(initial=0)), meta):
+                yield f"{file.file}: kept the frames that are whole"
+
+
+def _trim_parquet(content: bytes) -> bytes | None:
+    """Return a Parquet file up to the end of its last footer."""
+    end = len(content)
+    while (end := content.rfind(b"PAR1", 0, end)) > 4:
+        with suppress(pa.ArrowInvalid, OSError):
+            pq.read_metadata(io.BytesIO(content[: end + 4]))
+            return content[: end + 4]
+    return None
+
+
+def _count_whole_frames(path: Path, meta: LeRobotDatasetMetadata) -> int:
+    count = 0
+    with suppress(av.FFmpegError, WriteError, IndexError):
+        for packet in iter_packets(path, frame_rate(meta.fps)):
+            if packet.is_corrupt:
+                break
+            count += 1
+    return count
+
+
+def _cut_video(path: Path, num_frames: int, meta: LeRobotDatasetMetadata) -> bool:
+    """Keep the first frames of a video, without encoding; return whether that is possible."""
+    rate, target = frame_rate(meta.fps), path.with_suffix(".part")
+    try:
+        shown = [packet.pts or 0 for packet in islice(iter_packets(path, rate), num_frames)]
+        reorder = max((place - frame for place, frame in enumerate(shown)), default=0)
+        if not num_frames or sorted(shown) != list(range(num_frames)):
+            return False
+        split_videos(path, [VideoPart(target, 0, num_frames, reorder)], rate=rate)
+        os.replace(target, path)
+    except (av.FFmpegError, WriteError):
+        target.unlink(missing_ok=True)
+        return False
+    return True
+
+
+def _repair_places(root: Path) -> Iterator[str]:
+    """Count episodes and frames again, and take the file of each episode from its rows."""
+    meta, listed, is_contradicted = _open(root)
+    lengths = meta.episodes["length"]
+    places: dict[int, list[int]] = defaultdict(list)
+    for file in listed:
+        if not file.camera:
+            for episode, count in _list_episodes(root / file.file):
+                if 0 <= episode < len(lengths) and lengths[episode] == count:
+                    places[episode].append(int(file.episodes[0]))
+    stops = np.cumsum(lengths)
+    columns = {"dataset_from_index": stops - lengths, "dataset_to_index": stops}
+    if all(len(places[episode]) == 1 for episode in range(len(lengths))):
+        like = [places[episode][0] for episode in range(len(lengths))]
+        names = ("data/chunk_index", "data/file_index")
+        found = {name: meta.episodes[name][like] for name in names}
+        if any((found[name] != meta.episodes[name]).any() for name in names):
+            columns |= found
+            yield "took the file of each episode from its rows"
+    if _write_tables(root, meta, columns, len(lengths)) or is_contradicted:
+        yield "counted episodes, frames and tasks again"
+
+
+def _list_episodes(path: Path) -> list[tuple[int, int]]:
+    """Return each run of one episode in a file, as its number and its rows."""
+    with suppress(pa.ArrowException, KeyError, OSError):
+        numbers = pq.read_table(path, columns=["episode_index"]).column(0).to_numpy()
+        edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1))
+        return list(zip(numbers[edges[:-1]].tolist(), np.diff(edges).tolist(), strict=True))
+    return []
+
+
+def _repair_spans(root: Path) -> Iterator[str]:
+    """Take spans from the order of episodes in videos that have exactly their frames."""
+    meta, listed, _ = _open(root)
+    opener, lengths = FileOpener(as_location(root)), meta.episodes["length"]
+    columns = {
+        name: meta.episodes[name].copy() for name in meta.episodes.columns if "_time" in name
+    }
+    for file in listed:
+        table = read_file(opener, file) if file.camera else None
+        if not isinstance(table, SampleTable):
+            continue
+        starts_s, stops_s = (
+            columns[f"videos/{file.camera}/{end}_timestamp"] for end in ("from", "to")
+        )
+        is_wrong = (table.errors_s > config.TOLERANCE_S).any() or table.is_shared().any()
+        if is_wrong and table.index.num_frames == lengths[file.episodes].sum():
+            first = np.cumsum(lengths[file.episodes]) - lengths[file.episodes]
+            starts_s[file.episodes] = table.index.times_s()[first]
+        ends_s = starts_s[file.episodes] + lengths[file.episodes] / meta.fps
+        is_off = np.abs(stops_s[file.episodes] - ends_s) * meta.fps > 0.5
+        stops_s[file.episodes] = np.where(is_off, ends_s, stops_s[file.episodes])
+    if any((np.abs(columns[name] - meta.episodes[name]) > 1e-9).any() for name in columns):
+        _write_tables(root, meta, columns, len(lengths))
+        yield "took the spans of episodes from their videos"
+
+
+def _repair_rows(root: Path) -> Iterator[str]:
+    """Number and time rows again where their times since the first show that they are in order."""
+    meta, listed, _ = _open(root)
+    lengths = meta.episodes["length"]
+    for file in listed:
+        path = root / file.file
+        with suppress(pa.ArrowException, KeyError, OSError):
+            if file.camera or pq.read_metadata(path).num_rows != lengths[file.episodes].sum():
+                continue
+            episodes, frames = file.frames()
+            index = (np.cumsum(lengths) - lengths)[episodes] + frames
+            wanted = {"episode_index": episodes, "frame_index": frames, "index": index}
+            found = pq.read_table(path, columns=[*wanted, "timestamp"])
+            times_s, wanted_s = found["timestamp"].to_numpy(), frames / meta.fps
+            starts_s = np.repeat(times_s[frames == 0], file.column("length"))
+            if not np.allclose(times_s - starts_s, wanted_s, rtol=0, atol=1e-3):
+                continue
+            if not np.allclose(times_s, wanted_s, rtol=0, atol=1e-3):
+                wanted |= {"timestamp": wanted_s}
+            if any((found[k].to_numpy() != v).any() for k, v in wanted.items()):
+                lengths_of = file.column("length").tolist()
+                _write_rows(path, _set_columns(pq.read_table(path), wanted), lengths_of)
+                yield f"{file.file}: numbered its rows again"
+
+
+def _truncate(root: Path, keep: int) -> str:
+    """Keep the first episodes only."""
+    if not keep:
+        raise WriteError(f"{root.name}: no episode can be read, so there is nothing to keep.")
+    meta, listed, _ = _open(root)
+    for file in listed:
+        lengths = file.column("length")[file.episodes < keep]
+        path, num_frames = root / file.file, int(lengths.sum())
+        if not len(lengths):
+            with suppress(OSError):  # it may be missing, or a folder
+                path.unlink()
+        elif len(lengths) < len(file.episodes):
+            if file.camera:
+                _cut_video(path, num_frames, meta)
+            else:
+                _write_rows(path, _read_first(path, num_frames), lengths.tolist())
+    _write_tables(root, meta, {}, keep)
+    return f"kept the {keep} episodes before the first that cannot be read"
+
+
+def _leave_out_strays(root: Path) -> list[str]:
+    """Delete the files that no episode refers to."""
+    strays = list_strays(FileOpener(as_location(root)), _open(root)[1])
+    for file in strays:
+        (root / file).unlink()
+    return [f"left out files that belong to no episode: {shorten(strays)}"] if strays else []
+
+
+def _read_first(path: Path, num_rows: int) -> pa.Table:
+    """Return the first rows of a file, without reading row groups after them."""
+    with pq.ParquetFile(path) as file:
+        counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        groups = int(np.searchsorted(np.cumsum(counts), num_rows)) + 1
+        try:
+            return file.read_row_groups(range(groups)).slice(0, num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise WriteError(f"{path.name}: its first {num_rows} rows are damaged too.") from error
+
+
+def _compute_stats(root: Path, *, images: bool) -> str:
+    """Compute the statistics of all rows; those of cameras too if wanted or missing."""
+    dataset = open_dataset(DatasetLocation(root.name, root=root), SampleOptions())
+    meta = LeRobotDatasetMetadata(root.name, root=root)
+    recorded = {key: e for key, e in (meta.stats or {}).items() if key in meta.camera_keys}
+    stats = compute_stats([dataset], images=images or len(recorded) < len(meta.camera_keys))
+    write_stats(root / config.STATS_PATH, stats, recorded, meta.features)
+    return "computed the statistics again"
+
+
+def _write_tables(
+    root: Path, meta: LeRobotDatasetMetadata, columns: Mapping[str, Any], keep: int
+) -> bool:
+    """Write columns of the episode table for the first episodes, and count them in info.json.
+
+    Returns whether info.json counted others.
+    """
+    at = 0
+    for path in sorted((root / "meta/episodes").glob("*/*.parquet")):
+        table = pq.read_table(path)
+        own = {name: values[at : at + table.num_rows] for name, values in columns.items()}
+        kept = _set_columns(table, own).slice(0, max(0, keep - at))
+        at += table.num_rows
+        if kept.num_rows:
+            pq.write_table(kept, path, **PARQUET_OPTIONS)
+        else:
+            path.unlink()
+    before = (root / config.INFO_PATH).read_text(encoding="utf-8-sig")
+    info = json.loads(before)
+    frames = int(meta.episodes["length"][:keep].sum())
+    info |= {"total_episodes": keep, "total_frames": frames, "total_tasks": len(meta.tasks)}
+    for name, text in split_texts(info.get("splits")).items():
+        first, stop = (min(int(end), keep) for end in text.split(":"))
+        info["splits"][name] = f"{first}:{stop}"
+    text = json.dumps(info, indent=4, ensure_ascii=False)
+    write_bytes_atomic(root / config.INFO_PATH, text.encode())
+    return bool(info != json.loads(before))
+
+
+def _set_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    for name, values in columns.items():
+        field = table.schema.field(name)
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, field, pa.array(values).cast(field.type))
+    return table
+
+
+def _write_rows(path: Path, table: pa.Table, lengths: Iterable[int]) -> None:
+    """Write a row group for each episode."""
+    with pq.ParquetWriter(path, table.schema, **PARQUET_OPTIONS) as writer:
+        at = 0
+        for length in map(int, lengths):
+            writer.write_table(table.slice(at, length), row_group_size=length)
+            at += length
+
+
+_STEPS = (_salvage, _repair_places, _repair_spans, _repair_rows)

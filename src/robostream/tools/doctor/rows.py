@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All rows, read and checked: times, values, statistics, leakage between selections."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from robostream.assemble import EpisodeRows, OpenedDataset, RowReader
+from robostream.config import TOLERANCE_S
+from robostream.errors import DatasetError, StorageError
+from robostream.meta import (
+    CAMERA_DTYPES,
+    DEFAULT_FEATURES,
+    QUANTILES,
+    LeRobotDatasetMetadata,
+    Stats,
+    aggregate_stats,
+)
+from robostream.storage import FileOpener
+from robostream.tools.doctor.files import Floats, ListedFile
+from robostream.tools.doctor.findings import (
+    COMPUTE_STATS,
+    COPY_AGAIN,
+    Remark,
+    check,
+    error,
+    note,
+    shorten,
+    warning,
+)
+from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
+
+# Seconds since 1970 are more; no episode lasts so long.
+_WALL_CLOCK_S = 1e8
+# Statistics may differ from the rows' by this share of the range, quantiles by this share of rows.
+_STALE = 0.01
+_QUANTILE_SLACK = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeContent:
+    """The rows of one episode, or why they cannot be read."""
+
+    level: ClassVar[str] = "rows"
+    listed: ListedFile
+    meta: LeRobotDatasetMetadata
+    episode: int
+    rows: EpisodeRows | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeSummary:
+    """What is kept of an episode's rows.
+
+    Attributes:
+        stats: Moments of each feature.
+        shares: By (feature, quantile), the share of values below the recorded one, and up to it.
+        digest: A digest of actions and states.
+    """
+
+    episode: int
+    stats: Stats
+    shares: Mapping[tuple[str, str], Floats]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllRows:
+    """The summaries of all episodes whose rows were read, and selections that must be apart."""
+
+    level: ClassVar[str] = "rows"
+    meta: LeRobotDatasetMetadata
+    summaries: Sequence[EpisodeSummary]
+    selections: Mapping[str, Sequence[int]]
+
+
+def read_rows(
+    dataset: OpenedDataset, opener: FileOpener, listed: ListedFile
+) -> Iterator[EpisodeContent]:
+    """Yield the rows of each episode in a file."""
+    features = dataset.meta.features
+    keys = [key for key, entry in features.items() if entry["dtype"] not in CAMERA_DTYPES]
+    reader = RowReader(dataset, opener, keys)
+    for episode in listed.episodes.tolist():
+        try:
+            rows, problem = reader.read(episode), ""
+        except (DatasetError, StorageError) as failure:
+            rows, problem = None, str(failure)
+        yield EpisodeContent(listed, dataset.meta, episode, rows, problem)
+    reader.close()
+
+
+def summarise(content: EpisodeContent) -> EpisodeSummary | None:
+    """Return what is kept of an episode's rows; None if they cannot be read. Pure."""
+    if content.rows is None:
+        return None
+    stats, shares = {}, {}
+    digest = hashlib.blake2b(digest_size=16)
+    for key, values in sorted(content.rows.numbers.items()):
+        flat = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # NaN and infinite values are another check's
+            moments = [flat.min(0), flat.max(0), flat.mean(0), flat.std(0), np.array([len(values)])]
+        stats[key] = dict(zip(("min", "max", "mean", "std", "count"), moments, strict=True))
+        for name, wanted in recorded_numbers(content.meta, key).items():
+            if name in QUANTILES and wanted.shape == flat.shape[1:]:
+                shares[key, name] = np.stack([(flat < wanted).mean(0), (flat <= wanted).mean(0)])
+        if is_policy_feature(key):
+            digest.update(values.tobytes())
+    return EpisodeSummary(content.episode, stats, shares, digest.hexdigest())
+
+
+@check(EpisodeContent, why="the episode cannot be loaded", cure=COPY_AGAIN)
+def rows(content: EpisodeContent) -> Iterator[Remark]:
+    """The rows of each episode can be read, and are its frames in order."""
+    if content.rows is None:
+        yield error(content.problem, [content.episode])
+    else:
+        first = int(content.meta.episodes["dataset_from_index"][content.episode])
+        if (content.rows.numbers["index"] != first + np.arange(content.rows.length)).any():
+            yield error("the column index does not count on.", [content.episode])
+
+
+@check(
+    EpisodeContent,
+    why="frames of the video are found by these times, and actions are taken to be 1 / fps apart",
+    cure="Correct fps in info.json, or write the times again as frame_index / fps.",
+)
+def times(content: EpisodeContent) -> Iterator[Remark]:
+    """Timestamps are frame_index / fps."""
+    if content.rows is None:
+        return
+    fps, times_s = content.meta.fps, content.rows.numbers["timestamp"].astype(np.float64)
+    wanted_s = np.arange(len(times_s)) / fps
+    if (np.abs(times_s - wanted_s) <= TOLERANCE_S + np.spacing(np.float32(wanted_s))).all():
+        return
+    steps_s = np.diff(times_s, prepend=times_s[0] - 1 / fps)
+    if times_s[0] > _WALL_CLOCK_S:
+        kind = "are those of a wall clock, not seconds since the episode began"
+    elif steps_s.min() <= 0:
+        kind = "do not ascend"
+    elif steps_s[1:].max(initial=0) <= 1.02 * steps_s[1:].min(initial=np.inf):
+        rate = 1 / steps_s[1:].mean()
+        is_late = abs(rate - fps) < 0.01 * fps
+        kind = f"are those of {rate:.4g} fps, info.json says {fps:g}"
+        kind = f"begin at {times_s[0]:.6g} s, not at 0" if is_late else kind
+    else:
+        kind = "have gaps" if steps_s.max() > 1.5 / fps else "are not even"
+    yield error(f"the timestamps {kind}.", [content.episode])
+
+
+@check(
+    EpisodeContent,
+    why="one of them makes the loss NaN, and with it all weights",
+    cure="Leave the episodes out, or repair the values.",
+)
+def not_finite(content: EpisodeContent) -> Iterator[Remark]:
+    """No value is NaN or infinite."""
+    for key, values in content.rows.numbers.items() if content.rows else ():
+        if not np.isfinite(values).all():
+            yield error(f"values of {key} are NaN or infinite.", [content.episode])
+
+
+@check(EpisodeContent, why="a policy learns the wrong instruction", cure=COPY_AGAIN)
+def row_tasks(content: EpisodeContent) -> Iterator[Remark]:
+    """The rows of an episode have the tasks that the episode table names."""
+    named, texts = content.meta.episodes[content.episode].get("tasks"), content.meta.tasks
+    if content.rows is not None and named:
+        numbers = np.unique(content.rows.numbers["task_index"]).tolist()
+        if not {texts[number] for number in numbers if 0 <= number < len(texts)} <= set(named):
+            yield warning("the rows have other tasks than the table names.", [content.episode])
+
+
+def _aggregate(content: AllRows) -> Iterator[tuple[str, Any, Any]]:
+    """Yield each feature with the statistics of all rows and the recorded ones."""
+    is_whole = len(content.summaries) == len(content.meta.episodes)
+    with np.errstate(invalid="ignore"):  # infinite values are another check's
+        found = aggregate_stats([one.stats for one in content.summaries]) if is_whole else {}
+    for key, entry in found.items():
+        yield key, entry, recorded_numbers(content.meta, key)
+
+
+@check(AllRows, why="a policy learns nothing from it", cure="Check the sensor; leave it out.")
+def constant(content: AllRows) -> Iterator[Remark]:
+    """Every entry of actions and states varies."""
+    for key, found, _ in _aggregate(content):
+        still = np.flatnonzero(found["min"] == found["max"]).tolist()
+        if still and is_policy_feature(key) and found["count"][0] > 1:
+            yield warning(f"{key}: the entries {shorten(still)} never change.")
+
+
+@check(AllRows, why="values are normalised with those of other data", cure=COMPUTE_STATS)
+def stats_stale(content: AllRows) -> Iterator[Remark]:
+    """Statistics are those of the rows."""
+    for key, found, recorded in _aggregate(content):
+        slack = _STALE * (found["max"] - found["min"]) + 1e-6
+        for name in ("min", "max", "mean", "std"):
+            value = recorded.get(name, found[name])
+            if value.shape == slack.shape and (np.abs(value - found[name]) > slack).any():
+                at = int(np.argmax(np.abs(value - found[name]) - slack))
+                new, old = found[name][at], value[at]
+                # LeRobot leaves those of numbers that it counts anew when it edits a dataset.
+                tell = note if key in DEFAULT_FEATURES else warning
+                yield tell(f"{key}: {name} of entry {at} is {new:.6g}, recorded {old:.6g}.")
+                break
+
+
+@check(AllRows, why="normalising with them clips or stretches values", cure=COMPUTE_STATS)
+def quantiles(content: AllRows) -> Iterator[Remark]:
+    """Quantiles are exact, not averages over episodes."""
+    sums: dict[tuple[str, str], Any] = defaultdict(float)
+    total = 0
+    for summary in content.summaries:
+        length = int(content.meta.episodes["length"][summary.episode])
+        total += length
+        for place, share in summary.shares.items():
+            sums[place] += share * length
+    wrong = []
+    for (key, name), (below, upto) in sums.items():
+        slack, wanted = _QUANTILE_SLACK + 1 / total, QUANTILES[name]
+        if ((below / total > wanted + slack) | (upto / total < wanted - slack)).any():
+            wrong += [f"{key} {name}"] if is_policy_feature(key) else []
+    if wrong:
+        yield note(f"not exact: {shorten(wrong)}. Recorders average them, or take the widest.")
+
+
+@check(
+    AllRows,
+    why="an evaluation on an episode that was trained on says nothing",
+    cure="Put all copies of a recording into one selection.",
+)
+def leakage(content: AllRows) -> Iterator[Remark]:
+    """No recording is in two selections."""
+    names: dict[str, set[str]] = defaultdict(set)
+    copies: dict[str, list[int]] = defaultdict(list)
+    for summary in content.summaries:
+        copies[summary.digest].append(summary.episode)
+        chosen = (
+            name for name, episodes in content.selections.items() if summary.episode in episodes
+        )
+        names[summary.digest].update(chosen)
+    leaking = sorted(e for digest, same in copies.items() if len(names[digest]) > 1 for e in same)
+    doubled = sorted(e for same in copies.values() if len(same) > 1 for e in same)
+    if leaking:
+        yield error(f"in more than one of {', '.join(content.selections)}.", leaking)
+    elif doubled:
+        yield note("the same recording is there more than once.", doubled)

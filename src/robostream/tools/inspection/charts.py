@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Charts as HTML with inline SVG that stretches to the width of the page. Pure.
+
+An SVG here is drawn in 1000 units of width and stretched without keeping its proportions; lines
+keep their thickness, and all texts are HTML beside or over it. So one drawing serves every width,
+and the left and right edges of a chart are those of the images above it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[Any]
+
+NUM_COLOURS = 8
+_WIDTH = 1000
+# Beyond so many points a line shows the smallest and the largest value of each stretch.
+_MOST_POINTS = 800
+
+
+def curves_html(values: Numbers, names: Sequence[str], *, num_parts: int, axis: str = "") -> str:
+    """Return lines over time with an axis and a legend below.
+
+    Args:
+        values: (frames, lines).
+        names: The name of each line; an only line may have none.
+        num_parts: Into how many equal parts of time the chart is ruled.
+        axis: The axis, from `axis_html`.
+    """
+    finite = values[np.isfinite(values)].astype(np.float64)
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    pad = 0.06 * (high - low) or 0.5
+    scale = 100 / (high - low + 2 * pad)
+    lines = "".join(
+        f'<polyline class="c{number % NUM_COLOURS}{_dash(number)}" '
+        f'points="{_points((high + pad - values[:, number]) * scale)}">'
+        f"<title>{escape(name)}</title></polyline>"
+        for number, name in enumerate(names)
+    )
+    zero = (high + pad) * scale
+    line = f'<path class="zero" d="M0 {zero:.2f}H{_WIDTH}"/>' if 0 < zero < 100 else ""
+    return (
+        f'<div class="{"chart" if len(names) > 1 else "chart low"}">{_bands(num_parts)}'
+        f'<svg viewBox="0 0 {_WIDTH} 100" preserveAspectRatio="none">{line}{lines}</svg>'
+        f"{_bounds(low, high)}</div>{axis}{_legend(names)}"
+    )
+
+
+def _bounds(low: float, high: float) -> str:
+    """Return the labels of the smallest and the largest value, or of the only one."""
+    if low == high:
+        return f'<span class="y middle">{format_number(high)}</span>'
+    return (
+        f'<span class="y top">{format_number(high)}</span>'
+        f'<span class="y bottom">{format_number(low)}</span>'
+    )
+
+
+def _dash(number: int) -> str:
+    return " dash" if number // NUM_COLOURS % 2 else ""
+
+
+def _legend(names: Sequence[str]) -> str:
+    if not any(names):
+        return ""
+    entries = "".join(
+        f'<span><i class="c{number % NUM_COLOURS}{_dash(number)}"></i>{escape(name)}</span>'
+        for number, name in enumerate(names)
+    )
+    return f'<div class="legend">{entries}</div>'
+
+
+def _bands(num_parts: int) -> str:
+    """Return a field behind a chart for each part of time, lit with the image above it."""
+    return f'<div class="bands">{"".join(f"<i class=t{n}></i>" for n in range(num_parts))}</div>'
+
+
+def _points(heights: Numbers) -> str:
+    """Return a line of an SVG: one point in the middle of each frame's stretch of time."""
+    frames = np.arange(len(heights))
+    if len(heights) > _MOST_POINTS:
+        edges = np.linspace(0, len(heights), _MOST_POINTS // 2 + 1).astype(int)
+        pairs = [
+            sorted((begin + int(np.argmin(part)), begin + int(np.argmax(part))))
+            for begin, stop in itertools.pairwise(edges)
+            for part in [np.nan_to_num(heights[begin:stop])]
+        ]
+        frames = np.unique(np.array(pairs).ravel())
+    frames = frames[np.isfinite(heights[frames])]
+    x = (frames + 0.5) * (_WIDTH / len(heights))
+    if len(heights) == 1:  # a point would not be seen
+        x, frames = np.array([0.0, _WIDTH])[: 2 * len(frames)], np.repeat(frames, 2)
+    return " ".join(f"{a:.1f},{b:.2f}" for a, b in zip(x, heights[frames], strict=True))
+
+
+def histogram_html(values: Numbers, *, unit: str, marked: float | None) -> str:
+    """Return the distribution of whole numbers; the bar that holds `marked` has another colour."""
+    bins = min(40, int(np.ptp(values)) + 1)
+    counts, edges = np.histogram(values, bins, (values.min(), values.max() + 1))
+    width = _WIDTH / bins
+    chosen = -1 if marked is None else int(np.searchsorted(edges, marked, side="right")) - 1
+    bars = "".join(
+        f'<rect class="{"bar chosen" if number == chosen else "bar"}" x="{number * width:.2f}" '
+        f'y="{100 - 96 * count / counts.max():.2f}" width="{0.88 * width:.2f}" '
+        f'height="{96 * count / counts.max():.2f}"><title>{count} of {round(edges[number]):,} to '
+        f"{int(np.ceil(edges[number + 1])) - 1:,} {unit}</title></rect>"
+        for number, count in enumerate(counts.tolist())
+        if count
+    )
+    labels = f"{values.min():,}", f"{values.max():,} {unit}"
+    return (
+        f'<div class="chart low"><svg viewBox="0 0 {_WIDTH} 100" preserveAspectRatio="none">{bars}'
+        f'</svg><span class="y top">{counts.max():,}</span></div>{axis_html(labels)}'
+    )
+
+
+def axis_html(labels: Sequence[str]) -> str:
+    """Return texts below a chart, evenly spread from its left edge to its right edge."""
+    places = [100 * number / (len(labels) - 1) for number in range(len(labels))]
+    spans = (
+        f'<span style="left: {place:g}%; transform: translateX(-{place:g}%)">{escape(text)}</span>'
+        for place, text in zip(places, labels, strict=True)
+    )
+    return f'<div class="axis">{"".join(spans)}</div>'
+
+
+def range_html(entry: dict[str, float], low: float, high: float) -> str:
+    """Return one dimension's range: a line from min to max, a box from q10 to q90, the mean."""
+    spread = high - low or 1.0
+
+    def x(name: str) -> float:
+        return 2 + 96 * (entry[name] - low) / spread
+
+    box = ""
+    if {"q10", "q90"} <= set(entry):
+        wide = max(x("q90") - x("q10"), 0.5)
+        box = f'<rect class="box" x="{x("q10"):.1f}" y="3" width="{wide:.1f}" height="10"/>'
+    return (
+        '<svg class="range" viewBox="0 0 100 16" preserveAspectRatio="none">'
+        f'<path class="line" d="M{x("min"):.1f} 8H{x("max"):.1f}"/>{box}'
+        f'<path class="mean" d="M{x("mean"):.1f} 1V15"/></svg>'
+    )
+
+
+def format_number(value: float) -> str:
+    """Return a number with three digits that matter."""
+    if not np.isfinite(value):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

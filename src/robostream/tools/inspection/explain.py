@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which frames, files and bytes made a batch of a run, from its state alone.
+
+The order of an epoch is a function of what a state holds, so a batch of any step is computed, not
+replayed. Nothing is decoded, unless a contact sheet is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from robostream import config
+from robostream.assemble import CameraReader, OpenedDataset, RowReader, find_frames
+from robostream.decode import VideoFile, VideoFiles, packet_span
+from robostream.errors import SelectionError, StateError
+from robostream.plan import (
+    Cut,
+    EpochPlan,
+    PlanState,
+    check_state,
+    digest,
+    frames_at,
+    parse_state,
+    steps_left,
+)
+from robostream.tools.inspection.contact_sheet import Cell, beside, draw_sheet, draw_thumbnails
+
+_TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
+_OPEN_VIDEOS = 64
+_THUMBNAIL_PX = 120
+_CELLS_PER_ROW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBytes:
+    """The part of a file that a sample needs.
+
+    Attributes:
+        feature: The camera; "rows" for the rows of the episode.
+        file: The file, relative to the dataset.
+        start: The first byte.
+        stop: The byte after the last one.
+        number: The number of the frame in the video; None for rows.
+    """
+
+    feature: str
+    file: str
+    start: int
+    stop: int
+    number: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSample:
+    """One sample of a batch.
+
+    Attributes:
+        position: Its position in the epoch.
+        rank: The rank that delivers it.
+        episode: The episode.
+        frame: The frame in the episode.
+        index: The dataset-wide index of the frame, as samples have it.
+        seconds: The time of the frame in its episode.
+        tasks: The tasks of the episode.
+        is_repeated: Whether it completes the tail of the epoch and was delivered before.
+        sources: The files and bytes it is made of.
+    """
+
+    position: int
+    rank: int
+    episode: int
+    frame: int
+    index: int
+    seconds: float
+    tasks: list[str]
+    is_repeated: bool
+    sources: list[SourceBytes]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchExplanation:
+    """A global batch of a run.
+
+    Attributes:
+        epoch: The epoch.
+        step: The step, counted from `counted_from`.
+        steps: The steps from there to the end of the epoch.
+        counted_from: The position of step 0.
+        start: The first position.
+        stop: The position after the last one; without those that complete the tail.
+        digest: The digest of the frames in between.
+        quarantined: Episodes whose frames are replaced by others, as the state lists them.
+        samples: The samples, by position.
+    """
+
+    epoch: int
+    step: int
+    steps: int
+    counted_from: int
+    start: int
+    stop: int
+    digest: int
+    quarantined: list[int]
+    samples: list[BatchSample]
+
+
+def load_state(path: Path) -> PlanState:
+    """Return the state in a JSON file or a checkpoint of torch, at its top or inside it."""
+    try:
+        if path.suffix in _TORCH_FILES:
+            import torch
+
+            values = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            values = json.loads(path.read_text())
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+        reason = str(error).partition(". ")[0]  # torch goes on about its own settings
+        raise StateError(
+            f"{path}: want a state that loader.state_dict() returned, as JSON or in a checkpoint "
+            f"of torch; it cannot be read ({reason}). Save one with json.dump."
+        ) from error
+    found = list(_states_in(values))
+    if len(found) != 1:
+        raise StateError(
+            f"{path}: want one state that loader.state_dict() returned, found {len(found)}. States "
+            "that only count batches do not name an order."
+        )
+    return parse_state(found[0])
+
+
+def _states_in(values: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(values, Mapping):
+        if {"fingerprint", "receipt"} <= set(values):
+            yield values
+        else:
+            for value in values.values():
+                yield from _states_in(value)
+
+
+def explain_batch(
+    dataset: OpenedDataset,
+    state: PlanState,
+    cut: Cut,
+    step: int,
+    *,
+    epoch: int | None = None,
+    counted_from: int = 0,
+) -> BatchExplanation:
+    """Return what made a global batch.
+
+    Args:
+        dataset: The dataset, with the selection of the run.
+        state: Any state of the run.
+        cut: The world size and the batch size of the run; its rank does not matter.
+        step: The step, counted from the position `counted_from`.
+        epoch: The epoch; None for that of the state.
+        counted_from: 0, or where the run resumed with this world size and batch size.
+    """
+    plan = _plan_of(dataset, state).replace(epoch=state.epoch if epoch is None else epoch)
+    steps = steps_left(cut, plan.num_frames, min(counted_from, plan.num_frames))
+    if not 0 <= step < steps:
+        raise SelectionError(
+            f"there is no step {step}: an epoch of {plan.num_frames:,} frames has {steps:,} steps "
+            f"of {cut.step_size:,} samples from position {counted_from:,} on, counted from 0"
+        )
+    start = counted_from + step * cut.step_size
+    stop = min(start + cut.step_size, plan.num_frames)
+    # Positions after the last frame complete the tail, so that all ranks deliver equally many.
+    padded = range(start, start + -(-(stop - start) // cut.world_size) * cut.world_size)
+    episodes, frames = frames_at(plan, padded)
+    samples = [
+        _sample(dataset, position, episode, frame, cut=cut, is_repeated=position >= stop)
+        for position, episode, frame in zip(padded, episodes.tolist(), frames.tolist(), strict=True)
+    ]
+    return BatchExplanation(
+        epoch=plan.epoch,
+        step=step,
+        steps=steps,
+        counted_from=counted_from,
+        start=start,
+        stop=stop,
+        digest=digest(*plan.slice(start, stop)),
+        quarantined=list(plan.quarantined),
+        samples=_with_sources(dataset, samples),
+    )
+
+
+def _plan_of(dataset: OpenedDataset, state: PlanState) -> EpochPlan:
+    """Return the order of the run, or raise StateError if it is of another dataset or selection."""
+    if state.lanes > config.MOST_LANES:
+        raise StateError(f"want at most {config.MOST_LANES} lanes in a state, got {state.lanes}")
+    if state.since is not None:
+        raise StateError(
+            "want the state of a run over whole episodes of one dataset, got one of a mixture, or "
+            "of trimmed, strided or weighted episodes; explain does not know their order"
+        )
+    plan = EpochPlan(
+        dataset.selection.lengths,
+        episodes=dataset.selection.episodes,
+        seed=state.seed,
+        epoch=state.epoch,
+        lanes=state.lanes,
+        pool_size=state.pool_size,
+        shuffle=state.shuffle,
+    )
+    check_state(state, plan, fingerprint=dataset.meta.fingerprint)
+    return plan.replace(quarantined=state.quarantined)
+
+
+def _sample(
+    dataset: OpenedDataset, position: int, episode: int, frame: int, *, cut: Cut, is_repeated: bool
+) -> BatchSample:
+    meta = dataset.meta
+    tasks = meta.episodes[episode].get("tasks")
+    return BatchSample(
+        position=position,
+        rank=position % cut.world_size,
+        episode=episode,
+        frame=frame,
+        index=int(meta.episodes["dataset_from_index"][episode]) + frame,
+        seconds=frame / meta.fps,
+        tasks=[str(task) for task in tasks] if isinstance(tasks, list) else [],
+        is_repeated=is_repeated,
+        sources=[],
+    )
+
+
+def _with_sources(dataset: OpenedDataset, samples: Sequence[BatchSample]) -> list[BatchSample]:
+    """Return the samples with their files and bytes; reads only footers and sample tables."""
+    opener = dataset.file_opener()
+    videos = VideoFiles(
+        opener.open,
+        max_files=_OPEN_VIDEOS,
+        index_folder=dataset.index_folder,
+        looked_since_s=dataset.opened_at_s,
+    )
+    rows = RowReader(dataset, opener, [])
+    clips: dict[tuple[int, str], tuple[VideoFile, npt.NDArray[np.int64]]] = {}
+
+    def sources_of(sample: BatchSample) -> Iterator[SourceBytes]:
+        found = rows.find(sample.episode)
+        yield SourceBytes("rows", found.file, *found.groups, None)
+        for key in dataset.spec.videos:
+            if (sample.episode, key) not in clips:
+                clips[sample.episode, key] = find_frames(dataset, videos, sample.episode, key)
+            file, numbers = clips[sample.episode, key]
+            number = int(numbers[sample.frame])
+            yield SourceBytes(key, file.name, *packet_span(file.index, [number]), number)
+
+    try:
+        return [replace(sample, sources=list(sources_of(sample))) for sample in samples]
+    finally:
+        rows.close()
+        videos.clear()
+
+
+def batch_sheet(dataset: OpenedDataset, explanation: BatchExplanation, *, most: int) -> Image.Image:
+    """Return a contact sheet of the first samples of a batch, all cameras of each side by side."""
+    if not dataset.spec.cameras:
+        raise SelectionError(f"{dataset.meta.repo_id} has no cameras, so there is no contact sheet")
+    cells = []
+    shown = explanation.samples[:most]
+    with CameraReader(dataset) as reader:
+        for sample in shown:
+            images = [
+                image
+                for key in dataset.spec.cameras
+                for image in draw_thumbnails(
+                    reader.read(key, sample.episode, [sample.frame]), width=_THUMBNAIL_PX
+                )
+            ]
+            cells.append(Cell(beside(images), f"{sample.episode}, frame {sample.frame}"))
+    rows = []
+    for begin in range(0, len(cells), _CELLS_PER_ROW):
+        part = shown[begin : begin + _CELLS_PER_ROW]
+        text = f"positions {part[0].position:,} to {part[-1].position:,}"
+        rows.append((text, cells[begin : begin + _CELLS_PER_ROW]))
+    title = f"epoch {explanation.epoch}, step {explanation.step}: episode and frame of each sample"
+    return draw_sheet(title, rows)

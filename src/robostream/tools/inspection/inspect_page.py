@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `robostream inspect`: one HTML file with its images and charts in it."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
+from robostream.storage import parse_repo_url
+from robostream.tools.inspection.charts import (
+    axis_html,
+    curves_html,
+    format_number,
+    histogram_html,
+    range_html,
+)
+from robostream.tools.inspection.contact_sheet import jpeg_url
+from robostream.tools.inspection.gather import (
+    NUM_FRAMES,
+    DatasetView,
+    EpisodeView,
+    importance,
+    name_of,
+)
+from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
+
+_MOST_LINES = 32
+_MOST_TASKS = 40
+_OPEN_STATS = 2
+_UNITS = (("hours", 3600), ("minutes", 60), ("seconds", 1))
+_SHOWN_STATS = ("min", "q01", "q50", "q99", "max", "mean", "std")
+
+
+def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: DatasetView) -> str:
+    """Return the page of a dataset and one of its episodes."""
+    title = name_of(meta)
+    parts = [
+        f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>",
+        _tiles(meta),
+        _episode(meta, view),
+        _overview(whole),
+        _lengths(meta, view),
+        _tasks(meta),
+        _statistics(meta),
+        _viewer(meta, view.episode),
+    ]
+    style = read_style("robostream.tools.inspection", "inspect.css")
+    return page_html(title, "\n".join(filter(None, parts)), style + _lights(len(view.frames)))
+
+
+def _lights(num_parts: int) -> str:
+    """Return the style by which an image lights up its time in all charts, and the reverse."""
+    lit = [f"section:has(.t{part}:hover)" for part in range(num_parts)]
+    bands = ", ".join(f"{hovered} .bands .t{part}" for part, hovered in enumerate(lit))
+    images = ", ".join(f"{hovered} figure.t{part} img" for part, hovered in enumerate(lit))
+    return f"{bands} {{ background: var(--lit); }}\n{images} {{ outline: 2px solid var(--c0); }}\n"
+
+
+def _about(meta: LeRobotDatasetMetadata) -> str:
+    cameras = [
+        f"{key} {width}x{height}"
+        for key in meta.camera_keys
+        for _, height, width in [image_shape(meta.features[key])]
+    ]
+    robot = f"Recorded on {meta.robot_type}. " if meta.robot_type else ""
+    where = f"{meta.url_root}{f' at {meta.revision}' if meta.revision else ''}"
+    return f"{robot}{_count(len(cameras), 'camera')}: {', '.join(cameras) or 'none'}. {where}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _tiles(meta: LeRobotDatasetMetadata) -> str:
+    seconds = meta.total_frames / meta.fps
+    unit, size = next(pair for pair in _UNITS if seconds >= 2 * pair[1] or pair[1] == 1)
+    an_episode = f"{seconds / meta.total_episodes:.1f} s an episode"
+    tiles = [
+        tile_html("episodes", f"{meta.total_episodes:,}", "", _count(meta.total_tasks, "task")),
+        tile_html("frames", f"{meta.total_frames:,}", "", f"at {meta.fps} per second"),
+        tile_html("duration", f"{seconds / size:.1f}", unit, an_episode),
+        tile_html("cameras", str(len(meta.camera_keys)), "", meta.info.codebase_version),
+    ]
+    return f'<div class="tiles">{"".join(tiles)}</div>'
+
+
+def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
+    """Return the strips of all cameras and the curves below them, on one axis of time."""
+    seconds = view.length / meta.fps
+    parts = [f"<h3>{escape(key)}</h3>{_strip(meta, view, key)}" for key in view.strips]
+    digits = 1 if seconds > 1 else 2
+    axis = axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
+    for key, values in view.curves.items():
+        count = values.shape[1]
+        names = dimension_names(meta.features[key], count)[:_MOST_LINES]
+        more = f", the first {_MOST_LINES} of {count}" if count > _MOST_LINES else ""
+        shown = values[:, :_MOST_LINES]
+        chart = curves_html(shown, names, num_parts=len(view.frames), axis=axis)
+        parts.append(f"<h3>{escape(key)}{more}</h3>{chart}")
+    tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
+    lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
+    if view.strips:
+        lead += (
+            " Images and curves share one axis of time: an image is the middle of the stretch below"
+            " it."
+        )
+    return section_html(f"Episode {view.episode}", lead, "".join(parts))
+
+
+def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
+    images = view.strips[key]
+    if isinstance(images, str):
+        return f'<p class="bad">{escape(images)}</p>'
+    figures = "".join(
+        f'<figure class="t{number}"><img alt="frame {frame} of {escape(key)}" '
+        f'src="{jpeg_url(image)}"><figcaption>{frame / meta.fps:.1f} s</figcaption></figure>'
+        for number, (frame, image) in enumerate(zip(view.frames, images, strict=True))
+    )
+    kind = "strip many" if len(images) == NUM_FRAMES else "strip"
+    return f'<div class="{kind}" style="--parts: {len(images)}">{figures}</div>'
+
+
+def _overview(whole: DatasetView) -> str:
+    if not whole.overview:
+        return ""
+    figures = "".join(
+        f'<figure><img alt="{escape(cell.label)}" src="{jpeg_url(cell.image)}">'
+        f"<figcaption>{escape(cell.label)}</figcaption></figure>"
+        for cell in whole.overview
+    )
+    shown = _count(len(whole.overview), "episode")
+    lead = f"The middle frame of {shown}, evenly spaced: {whole.camera}."
+    return section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
+
+
+def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
+    lengths = meta.episodes["length"]
+    if lengths.min() == lengths.max():
+        text = f"All {len(lengths):,} episodes have {_count(view.length, 'frame')}."
+        text = (
+            f"The only episode has {_count(view.length, 'frame')}." if len(lengths) == 1 else text
+        )
+        return section_html("Lengths", text, "")
+    chart = histogram_html(lengths, unit="frames", marked=view.length)
+    lead = (
+        f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
+        f"{view.episode} is orange."
+    )
+    return section_html("Lengths", lead, chart)
+
+
+def _tasks(meta: LeRobotDatasetMetadata) -> str:
+    if not len(meta.tasks):
+        return ""
+    counts: Counter[str] = Counter()
+    if "tasks" in meta.episodes.columns:
+        counts.update(str(task) for tasks in meta.episodes["tasks"] for task in tasks or ())
+    order = sorted(meta.tasks.index, key=lambda task: -counts[task])
+    most = max(counts.values(), default=0) or 1
+    rows = [
+        [escape(task), f"{counts[task]:,}", _share(counts[task] / most)]
+        for task in order[:_MOST_TASKS]
+    ]
+    hidden = len(order) - len(rows)
+    more = f" {hidden:,} more are not shown." if hidden else ""
+    table = table_html(("task", "episodes", ""), rows, names=("task", ""))
+    return section_html(
+        "Tasks", f"Episodes with each of {_count(len(order), 'task')}.{more}", table
+    )
+
+
+def _share(share: float) -> str:
+    return f'<i class="share" style="width: {100 * share:.1f}%"></i>'
+
+
+def _statistics(meta: LeRobotDatasetMetadata) -> str:
+    stats = meta.stats or {}
+    shown = [key for key in meta.features if key in stats and key not in DEFAULT_FEATURES]
+    shown.sort(key=importance)
+    if not shown:
+        lead = "The dataset records none. robostream stats computes them from the rows."
+        return section_html("Statistics", lead, "")
+    parts = [
+        f"<details{' open' if number < _OPEN_STATS else ''}><summary>{escape(key)}</summary>"
+        f"{_feature_table(meta, key)}</details>"
+        for number, key in enumerate(shown)
+    ]
+    lead = (
+        "As recorded in meta/stats.json. The line is min to max, the box q10 to q90, the mark the "
+        "mean, on one scale for a feature. robostream stats computes exact ones."
+    )
+    return section_html("Statistics", lead, "".join(parts))
+
+
+def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
+    assert meta.stats is not None
+    entry = {
+        name: np.ravel(value).astype(np.float64)
+        for name, value in meta.stats[key].items()
+        if name != "count" and np.asarray(value).dtype.kind in "biuf"
+    }
+    names = [name for name in _SHOWN_STATS if name in entry]
+    size = min((len(value) for value in entry.values()), default=0)
+    rows = [
+        [escape(name), *(format_number(entry[stat][at]) for stat in names), _range(entry, at)]
+        for at, name in enumerate(dimension_names(meta.features[key], size))
+    ]
+    return table_html(("", *names, "range"), rows, names=("",))
+
+
+def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
+    if not {"min", "max", "mean"} <= set(entry):
+        return ""
+    low, high = float(entry["min"].min()), float(entry["max"].max())
+    values = {name: float(value[at]) for name, value in entry.items()}
+    return range_html(values, low, high) if np.isfinite([low, high, values["mean"]]).all() else ""
+
+
+def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
+    command = viewer_command(meta, episode)
+    if command is None:
+        return ""
+    lead = "LeRobot plays all frames of an episode (pip install 'lerobot[dataset_viz]'):"
+    text = f"<pre><code>{escape(shlex.join(command))}</code></pre>"
+    return section_html("In LeRobot's own viewer", lead, text)
+
+
+def viewer_command(meta: LeRobotDatasetMetadata, episode: int) -> Sequence[str] | None:
+    """Return the command of LeRobot's viewer; None for a dataset that LeRobot cannot open.
+
+    It opens local datasets of v3.0 and those on the Hub.
+    """
+    if meta.info.is_v2:
+        return None
+    options = ["--episode-index", str(episode)]
+    repo = parse_repo_url(meta.url_root)
+    if repo is not None:
+        return ["lerobot-dataset-viz", "--repo-id", repo[0], *options]
+    if not isinstance(meta.root, Path):
+        return None
+    root = str(meta.root.absolute())
+    return ["lerobot-dataset-viz", "--repo-id", f"local/{meta.root.name}", "--root", root, *options]

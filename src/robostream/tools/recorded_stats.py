@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Computed statistics beside the recorded ones of meta/stats.json, and written in their place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robostream import config
+from robostream.errors import WriteError
+from robostream.meta import MOMENTS, QUANTILES, Features, Stats, as_lists, parse_info
+from robostream.storage import write_bytes_atomic
+
+
+@dataclass(frozen=True, slots=True)
+class StatsDifference:
+    """How far the recorded statistics of a feature are from the computed ones.
+
+    Differences are shares of the feature's range, the largest of its dimensions; None if nothing
+    comparable is recorded.
+
+    Attributes:
+        feature: The feature.
+        moments: The largest difference of min, max, mean and std.
+        quantiles: The largest difference of a quantile.
+        missing: The statistics that are not recorded, or in another shape.
+    """
+
+    feature: str
+    moments: float | None
+    quantiles: float | None
+    missing: list[str]
+
+
+def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDifference]:
+    """Return the differences of every computed feature. Pure."""
+    return [
+        _compare(feature, entry, recorded.get(feature, {})) for feature, entry in computed.items()
+    ]
+
+
+def _compare(
+    feature: str, entry: Mapping[str, npt.NDArray[Any]], recorded: Mapping[str, npt.NDArray[Any]]
+) -> StatsDifference:
+    spread = entry["max"] - entry["min"]
+    spread = np.where(spread > 0, spread, np.maximum(np.abs(entry["max"]), 1.0))
+    differences: dict[str, float] = {}
+    for name, value in entry.items():
+        other = recorded.get(name)
+        if other is not None and other.shape == value.shape and other.dtype.kind in "biuf":
+            off = np.abs(value - other) / (1.0 if name == "count" else spread)
+            differences[name] = float(np.max(off))
+
+    def largest(names: Sequence[str]) -> float | None:
+        return max((differences[name] for name in names if name in differences), default=None)
+
+    missing = [name for name in (*MOMENTS, *QUANTILES) if name not in differences]
+    moments = [name for name in MOMENTS if name != "count"]
+    return StatsDifference(feature, largest(moments), largest(list(QUANTILES)), missing)
+
+
+def find_stats_file(dest: Path) -> Path:
+    """Return the file that statistics are written to, or raise WriteError.
+
+    `dest` is that file, if its name ends in .json, or the folder of a dataset.
+    """
+    if dest.suffix == ".json":
+        return dest
+    if not (dest / config.INFO_PATH).is_file():
+        raise WriteError(
+            f"want a file name that ends in .json, or the folder of a dataset, to write statistics "
+            f"to; {dest} has no {config.INFO_PATH}. Nothing is written."
+        )
+    path = dest / config.INFO_PATH
+    if parse_info(path.read_bytes(), str(path)).stats_path != config.STATS_PATH:
+        raise WriteError(
+            f"{dest} is of v2.1, whose statistics are those of each episode in "
+            f"{config.V2_STATS_PATH}; readers would ignore a {config.STATS_PATH}. Convert the "
+            "dataset first (robostream convert), or give the name of a .json file. Nothing is "
+            "written."
+        )
+    return dest / config.STATS_PATH
+
+
+def write_stats(path: Path, stats: Stats, recorded: Stats, features: Features) -> None:
+    """Write statistics as LeRobot stores them.
+
+    Features that `stats` lacks, such as cameras that were not decoded, keep the recorded ones. The
+    order in the file is that of the features.
+    """
+    together = {**recorded, **stats}
+    names = [*(name for name in features if name in together), *together]
+    lists = {name: as_lists(together[name]) for name in names}
+    text = json.dumps(lists, indent=4, ensure_ascii=False)
+    try:
+        write_bytes_atomic(path, text.encode())
+    except OSError as error:
+        raise WriteError(
+            f"cannot write the statistics to {path}: {error.strerror}. Choose another file, or "
+            "free space."
+        ) from error

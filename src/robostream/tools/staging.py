@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of a local dataset: the folders, and staging, so that an interrupted run can resume.
+
+COPY.recoding/ or COPY.converting/
+  run.json   the source dataset and the options; locked while a run uses the folder
+  dataset/   the copy; every file in it is complete, except those named *.part
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from robostream.errors import RobostreamError, WriteError
+from robostream.storage import parse_repo_url, redact, sync_to_disk
+
+# Linux: let a new file share the blocks of another until one of them is written to (Btrfs, XFS).
+_FICLONE = 0x40049409
+
+
+def local_folder(root: str) -> Path:
+    """Return the folder of a dataset on this machine; the error says how to download one."""
+    folder = Path(root).expanduser()
+    if "://" not in root and folder.is_dir():
+        return folder.resolve()
+    parsed = parse_repo_url(root)
+    name = parsed[0] if parsed else root
+    is_hub_name = parsed is not None or ("://" not in root and root.count("/") == 1)
+    cure = (
+        f"If it is a dataset on the Hub, download it first: hf download {name} --repo-type "
+        "dataset --local-dir FOLDER"
+        if is_hub_name and not root.startswith((".", "/", "~"))
+        else "Download a remote dataset first, and give its folder."
+    )
+    raise WriteError(f"{redact(root)}: want a folder on this machine with a dataset in it. {cure}")
+
+
+def new_folder(copy: str | Path, root: Path) -> Path:
+    """Return the path of a copy of `root`; raise WriteError if it exists or lies inside."""
+    target = Path(copy).expanduser().absolute()
+    if os.path.lexists(target):  # a link that leads nowhere too
+        raise WriteError(
+            f"{target}: want a new folder for the copy, found one that exists. Choose another, or "
+            "remove it."
+        )
+    if target.resolve().is_relative_to(root):
+        raise WriteError(
+            f"{target}: want a folder outside the dataset {root}, found one inside it. Choose "
+            "another."
+        )
+    return target
+
+
+def visible_files(root: Path) -> Iterator[str]:
+    """Yield the files below a folder, without hidden ones (a recorder's, git's, a download's).
+
+    Links are followed, but not to a folder that is already listed.
+    """
+    seen = {root.resolve()}
+    for folder, folders, names in os.walk(root, followlinks=True):
+        places = {name: Path(folder, name).resolve() for name in folders}
+        folders[:] = sorted(n for n in folders if n[0] != "." and places[n] not in seen)
+        seen.update(places[name] for name in folders)
+        below = PurePosixPath(Path(folder).relative_to(root))
+        yield from (str(below / name) for name in sorted(names) if not name.startswith("."))
+
+
+@contextmanager
+def staging_folder(copy: Path, record: Mapping[str, Any], *, doing: str) -> Iterator[Path]:
+    """Yield a folder for the copy's files; it becomes `copy` if the block ends without an error.
+
+    After an error or a kill, it stays. The next run with an equal `record` continues with it.
+
+    Args:
+        copy: The folder to make.
+        record: What the copy is made of, and how.
+        doing: The ending of the staging folder's name, such as "recoding".
+
+    Raises:
+        WriteError: Another run is using the folder, an unfinished run had another `record`, the
+            folder has files of no run, or the disk fails.
+    """
+    try:
+        with _staging_folder(copy, record, doing) as dataset:
+            yield dataset
+    except OSError as error:
+        if isinstance(error, RobostreamError):
+            raise
+        raise WriteError(
+            f"cannot make a copy in {copy}: {error}. Free space, or choose another folder."
+        ) from error
+
+
+@contextmanager
+def _staging_folder(copy: Path, record: Mapping[str, Any], doing: str) -> Iterator[Path]:
+    staging = copy.with_name(f"{copy.name}.{doing}")
+    staging.mkdir(parents=True, exist_ok=True)
+    _check_ownership(staging)
+    with _locked(staging / "run.json") as file:
+        _check_record(file, record, staging)
+        dataset = staging / "dataset"
+        dataset.mkdir(exist_ok=True)
+        for part in dataset.rglob("*.part"):
+            part.unlink()
+        yield dataset
+        for folder, _, _ in os.walk(dataset):
+            sync_to_disk(Path(folder))
+        os.rename(dataset, copy)
+        sync_to_disk(copy.parent)
+        shutil.rmtree(staging)
+
+
+def _check_ownership(staging: Path) -> None:
+    """Raise WriteError if a folder has files that no run made; staging folders are removed."""
+    record = staging / "run.json"
+    is_ours = record.exists() and record.stat().st_size > 0
+    if not is_ours and set(os.listdir(staging)) - {record.name}:
+        raise WriteError(
+            f"{staging}: want no folder, or that of an unfinished copy, found one with other "
+            "files. Choose another destination, or move this folder."
+        )
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield handle
+    except BlockingIOError as error:
+        raise WriteError(
+            f"{path.parent}: another run is using this folder. Wait for it, or stop it."
+        ) from error
+    finally:
+        os.close(handle)
+
+
+def _check_record(file: int, record: Mapping[str, Any], staging: Path) -> None:
+    """Write the record to a new folder; raise WriteError if the folder has a different one."""
+    found = os.pread(file, 1 << 16, 0).decode(errors="replace")
+    wanted = json.dumps(record, indent=4)
+    if found and found != wanted:
+        raise WriteError(
+            f"{staging}: an unfinished copy is here, begun with {' '.join(found.split())}; want "
+            f"{' '.join(wanted.split())}. Delete this folder, or repeat the earlier command."
+        )
+    os.pwrite(file, wanted.encode(), 0)
+    os.fsync(file)
+
+
+def copy_cheaply(source: Path, target: Path, *, link: bool) -> str:
+    """Copy a file without writing its bytes again where possible.
+
+    Returns "cloned", "linked" or "copied". With `link`, a hard link is made where the disk cannot
+    clone: one file under two names, so editing one changes both.
+    """
+    source = source.resolve()  # a Hub snapshot is full of symbolic links
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if _clone(source, target):
+        return "cloned"
+    if link:
+        with suppress(OSError):  # another disk, or one without links
+            os.link(source, target)
+            return "linked"
+    return copy_durably(source, target)
+
+
+def copy_durably(source: Path, target: Path) -> str:
+    """Copy a file's bytes, wait until they are on disk, and return "copied"."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    sync_to_disk(target)
+    return "copied"
+
+
+def _clone(source: Path, target: Path) -> bool:
+    try:
+        with open(source, "rb") as original, open(target, "wb") as copy:
+            fcntl.ioctl(copy, _FICLONE, original.fileno())
+    except OSError:
+        target.unlink(missing_ok=True)
+        return False
+    sync_to_disk(target)
+    return True
