@@ -49,8 +49,7 @@ def test_slots_never_overlap_nor_exceed_the_budget(
 def test_room_is_what_can_be_taken(budget: int, taken: list[int], count: int) -> None:
     """So many slots of the largest size can be taken, and no more."""
     pool = BufferPool(budget)
-    slots = {nbytes: pool.take(nbytes) for nbytes in taken}
-    used = [nbytes for nbytes, slot in slots.items() if slot is not None]
+    used = [nbytes for nbytes in taken if pool.take(nbytes) is not None]
     largest = max(used, default=0)
     has_room = pool.has_room(count)
 

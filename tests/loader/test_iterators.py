@@ -29,24 +29,24 @@ def test_an_iterator_with_a_progress_bar_has_a_length() -> None:
 
 def test_threads_share_an_iterator_with_a_progress_bar() -> None:
     """While one thread waits for its batch, another may ask for the next."""
-    found: list[list[int]] = []
-    second: list[threading.Thread] = []
+    batches: list[list[int]] = [[], []]
 
-    def take() -> None:
-        found.append(next(iterator)["index"].tolist())
+    def take(number: int) -> None:
+        batches[number] = next(iterator)["index"].tolist()
+
+    second = threading.Thread(target=take, args=(1,))
 
     def shrink(picture: torch.Tensor) -> torch.Tensor:
-        if picture.float().mean() > 0 and not second:
-            second.append(threading.Thread(target=take))
-            second[0].start()
-            second[0].join(0.3)  # it asks now, and waits until this thread has its batch
+        if picture.float().mean() > 0 and second.ident is None:
+            second.start()
+            second.join(0.3)  # it asks now, and waits until this thread has its batch
         return picture[:, ::4, ::4]
 
     iterator = iter(open_loader(open_stream(image_transforms=shrink), 4, progress=True))
-    take()
-    second[0].join()
+    take(0)
+    second.join()
 
-    assert found == indices(open_loader(blind_stream(), 4))[:2]
+    assert batches == indices(open_loader(blind_stream(), 4))[:2]
 
 
 @pytest.mark.long
