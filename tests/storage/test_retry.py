@@ -59,7 +59,7 @@ def test_a_failure_that_passes_is_asked_again(policy: RetryPolicy) -> None:
     failures = [
         TransientError("HTTP 500"),
         TransientError("reset"),
-        TransientError("silence", is_stall=True),
+        TransientError("silence", "stall"),
     ]
 
     assert play(policy, answers(*failures, "bytes")) == "bytes"
@@ -80,7 +80,7 @@ def test_giving_up_says_what_and_how_often(policy: RetryPolicy) -> None:
 
 def test_throttling_is_waited_out(policy: RetryPolicy) -> None:
     """A throttled request is repeated and does not count as a failure."""
-    throttled = [TransientError("HTTP 429", is_throttled=True, wait_s=0.0) for _ in range(20)]
+    throttled = [TransientError("HTTP 429", "throttled", wait_s=0.0) for _ in range(20)]
 
     assert play(policy, answers(*throttled, "bytes")) == "bytes"
 

@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -84,9 +85,7 @@ class Connections:
                 f"variable {config.certificates()[0]}."
             ) from None
         except TimeoutError:
-            raise TransientError(
-                f"silent for {config.REMOTE_TIMEOUT_S:.0f} s", is_stall=True
-            ) from None
+            raise TransientError(f"silent for {config.REMOTE_TIMEOUT_S:.0f} s", "stall") from None
         except http.client.InvalidURL:
             raise UnreachableError(f"{redact(url)}: malformed URL.") from None
         except http.client.IncompleteRead as error:
@@ -117,9 +116,7 @@ class Connections:
                     raise
                 # The other idle connections are as old as this one.
                 self.close_idle(server)
-                raise TransientError(
-                    "the server closed an idle connection", is_stale=True
-                ) from None
+                raise TransientError("the server closed an idle connection", "stale") from None
             has_file = response.status in (200, 206)
             content = _read(response, max_bytes if has_file else _MAX_MESSAGE_BYTES)
             is_complete = response.isclosed() or not response.read(1)
@@ -139,22 +136,19 @@ class Connections:
 
     def _reset(self) -> None:
         self._process = os.getpid()
-        self._idle: dict[tuple[str, str], list[http.client.HTTPConnection]] = {}
+        self._idle = defaultdict[tuple[str, str], list[http.client.HTTPConnection]](list)
         self._lock = threading.Lock()
 
     def _take(self, server: tuple[str, str]) -> http.client.HTTPConnection | None:
         if self._process != os.getpid():
             self._reset()  # after a fork, the parent uses these connections and may hold the lock
         with self._lock:
-            idle = self._idle.get(server)
-            return idle.pop() if idle else None
+            return self._idle[server].pop() if self._idle[server] else None
 
     def _put_back(self, server: tuple[str, str], connection: http.client.HTTPConnection) -> bool:
         with self._lock:
-            idle = self._idle.setdefault(server, [])
-            has_space = len(idle) < _MAX_IDLE
-            if has_space:
-                idle.append(connection)
+            if has_space := len(self._idle[server]) < _MAX_IDLE:
+                self._idle[server].append(connection)
         return has_space
 
 
@@ -190,7 +184,7 @@ class _MeteredSocket(io.RawIOBase):
                 raise TransientError(
                     f"only {self._received} bytes came in {self._waited_s:.0f} s; if the network "
                     "is that slow, raise ROBOSTREAM_REMOTE_IO_SLOW_S",
-                    is_stall=True,
+                    "stall",
                 )
             self._waited_s, self._received = 0.0, 0
         return count

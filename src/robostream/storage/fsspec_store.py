@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sys
@@ -18,7 +17,7 @@ from robostream.errors import (
     NoListingError,
     StorageError,
 )
-from robostream.storage.location import Location, redact
+from robostream.storage.location import Location, digest, redact
 from robostream.storage.remote_source import FileChunk
 from robostream.storage.retry import Traffic, TransientError, retry_policy
 
@@ -42,8 +41,7 @@ class FsspecStore:
     def open(self, file: str) -> FsspecFile:
         """Return a file. Sends nothing yet."""
         path, name = f"{self._root}/{file}", self._location.describe(file)
-        identity = hashlib.sha256(f"{name}\0{self._endpoint}".encode()).hexdigest()
-        return FsspecFile(self._fs, path, name=name, identity=identity)
+        return FsspecFile(self._fs, path, name=name, identity=digest(name, self._endpoint))
 
     def list_files(self, folder: str) -> dict[str, int]:
         """Return the size of every file below a folder."""
@@ -85,19 +83,17 @@ class FsspecFile:
                 version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
                 self._known = int(info["size"]), version
             size, version = self._known
-            content = self._read(start, min(stop, size)) if start < min(stop, size) else b""
+            stop = min(stop, size)
+            if start >= stop:
+                content = b""
+            elif getattr(self._fs, "async_impl", False):
+                content = self._fs.cat_file(self._path, start=start, end=stop)
+            else:
+                # By default, other filesystems read several megabytes ahead.
+                with self._fs.open(self._path, "rb", cache_type="none") as opened:
+                    opened.seek(start)
+                    content = opened.read(stop - start)
         return FileChunk(content, size, version)
-
-    def _read(self, start: int, stop: int) -> bytes:
-        content: bytes
-        if getattr(self._fs, "async_impl", False):
-            content = self._fs.cat_file(self._path, start=start, end=stop)
-            return content
-        # By default, other filesystems read several megabytes ahead.
-        with self._fs.open(self._path, "rb", cache_type="none") as file:
-            file.seek(start)
-            content = file.read(stop - start)
-        return content
 
 
 def _server_of(name: str) -> str:
@@ -125,22 +121,18 @@ def _translated_errors(name: str) -> Iterator[None]:
         raise
     except FileNotFoundError:
         raise MissingFileError(f"{name}: there is no such file. Check the address.") from None
-    except PermissionError as error:
-        raise _denied(name, error) from None
     except Exception as error:
         # A filesystem in use has imported its library already.
         http, ftp = sys.modules.get("aiohttp"), sys.modules.get("ftplib")
-        if ftp and isinstance(error, ftp.error_perm):
-            raise _denied(name, error) from None
+        if isinstance(error, (PermissionError, *((ftp.error_perm,) if ftp else ()))):
+            what = redact(str(error)).rstrip(".")
+            raise AccessDeniedError(
+                f"{name}: {what}. Check the user, the password and the access keys."
+            ) from None
         foreign = (*((http.ClientError,) if http else ()), *(ftp.all_errors if ftp else ()))
         if not isinstance(error, (OSError, *foreign)):
             raise
         raise TransientError(str(error) or type(error).__name__) from None
-
-
-def _denied(name: str, error: Exception) -> AccessDeniedError:
-    what = redact(str(error)).rstrip(".")
-    return AccessDeniedError(f"{name}: {what}. Check the user, the password and the access keys.")
 
 
 def _open_filesystem(location: Location) -> tuple[Any, str]:

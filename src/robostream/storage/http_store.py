@@ -220,14 +220,12 @@ def read_chunk(
 
 def _partial_content(response: HttpResponse, start: int, stop: int) -> FileChunk:
     found = response.headers.get("content-range", "")
-    match, found = _CONTENT_RANGE.fullmatch(found), found[:_MAX_REASON_LENGTH]
-    wrong_range = TransientError(f"wanted bytes {start} to {stop}, the server sent {found!r}")
-    if match is None or match[1] is None:
-        raise wrong_range
-    size = parse_size(match[3])
+    match = _CONTENT_RANGE.fullmatch(found)
+    size = parse_size(match[3]) if match else None
     end = stop if size is None else min(stop, size)
-    if (int(match[1]), int(match[2]) + 1) != (start, end):
-        raise wrong_range
+    if not match or not match[1] or (int(match[1]), int(match[2]) + 1) != (start, end):
+        found = found[:_MAX_REASON_LENGTH]
+        raise TransientError(f"wanted bytes {start} to {stop}, the server sent {found!r}")
     received = len(response.content)
     if received != end - start or not response.is_complete:
         # The header is right, but the body is truncated or too long.
@@ -258,10 +256,11 @@ def _full_content(response: HttpResponse, start: int, stop: int, name: str) -> F
 def response_error(response: HttpResponse, *, name: str, login: str) -> Exception:
     """Return the error that a response without content means."""
     status = response.status
-    if is_transient(status):
+    if status in _TRANSIENT or status >= 500:
         wait_s = retry_after_s(response.headers.get("retry-after"), time.time())
         is_throttled = status == 429 or (status == 503 and wait_s is not None)
-        return TransientError(f"HTTP {status}", is_throttled=is_throttled, wait_s=wait_s)
+        kind = "throttled" if is_throttled else "failure"
+        return TransientError(f"HTTP {status}", kind, wait_s=wait_s)
     if status in (404, 410):
         what = _shorten(response.headers.get(MESSAGE_HEADER, "")) or "the server has no such file"
         return MissingFileError(f"{name}: {what} (HTTP {status}). Check the address and the root.")
@@ -289,11 +288,6 @@ def _reason(response: HttpResponse) -> str:
 def _shorten(text: str) -> str:
     plain = " ".join("".join(c if c.isprintable() else " " for c in redact(text)).split())
     return plain if len(plain) <= _MAX_REASON_LENGTH else f"{plain[:_MAX_REASON_LENGTH]}..."
-
-
-def is_transient(status: int) -> bool:
-    """Return whether a retry may cure a status."""
-    return status in _TRANSIENT or status >= 500
 
 
 def retry_after_s(value: str | None, now: float) -> float | None:

@@ -26,7 +26,7 @@ from robostream.errors import (
     UnreachableError,
 )
 from robostream.storage.connections import HttpResponse, check_headers, origin, server_of
-from robostream.storage.http_store import HttpStore, is_transient, response_error
+from robostream.storage.http_store import HttpStore, response_error
 from robostream.storage.location import Location, join_url, redact
 from robostream.storage.retry import Traffic, TransientError, retry_policy
 
@@ -34,8 +34,9 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_DATASET = re.compile(r"hf://datasets/([^/@]+/[^/@]+)(?:@([^/]+))?(?:/(.*))?")
-_BUCKET = re.compile(r"hf://buckets/([^/@]+/[^/@]+)(?:/(.*))?")
+_URL = re.compile(
+    r"hf://(?:(datasets/[^/@]+/[^/@]+)(?:@([^/]+))?|(buckets/[^/@]+/[^/@]+))(?:/(.*))?"
+)
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="?next"?')
 
 
@@ -48,7 +49,17 @@ class HubStore(HttpStore):
     def __init__(self, location: Location, traffic: Traffic) -> None:
         super().__init__(location, traffic)
         endpoint = str(location.options.get("endpoint") or config.hub_endpoint()).rstrip("/")
-        self._files, self._tree, self._folder = _hub_urls(location.url, endpoint)
+        match = _URL.fullmatch(location.url)
+        if match is None:
+            raise StorageError(
+                f"{location.url}: want hf://datasets/owner/name[@revision][/folder] or "
+                "hf://buckets/owner/name[/folder]."
+            )
+        dataset, revision, bucket, folder = match.groups()
+        at = "/" + quote(unquote(revision or "main"), safe="") if dataset else ""
+        self._files = f"{endpoint}/{dataset or bucket}/resolve{at}"
+        self._tree = f"{endpoint}/api/{dataset or bucket}/tree{at}"
+        self._folder = f"{folder}/" if folder else ""
         token = location.options.get("token", None)
         self._token = config.hub_token() if token in (None, True) else token
 
@@ -68,8 +79,14 @@ class HubStore(HttpStore):
         try:
             while url is not None:
                 response = self.get(url, name)
-                for entry in _file_entries(response, name):
-                    sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
+                try:
+                    for entry in json.loads(response.content):
+                        if entry["type"] == "file":
+                            sizes[entry["path"].removeprefix(self._folder)] = int(entry["size"])
+                except (ValueError, TypeError, KeyError) as error:
+                    raise StorageError(
+                        f"{name}: the Hub's listing is not as expected: {error!r}"
+                    ) from error
                 match = _NEXT.search(response.headers.get("link", ""))
                 url = join_url(url, match[1]) if match else None
                 if url is not None and origin(url) != origin(self._tree):
@@ -80,31 +97,6 @@ class HubStore(HttpStore):
         except MissingFileError:
             return {}  # the Hub has no empty folders
         return sizes
-
-
-def _hub_urls(url: str, endpoint: str) -> tuple[str, str, str]:
-    """Return the URL of files, the URL of listings, and the folder. Pure."""
-    dataset, bucket = _DATASET.fullmatch(url), _BUCKET.fullmatch(url)
-    if dataset is not None:
-        repo, revision = dataset[1], quote(unquote(dataset[2] or "main"), safe="")
-        files = f"{endpoint}/datasets/{repo}/resolve/{revision}"
-        tree, folder = f"{endpoint}/api/datasets/{repo}/tree/{revision}", dataset[3]
-    elif bucket is not None:
-        files = f"{endpoint}/buckets/{bucket[1]}/resolve"
-        tree, folder = f"{endpoint}/api/buckets/{bucket[1]}/tree", bucket[2]
-    else:
-        raise StorageError(
-            f"{url}: want hf://datasets/owner/name[@revision][/folder] or "
-            "hf://buckets/owner/name[/folder]."
-        )
-    return files, tree, f"{folder}/" if folder else ""
-
-
-def _file_entries(response: HttpResponse, name: str) -> list[dict[str, Any]]:
-    try:
-        return [entry for entry in json.loads(response.content) if entry["type"] == "file"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise StorageError(f"{name}: the Hub's listing is not as expected: {error!r}") from error
 
 
 def list_refs(repo_id: str, token: str | None) -> list[str] | None:
@@ -216,33 +208,32 @@ class _RedactingFilter(logging.Filter):
 
 def _call_hub(send: Callable[[], T], name: str) -> T:
     """Return what `send` returns, with retries; redact the HTTP library's log."""
+    from huggingface_hub import errors
+
     library = logging.getLogger(_http_error().__module__.split(".")[0])
     if not any(isinstance(known, _RedactingFilter) for known in library.filters):
         library.addFilter(_RedactingFilter())
 
-    policy = retry_policy(server_of(config.hub_endpoint()), Traffic())
-    return policy.call(_transient_errors()(send), name)
+    def attempt() -> T:
+        try:
+            return send()
+        except errors.HfHubHTTPError as error:
+            response = getattr(error, "response", None)
+            if response is None:
+                raise
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            answer = HttpResponse(response.status_code, headers, b"", is_complete=True)
+            failure = response_error(answer, name="the Hub", login="")
+            if not isinstance(failure, TransientError):
+                raise
+            raise failure from None
+        except (_http_error(), OSError) as error:
+            # A refused connection is not transient: there is no network, or the address is wrong.
+            if not _is_interrupted(error):
+                raise
+            raise TransientError(f"{type(error).__name__}: {error}") from None
 
-
-@contextmanager
-def _transient_errors() -> Iterator[None]:
-    """Raise TransientError for failures that a retry may cure."""
-    from huggingface_hub import errors
-
-    try:
-        yield
-    except errors.HfHubHTTPError as error:
-        response = getattr(error, "response", None)
-        if response is None or not is_transient(response.status_code):
-            raise
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        answer = HttpResponse(response.status_code, headers, b"", is_complete=True)
-        raise response_error(answer, name="the Hub", login="") from None
-    except (_http_error(), OSError) as error:
-        # A refused connection is not transient: there is no network, or the address is wrong.
-        if not _is_interrupted(error):
-            raise
-        raise TransientError(f"{type(error).__name__}: {error}") from None
+    return retry_policy(server_of(config.hub_endpoint()), Traffic()).call(attempt, name)
 
 
 def _is_interrupted(error: BaseException | None) -> bool:

@@ -56,12 +56,6 @@ class Location:
     options: dict[str, Any] = field(default_factory=dict, repr=False)
     cache: CacheSettings | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "url", self.url.rstrip("/") or "/")
-        given = self.options.items()
-        stripped = {k: v.strip() if isinstance(v, str) else v for k, v in given}
-        object.__setattr__(self, "options", stripped)
-
     @property
     def local_root(self) -> Path | None:
         """The folder as a path, or None if it is remote."""
@@ -87,7 +81,8 @@ def as_location(
     if "://" in text:
         text, secrets = _separate_secrets(text)
         options |= secrets
-    return Location(text, options, cache)
+    stripped = {k: v.strip() if isinstance(v, str) else v for k, v in options.items()}
+    return Location(text.rstrip("/") or "/", stripped, cache)
 
 
 def _separate_secrets(url: str) -> tuple[str, dict[str, str]]:
@@ -187,13 +182,14 @@ def identify(url: str) -> str:
     still names the same file.
     """
     parts = split_url(url)
-    names = [part.partition("=")[0] for part in parts.query.split("&")]
-    is_signed = any(name.lower() in ("sig", "signature") for name in names)
-    query = [
-        part
-        for name, part in zip(names, parts.query.split("&"), strict=True)
-        if not _SIGNATURE.fullmatch(name) and not (is_signed and _BESIDE_SIGNATURE.fullmatch(name))
-    ]
+    named = [(part.partition("=")[0], part) for part in parts.query.split("&")]
+    query = [part for name, part in named if not _SIGNATURE.fullmatch(name)]
+    if any(name.lower() in ("sig", "signature") for name, _ in named):
+        query = [part for part in query if not _BESIDE_SIGNATURE.fullmatch(part.partition("=")[0])]
     host = parts.netloc.rpartition("@")[2]
-    address = urlunsplit((parts.scheme, host, parts.path, "&".join(query), ""))
-    return hashlib.sha256(address.encode()).hexdigest()
+    return digest(urlunsplit((parts.scheme, host, parts.path, "&".join(query), "")))
+
+
+def digest(*parts: str) -> str:
+    """Return a name for some texts, 64 hexadecimal digits. Pure."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -164,10 +164,7 @@ class RemoteSource(ByteSource):
 
     def _stat(self) -> FileChunk:
         with self._first_look:  # of several threads, one asks the server
-            if self._known is None:
-                self._send(self._file.stat)
-        assert self._known is not None
-        return self._known
+            return self._known or self._send(self._file.stat)
 
     def _send(self, send: Callable[[], FileChunk]) -> FileChunk:
         try:

@@ -12,7 +12,6 @@ throttled has no gap.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import logging
 import math
 import os
@@ -22,14 +21,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from robostream import config
 from robostream.errors import UnreachableError
-from robostream.storage.location import redact
+from robostream.storage.location import digest, redact
 from robostream.storage.safe_files import make_private_folder, open_private
 
 logger = logging.getLogger(__name__)
@@ -77,9 +76,8 @@ class Traffic:
     def take(self) -> tuple[float, ...]:
         """Return all counters in the order of `TRAFFIC`, and reset them."""
         with self._lock:
-            taken = tuple(self._counts.values())
-            self._counts = dict.fromkeys(TRAFFIC, 0.0)
-        return taken
+            taken, self._counts = self._counts, dict.fromkeys(TRAFFIC, 0.0)
+        return tuple(taken.values())
 
 
 class TransientError(Exception):
@@ -87,31 +85,19 @@ class TransientError(Exception):
 
     Args:
         reason: What happened, for the final error.
-        is_throttled: Whether the server says that it gets too many requests.
+        kind: "throttled" if the server says that it gets too many requests, "stall" if a response
+            stopped coming, "stale" if the server had closed an idle connection. That is no failure
+            of the server, so the request is repeated at once over a fresh connection.
         wait_s: The wait that the server asks for, if any.
-        is_stall: Whether a response stopped coming.
-        is_stale: Whether the server had closed an idle connection. That is no failure of the
-            server, so the request is repeated at once over a fresh connection.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        is_throttled: bool = False,
-        wait_s: float | None = None,
-        is_stall: bool = False,
-        is_stale: bool = False,
-    ) -> None:
+    def __init__(self, reason: str, kind: str = "failure", *, wait_s: float | None = None) -> None:
         super().__init__(redact(reason))
-        self.is_throttled = is_throttled
+        self.kind = kind
         self.wait_s = wait_s
-        self.is_stall = is_stall
-        self.is_stale = is_stale
 
 
-@dataclass(frozen=True, slots=True)
-class RateState:
+class RateState(NamedTuple):
     """When the next request may be sent, the gap between requests, when the gap last widened."""
 
     next_at: float = 0.0
@@ -121,7 +107,7 @@ class RateState:
     def schedule(self, now: float) -> tuple[RateState, float]:
         """Return the state after one more request, and when that request may be sent. Pure."""
         send_at = min(max(now, self.next_at), now + _MAX_WAIT_S)
-        return replace(self, next_at=send_at + self.gap_s), send_at
+        return self._replace(next_at=send_at + self.gap_s), send_at
 
     def throttled(self, now: float, sent_at: float, wait_s: float) -> RateState:
         """Return the state after a throttled request. Pure.
@@ -130,23 +116,22 @@ class RateState:
         """
         next_at = max(self.next_at, now + wait_s)
         if sent_at <= self.widened_at:
-            return replace(self, next_at=next_at)
+            return self._replace(next_at=next_at)
         gap_s = min(max(2 * self.gap_s, _FIRST_GAP_S), _MAX_GAP_S)
         return RateState(next_at, gap_s, now)
 
     def succeeded(self) -> RateState:
         """Return the state after a successful request. Pure."""
         gap_s = self.gap_s * math.exp(-_RECOVERY_PER_S * self.gap_s)
-        return replace(self, gap_s=gap_s if gap_s > _MIN_GAP_S else 0.0)
+        return self._replace(gap_s=gap_s if gap_s > _MIN_GAP_S else 0.0)
 
 
 class RateLimit:
     """The rate limit of one server. Thread-safe; shared by all processes that use the folder."""
 
     def __init__(self, folder: Path, server: str) -> None:
-        self._folder = folder
-        self._name = hashlib.sha256(server.encode()).hexdigest()[:32]
-        self._opened: tuple[int, int] | None = None
+        self._path = folder / digest(server)[:32]
+        self._opened: int | None = None
 
     def wait(self) -> float:
         """Block until a request may be sent; return the seconds waited."""
@@ -154,50 +139,48 @@ class RateLimit:
         state = self._read()
         if not state.gap_s and state.next_at <= now:
             return 0.0
-        with self._locked():
-            after, send_at = self._read().schedule(now)
+        with self._locked() as state:
+            after, send_at = state.schedule(now)
             self._write(after)
-        time.sleep(max(send_at - now, 0.0))
-        return max(send_at - now, 0.0)
+        wait_s = max(send_at - now, 0.0)
+        time.sleep(wait_s)
+        return wait_s
 
     def note_throttled(self, sent_at: float, wait_s: float) -> None:
         """Record that the server throttled a request and wants none for `wait_s`."""
-        with self._locked():
-            self._write(self._read().throttled(time.time(), sent_at, wait_s))
+        with self._locked() as state:
+            self._write(state.throttled(time.time(), sent_at, wait_s))
 
     def note_success(self) -> None:
         """Record that the server answered a request."""
         if self._read().gap_s:
-            with self._locked():
-                self._write(self._read().succeeded())
+            with self._locked() as state:
+                self._write(state.succeeded())
 
     def _read(self) -> RateState:
         content = os.pread(self._fd(), _FORMAT.size, 0)
         return RateState(*_FORMAT.unpack(content)) if len(content) == _FORMAT.size else RateState()
 
     def _write(self, state: RateState) -> None:
-        os.pwrite(self._fd(), _FORMAT.pack(state.next_at, state.gap_s, state.widened_at), 0)
+        os.pwrite(self._fd(), _FORMAT.pack(*state), 0)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        # Each lock has its own descriptor, so that threads exclude each other too.
-        descriptor = os.open(f"/proc/self/fd/{self._fd()}", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def _locked(self) -> Iterator[RateState]:
+        # Each lock has its own descriptor, so that threads and forked processes exclude each other.
+        with open(f"/proc/self/fd/{self._fd()}", "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield self._read()
 
     def _fd(self) -> int:
-        if self._opened is None or self._opened[0] != os.getpid():
+        # No cached_property: until Python 3.12 it has a lock, which a fork could leave locked.
+        if self._opened is None:
             try:
-                make_private_folder(self._folder)
-                fd = open_private(self._folder / self._name, os.O_RDWR | os.O_CREAT)
+                make_private_folder(self._path.parent)
+                self._opened = open_private(self._path, os.O_RDWR | os.O_CREAT)
             except OSError:
-                # The folder is not writable: this process keeps a limit of its own.
-                fd = os.memfd_create("rate limit", os.MFD_CLOEXEC)
-            self._opened = os.getpid(), fd
-        return self._opened[1]
+                # The folder is not writable: this process and its forks keep a limit of their own.
+                self._opened = os.memfd_create("rate limit", os.MFD_CLOEXEC)
+        return self._opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +201,14 @@ class RetryPolicy:
             try:
                 result = send()
             except TransientError as error:
-                stale += error.is_stale
-                if error.is_stale and stale <= _MAX_STALE:
+                is_throttled, is_stale = error.kind == "throttled", error.kind == "stale"
+                stale += is_stale
+                if is_stale and stale <= _MAX_STALE:
                     self.traffic.add(retries=1)
                     continue
-                failures += not error.is_throttled
-                throttled += error.is_throttled
-                self.traffic.add(stalls=error.is_stall)
+                failures += not is_throttled
+                throttled += is_throttled
+                self.traffic.add(stalls=error.kind == "stall")
                 elapsed_s = time.monotonic() - began
                 may_wait = self.max_retries > 0 and elapsed_s < _MAX_THROTTLED_S
                 if failures > self.max_retries or not may_wait:
@@ -233,20 +217,16 @@ class RetryPolicy:
                         f"{elapsed_s:.0f} s; the last one: {error}. Check the network and the "
                         "server, or raise ROBOSTREAM_REMOTE_IO_MAX_RETRIES."
                     ) from None
-                self._pause(error, failures, sent_at)
+                self.traffic.add(retries=1)
+                delay_s = backoff_s(failures, error.wait_s, _random.random())
+                if is_throttled:  # all processes of the machine wait, spread by the rate limit
+                    self.rate_limit.note_throttled(sent_at, delay_s)
+                else:
+                    time.sleep(delay_s)
                 logger.debug("%s: retried: %s", name, error)
             else:
                 self.rate_limit.note_success()
                 return result
-
-    def _pause(self, error: TransientError, failures: int, sent_at: float) -> None:
-        self.traffic.add(retries=1)
-        delay_s = backoff_s(failures, error.wait_s, _random.random())
-        if error.is_throttled:
-            # All processes of the machine wait, spread by the rate limit.
-            self.rate_limit.note_throttled(sent_at, delay_s)
-        else:
-            time.sleep(delay_s)
 
 
 @lru_cache(maxsize=256)

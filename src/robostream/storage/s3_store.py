@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from xml.etree import ElementTree
 
@@ -50,9 +49,24 @@ class S3Store(HttpStore):
         match = _URL.fullmatch(location.url)
         if match is None:
             raise StorageError(f"{location.url}: want s3://bucket or s3://bucket/folder.")
+        try:
+            from botocore.credentials import Credentials
+            from botocore.session import Session
+        except ImportError as error:
+            raise MissingExtraError("botocore", "s3", location.url) from error
+        session = Session(profile=options.get("profile"))
+        region = options.get("region") or session.get_config_variable("region")
+        self._region = region or _DEFAULT_REGION
+        profile_url = session.get_scoped_config().get("endpoint_url")
+        endpoint = options.get("endpoint_url") or config.s3_endpoint() or profile_url
+        self._credentials = None
+        if options.get("key"):
+            keys = options["key"], options.get("secret"), options.get("token")
+            self._credentials = Credentials(*keys)
+        elif not options.get("anon"):
+            self._credentials = session.get_credentials()
         self._folder = f"{match[2]}/" if match[2] else ""
-        self._signer = S3Signer(options, location.url)
-        self._root = _bucket_url(match[1], self._signer)
+        self._root = _bucket_url(match[1], self._region, endpoint)
 
     def url_of(self, file: str) -> str:
         """Return the URL of a file. Pure."""
@@ -61,51 +75,11 @@ class S3Store(HttpStore):
 
     def authorize(self, method: str, url: str) -> Mapping[str, str]:
         """Return the headers that sign a request."""
-        return self._signer.sign(method, url)
-
-    def list_files(self, folder: str) -> dict[str, int]:
-        """Return the size of every file below a folder."""
-        name = self._location.describe(folder)
-        query = {"list-type": "2", "prefix": f"{self._folder}{folder}/"}
-        sizes: dict[str, int] = {}
-        while True:
-            url = f"{self._root}/?{urlencode(sorted(query.items()), quote_via=quote)}"
-            page = _parse_listing(self.get(url, name).content, name)
-            for entry in page.iterfind("{*}Contents"):
-                key = entry.findtext("{*}Key", "").removeprefix(self._folder)
-                sizes[key] = int(entry.findtext("{*}Size", "0"))
-            token = page.findtext("{*}NextContinuationToken")
-            if not token:
-                return sizes
-            query["continuation-token"] = token
-
-
-class S3Signer:
-    """Signs requests to one bucket; `url` names it in messages."""
-
-    def __init__(self, options: Mapping[str, Any], url: str) -> None:
-        try:
-            from botocore.session import Session
-        except ImportError as error:
-            raise MissingExtraError("botocore", "s3", url) from error
-        session = Session(profile=options.get("profile"))
-        self._url = url
-        self._is_anonymous = bool(options.get("anon"))
-        region = options.get("region") or session.get_config_variable("region")
-        self.region = region or _DEFAULT_REGION
-        profile_url = session.get_scoped_config().get("endpoint_url")
-        self.endpoint_url: str | None = (
-            options.get("endpoint_url") or config.s3_endpoint() or profile_url
-        )
-        self._credentials = None if self._is_anonymous else _find_credentials(session, options)
-
-    def sign(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers that sign a request."""
-        if self._is_anonymous:
+        if self._location.options.get("anon"):
             return {}
         if self._credentials is None:
             raise AccessDeniedError(
-                f"{self._url}: no keys for S3 are found. Set AWS_ACCESS_KEY_ID and "
+                f"{self._location.url}: no keys for S3 are found. Set AWS_ACCESS_KEY_ID and "
                 "AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or pass storage_options={'key': ..., "
                 "'secret': ...}, or {'anon': True} for a public bucket."
             )
@@ -116,31 +90,35 @@ class S3Signer:
         keys = self._credentials.get_frozen_credentials()
         stripped = {k: v.strip() for k, v in keys._asdict().items() if isinstance(v, str)}
         request = AWSRequest(method, url)
-        S3SigV4Auth(keys._replace(**stripped), "s3", self.region).add_auth(request)
+        S3SigV4Auth(keys._replace(**stripped), "s3", self._region).add_auth(request)
         return dict(request.headers.items())
 
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        name = self._location.describe(folder)
+        query = {"list-type": "2", "prefix": f"{self._folder}{folder}/"}
+        sizes: dict[str, int] = {}
+        while True:
+            url = f"{self._root}/?{urlencode(sorted(query.items()), quote_via=quote)}"
+            try:
+                page = ElementTree.fromstring(self.get(url, name).content)
+            except ElementTree.ParseError as error:
+                raise StorageError(f"{name}: the bucket's listing is not XML ({error}).") from error
+            for entry in page.iterfind("{*}Contents"):
+                key = entry.findtext("{*}Key", "").removeprefix(self._folder)
+                sizes[key] = int(entry.findtext("{*}Size", "0"))
+            token = page.findtext("{*}NextContinuationToken")
+            if not token:
+                return sizes
+            query["continuation-token"] = token
 
-def _find_credentials(session: Any, options: Mapping[str, Any]) -> Any:
-    if options.get("key"):
-        from botocore.credentials import Credentials
 
-        return Credentials(options["key"], options.get("secret"), options.get("token"))
-    return session.get_credentials()
-
-
-def _bucket_url(bucket: str, signer: S3Signer) -> str:
+def _bucket_url(bucket: str, region: str, endpoint_url: str | None) -> str:
     """Return the URL of a bucket, in path style or as a host of its own."""
-    if signer.endpoint_url is not None:
-        parts = urlsplit(signer.endpoint_url)
+    if endpoint_url is not None:
+        parts = urlsplit(endpoint_url)
         return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/{bucket}"
     if "." in bucket:
         # Amazon's wildcard certificates do not cover such hosts.
-        return f"https://s3.{signer.region}.amazonaws.com/{bucket}"
-    return f"https://{bucket}.s3.{signer.region}.amazonaws.com"
-
-
-def _parse_listing(content: bytes, name: str) -> ElementTree.Element:
-    try:
-        return ElementTree.fromstring(content)
-    except ElementTree.ParseError as error:
-        raise StorageError(f"{name}: the bucket's listing is not XML ({error}).") from error
+        return f"https://s3.{region}.amazonaws.com/{bucket}"
+    return f"https://{bucket}.s3.{region}.amazonaws.com"
