@@ -115,7 +115,7 @@ def check_cache(folder: Path, remotes: list[Path]) -> int:
         blocks = 0
         for _, file in block_files(opened):
             content = (folder / file.shown_name).read_bytes()
-            good = are_valid(file.headers(range(file.layout.num_blocks)), 0)
+            good = are_valid(file.column("header"), 0)
             for block in good.nonzero()[0].tolist():
                 start, stop = file.layout.bytes_of(range(block, block + 1))
                 assert file.read(start, stop) == content[start:stop], (file.shown_name, block)

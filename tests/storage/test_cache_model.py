@@ -161,7 +161,7 @@ class CacheMachine(RuleBasedStateMachine):
             return
         for _, file in block_files(open_cache_folder(self.folder, BLOCK)):
             content = REMOTES[int(file.shown_name.removeprefix("file "))].content
-            good = are_valid(file.headers(range(file.layout.num_blocks)), 0)
+            good = are_valid(file.column("header"), 0)
             for block in good.nonzero()[0].tolist():
                 start, stop = file.layout.bytes_of(range(block, block + 1))
                 assert file.read(start, stop) == content[start:stop]

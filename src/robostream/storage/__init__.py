@@ -4,13 +4,11 @@
 location.py       dataset roots, relative paths, and URLs without secrets
 safe_files.py     private folders and files, and atomic writes
 lru.py            a least-recently-used cache with a weight budget
-byte_source.py    the protocol of a file; merged reads; a seekable file object
-local_store.py    files on a local disk
+byte_source.py    the protocol of a file; merged reads; a seekable file object; local files
 block_file.py     the format of a block file, and one open block file
 cache_folder.py   the cache folder, its locks, and the liveness of its processes
 cache_quota.py    the bytes in use, and which blocks to evict
-cache.py          the cache in one process: contents, limits, warnings
-mapped_file.py    complete files in the cache that processes memory-map
+cache.py          the cache in one process: contents, limits, warnings, mapped files
 cached_file.py    one remote file in the cache: reading, filling, next use
 retry.py          retries with backoff, request counters, and a rate limit per server
 remote_source.py  a remote file: retried reads, size and version checks, with or without cache
@@ -25,15 +23,22 @@ opener.py         from a location to its store and files; filling the cache ahea
 from robostream.storage.byte_source import (
     ByteRange,
     ByteSource,
+    LocalSource,
     SourceFile,
     choose_gap,
     coalesce,
 )
-from robostream.storage.cache import Cache, CacheInfo, cache_limit
+from robostream.storage.cache import (
+    Cache,
+    CacheInfo,
+    MappedFile,
+    cache_limit,
+    discard_mapped_file,
+    open_mapped_file,
+)
 from robostream.storage.cache_folder import is_cache
 from robostream.storage.cached_file import CachedFile, open_cached_file
 from robostream.storage.hub import download, list_refs, upload
-from robostream.storage.local_store import LocalSource
 from robostream.storage.location import (
     CacheSettings,
     Location,
@@ -44,7 +49,6 @@ from robostream.storage.location import (
     redact,
 )
 from robostream.storage.lru import LruCache
-from robostream.storage.mapped_file import MappedFile, discard_mapped_file, open_mapped_file
 from robostream.storage.opener import CacheWarmer, CancellingPool, FileOpener, open_cache
 from robostream.storage.retry import TRAFFIC, Traffic
 from robostream.storage.safe_files import (

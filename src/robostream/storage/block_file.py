@@ -49,6 +49,8 @@ _FILE_HEADER = struct.Struct("<8sIIQI")
 _FILE_HEADER_BYTES = 4096
 _VERSION = 1
 _MAX_NAME_BYTES = 3000
+# Headers of blocks that take no space, and of those that may take space but must not be read.
+_EMPTY, DIRTY = (np.array((0, 0, serial), BLOCK_HEADER) for serial in (0, 1))
 _MIX = [np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -107,12 +109,6 @@ def are_valid(headers: BlockHeaders, first: int) -> Flags:
     return valid
 
 
-def _are_empty(headers: BlockHeaders) -> Flags:
-    """Return which headers belong to blocks that take no space. Pure."""
-    empty: Flags = headers.view("<u8").reshape(-1, 2).max(axis=1, initial=0) == 0
-    return empty
-
-
 def _checks(headers: BlockHeaders, first: int) -> npt.NDArray[np.uint32]:
     blocks = np.arange(first, first + len(headers), dtype=np.uint64)
     checksums = headers["checksum"].astype(np.uint64)
@@ -127,8 +123,8 @@ class BlockFile:
     def __init__(self, fd: int, layout: BlockLayout, shown_name: str, *, is_writable: bool) -> None:
         self.layout = layout
         self.shown_name = shown_name
+        self.is_writable = is_writable
         self._fd = fd
-        self._is_writable = is_writable
         weakref.finalize(self, os.close, fd)
 
     @property
@@ -143,30 +139,33 @@ class BlockFile:
 
     def occupied(self) -> Flags:
         """Return which blocks take space, valid or not."""
-        return ~_are_empty(self.column("header"))
+        occupied: Flags = np.any(self.column("header").view("<u8").reshape(-1, 2), axis=1)
+        return occupied
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """Return `header`, `next_use`, `owner` or `last_use` of all blocks."""
-        kind, before = _COLUMNS[name]
-        count = self.layout.num_blocks
-        at = _FILE_HEADER_BYTES + before * count
-        return np.frombuffer(self._pread_padded(at, kind.itemsize * count), kind)
+    def column(self, name: str, blocks: range | None = None) -> npt.NDArray[Any]:
+        """Return `header`, `next_use`, `owner` or `last_use` of consecutive blocks, or of all."""
+        blocks = range(self.layout.num_blocks) if blocks is None else blocks
+        return np.frombuffer(self.raw_column(name, blocks), _COLUMNS[name][0])
 
-    def headers(self, blocks: range) -> BlockHeaders:
-        """Return the headers of consecutive blocks, zeros where the file is truncated."""
-        return np.frombuffer(self.raw_headers(blocks), BLOCK_HEADER)
+    def raw_column(self, name: str, blocks: range) -> bytes:
+        """Return entries of consecutive blocks as bytes, zeros where the file is truncated."""
+        kind, at = self._place(name, blocks)
+        nbytes = kind.itemsize * len(blocks)
+        return self._pread(at, nbytes).ljust(nbytes, b"\0")
 
-    def raw_headers(self, blocks: range) -> bytes:
-        """Return the headers of consecutive blocks as bytes, 16 each."""
-        return self._pread_padded(_FILE_HEADER_BYTES + 16 * blocks.start, 16 * len(blocks))
+    def set_columns(self, blocks: range, **values: npt.ArrayLike) -> None:
+        """Write entries of consecutive blocks, by the name of their column."""
+        for name, value in values.items():
+            kind, at = self._place(name, blocks)
+            self._pwrite(np.full(len(blocks), value, kind).tobytes(), at)
+
+    def missing(self, blocks: range) -> list[range]:
+        """Return the runs of those of consecutive blocks that may not be read."""
+        return runs(~are_valid(self.column("header", blocks), blocks.start), blocks.start)
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes of the remote file; fewer, or zeros, where blocks are missing."""
         return self._pread(self.layout.data_at + start, stop - start)
-
-    def checksum(self, block: int) -> int:
-        """Return the checksum of a block's current bytes."""
-        return zlib.crc32(self.read(*self.layout.bytes_of(range(block, block + 1))))
 
     def write_blocks(self, blocks: range, content: memoryview) -> None:
         """Write consecutive blocks, then their headers.
@@ -181,35 +180,29 @@ class BlockFile:
         ]
         headers["serial"] = secrets.randbits(62) + 2
         headers["check"] = _checks(headers, blocks.start)
-        self._mark_dirty(blocks)
+        self.set_columns(blocks, header=DIRTY)
         self._pwrite(content, self.layout.data_at + start)
-        self._write_column("header", blocks, headers)
-
-    def invalidate(self, block: int, serial: int) -> None:
-        """Mark a damaged block as dirty, unless it has been filled again."""
-        one = range(block, block + 1)
-        if int(self.headers(one)["serial"][0]) == serial:
-            self._mark_dirty(one)
+        self.set_columns(blocks, header=headers)
 
     def drop_blocks(self, dropped: Iterable[range]) -> None:
         """Free the space of blocks; of all blocks if the filesystem cannot punch holes."""
         for blocks in dropped:
-            self._mark_dirty(blocks)
+            self.set_columns(blocks, header=DIRTY)
             at = self.layout.data_at + blocks.start * self.layout.block_bytes
             if not punch_hole(self._fd, at, len(blocks) * self.layout.block_bytes):
                 self.drop_all()
                 return
-            self._write_column("header", blocks, np.zeros((), BLOCK_HEADER))
+            self.set_columns(blocks, header=_EMPTY)
 
     def drop_all(self) -> None:
         """Free the space of all blocks."""
         occupied = runs(self.occupied())
         for blocks in occupied:
-            self._mark_dirty(blocks)
+            self.set_columns(blocks, header=DIRTY)
         os.ftruncate(self._fd, self.layout.data_at)
         os.ftruncate(self._fd, self.layout.file_bytes)
         for blocks in occupied:
-            self._write_column("header", blocks, np.zeros((), BLOCK_HEADER))
+            self.set_columns(blocks, header=_EMPTY)
 
     def clean(self, *, after_restart: bool) -> None:
         """Drop the remains of interrupted fills and evictions.
@@ -217,31 +210,14 @@ class BlockFile:
         A power cut may have lost headers and kept their blocks, so after a restart of the machine
         every block without a valid header is dropped.
         """
-        headers = self.column("header")
-        invalid = ~are_valid(headers, 0)
-        self.drop_blocks(runs(invalid if after_restart else invalid & ~_are_empty(headers)))
+        invalid = ~are_valid(self.column("header"), 0)
+        self.drop_blocks(runs(invalid if after_restart else invalid & self.occupied()))
 
-    def set_next_use(self, blocks: range, next_use: float, owner: int) -> None:
-        """Set the time of next use of consecutive blocks, and the process that will use them."""
-        self._write_column("next_use", blocks, next_use)
-        self._write_column("owner", blocks, owner)
-
-    def set_last_use(self, blocks: range, now_s: int) -> None:
-        """Set the time of last use of consecutive blocks, if the file is writable."""
-        if self._is_writable:
-            self._write_column("last_use", blocks, now_s)
-
-    def _mark_dirty(self, blocks: range) -> None:
-        """Write headers of blocks that may take space but must not be read."""
-        self._write_column("header", blocks, np.array((0, 0, 1), BLOCK_HEADER))
-
-    def _write_column(self, name: str, blocks: range, values: npt.ArrayLike) -> None:
+    def _place(self, name: str, blocks: range) -> tuple[np.dtype[Any], int]:
+        """Return the type of a column, and the offset of the first of some blocks in it."""
         kind, before = _COLUMNS[name]
         at = _FILE_HEADER_BYTES + before * self.layout.num_blocks + kind.itemsize * blocks.start
-        self._pwrite(np.full(len(blocks), values, kind).tobytes(), at)
-
-    def _pread_padded(self, at: int, nbytes: int) -> bytes:
-        return self._pread(at, nbytes).ljust(nbytes, b"\0")
+        return kind, at
 
     def _pread(self, at: int, nbytes: int) -> bytes:
         """Return bytes of the block file; fewer at its end, and where the disk fails."""
@@ -252,11 +228,11 @@ class BlockFile:
                 at, nbytes = at + len(part), nbytes - len(part)
         except OSError:
             pass  # an unreadable block counts as missing
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def _pwrite(self, content: bytes | memoryview, at: int) -> None:
         rest = memoryview(content)
-        if not self._is_writable:
+        if not self.is_writable:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.shown_name)
         while rest:
             written = os.pwrite(self._fd, rest, at)
@@ -282,13 +258,11 @@ def open_block_file(path: Path) -> BlockFile | None:
 def create_block_file(path: Path, layout: BlockLayout, shown_name: str) -> None:
     """Create an empty block file, replacing one without a valid header."""
     fd = open_private(path, os.O_RDWR | os.O_CREAT)
-    try:
+    with open(fd, "r+b", buffering=0):  # closes it
         os.ftruncate(fd, 0)
         os.ftruncate(fd, layout.file_bytes)
         # The header comes last: without one, the file takes no space.
         os.pwrite(fd, make_file_header(layout, shown_name), 0)
-    finally:
-        os.close(fd)
 
 
 def make_file_header(layout: BlockLayout, shown_name: str) -> bytes:

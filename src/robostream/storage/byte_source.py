@@ -1,22 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files read by byte range: the protocol of a file, merged reads, a file object."""
+"""Files read by byte range: the protocol of a file, merged reads, a file object; local files."""
 
 from __future__ import annotations
 
 import bisect
+import glob
 import io
 import itertools
+import os
+import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
-from robostream.errors import DamagedFileError
+from robostream.errors import (
+    AccessDeniedError,
+    ChangedFileError,
+    DamagedFileError,
+    MissingFileError,
+    StorageError,
+)
+from robostream.storage.location import check_encodable
 
 # Up to this many unwanted bytes cost less than another request.
 MAX_GAP_BYTES = 64 * 1024
 _MAX_READ_BYTES = 64 * 1024 * 1024
+
+_FileState = tuple[int, int]  # size, and time of the last write in nanoseconds
 
 
 class ByteSource(Protocol):
@@ -130,8 +143,7 @@ class SourceFile(io.RawIOBase):
         self._source = source
         self._size = source.size()
         self._at = 0
-        self._loaded: dict[int, bytes] = {}
-        self._starts: list[int] = []
+        self._loaded: list[tuple[int, bytes]] = []
 
     @contextmanager
     def preloaded(
@@ -142,12 +154,11 @@ class SourceFile(io.RawIOBase):
         with ThreadPoolExecutor(requests) as pool:
             read_all = map if requests == 1 else pool.map
             contents = read_all(lambda read: self._source.read(read.start, read.stop), reads)
-            self._loaded = {read.start: part for read, part in zip(reads, contents, strict=True)}
-        self._starts = sorted(self._loaded)
+            self._loaded = list(zip((read.start for read in reads), contents, strict=True))
         try:
             yield
         finally:
-            self._loaded, self._starts = {}, []
+            self._loaded = []
 
     def readable(self) -> bool:
         """Return True."""
@@ -156,10 +167,6 @@ class SourceFile(io.RawIOBase):
     def seekable(self) -> bool:
         """Return True."""
         return True
-
-    def tell(self) -> int:
-        """Return the position of the next read."""
-        return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move to a position, which may lie beyond the end."""
@@ -173,10 +180,122 @@ class SourceFile(io.RawIOBase):
         if stop <= start:
             return b""
         self._at = stop
-        before = bisect.bisect_right(self._starts, start)
+        before = bisect.bisect_right(self._loaded, start, key=lambda part: part[0])
         if before:
-            begin = self._starts[before - 1]
-            content = self._loaded[begin]
+            begin, content = self._loaded[before - 1]
             if stop <= begin + len(content):
                 return content[start - begin : stop - begin]
         return self._source.read(start, stop)
+
+
+class LocalStore:
+    """A folder. Symbolic links in it are followed: Hub snapshots consist of them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen: dict[str, _FileState] = {}
+
+    def open(self, file: str) -> LocalSource:
+        """Return a file. Reads nothing yet."""
+        return LocalSource(self._root / file, self._seen)
+
+    def list_files(self, folder: str) -> dict[str, int]:
+        """Return the size of every file below a folder."""
+        # Unlike pathlib, glob follows links: chunks may lie on several disks.
+        pattern = f"{glob.escape(folder)}/**/*"
+        found = glob.iglob(pattern, root_dir=self._root, recursive=True)
+        files = ((name, self._root / name) for name in found)
+        return {name: path.stat().st_size for name, path in files if path.is_file()}
+
+
+class LocalSource(ByteSource):
+    """A local file, opened at the first read. Safe to use after a fork.
+
+    Args:
+        path: The file.
+        seen: The state of each file when it was first opened, by name. A file that has changed
+            when it is opened again raises ChangedFileError.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], seen: dict[str, _FileState] | None = None
+    ) -> None:
+        self.name = self.identity = os.fspath(path)
+        self._seen = {} if seen is None else seen
+        self._file: _LocalHandle | None = None
+
+    def size(self) -> int:
+        """Return the number of bytes in the file."""
+        return self._open().state[0]
+
+    def version(self) -> str:
+        """Return the time of the last write."""
+        return str(self._open().state[1])
+
+    def expect(self, size: int, version: str) -> None:
+        """Raise unless the file has this size and version."""
+        if (self.size(), self.version()) != (size, version):
+            raise self._changed()
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return exactly the bytes [start, stop), or raise."""
+        file, parts, at = self._open(), [], start
+        try:
+            # pread stops at 2 GiB and at a signal; only the end of the file is an error.
+            while at < stop and (part := os.pread(file.fd, stop - at, at)):
+                parts.append(part)
+                at += len(part)
+            # A writer changes the file's time before its bytes.
+            now = _file_state(file.fd)
+        except OSError as error:
+            raise DamagedFileError(
+                f"{self.name}: bytes {start} to {stop} cannot be read: {error}. Check the disk, "
+                "and copy the file again."
+            ) from error
+        if now != file.state:
+            raise self._changed()
+        return check_length(b"".join(parts), start, stop, self.name)
+
+    def __reduce__(self) -> tuple[type[LocalSource], tuple[str]]:
+        return LocalSource, (self.name,)
+
+    def _open(self) -> _LocalHandle:
+        # No lock, which a fork could leave locked: of two files opened at once, one closes itself.
+        file = self._file
+        if file is None:
+            file = _LocalHandle(self.name)
+            if self._seen.setdefault(self.name, file.state) != file.state:
+                raise self._changed()
+            self._file = file
+        return file
+
+    def _changed(self) -> ChangedFileError:
+        return ChangedFileError(
+            f"{self.name}: the file was changed while the dataset was being read. Start the run "
+            "again, or read a copy that nobody changes."
+        )
+
+
+def _file_state(fd: int) -> _FileState:
+    found = os.fstat(fd)
+    return found.st_size, found.st_mtime_ns
+
+
+class _LocalHandle:
+    """An open file that closes itself with its last reader."""
+
+    def __init__(self, path: str) -> None:
+        check_encodable(path)
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingFileError(
+                f"{path}: there is no such file. Download or copy it, or check the dataset's root."
+            ) from error
+        except PermissionError as error:
+            raise AccessDeniedError(f"{path}: {error.strerror}. Check who may read it.") from error
+        except OSError as error:
+            # Too many open files, for example: the file itself is fine.
+            raise StorageError(f"{path}: cannot be opened: {error.strerror}.") from error
+        weakref.finalize(self, os.close, self.fd)
+        self.state = _file_state(self.fd)

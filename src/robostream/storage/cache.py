@@ -8,23 +8,33 @@ process writes nothing more to the cache. It still reads what is there.
 from __future__ import annotations
 
 import errno
-import hashlib
+import fcntl
 import logging
 import math
 import os
+import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from robostream import config
 from robostream.byte_sizes import format_bytes, parse_bytes
 from robostream.errors import CacheError
 from robostream.storage.block_file import BlockFile
-from robostream.storage.cache_folder import CacheFolder, LivenessLock, open_cache_folder
+from robostream.storage.cache_folder import (
+    CacheFolder,
+    claimed,
+    locked,
+    open_cache_folder,
+    take_number,
+)
 from robostream.storage.cache_quota import CacheQuota, block_files, locked_quota, mapped_files
+from robostream.storage.location import digest
+from robostream.storage.safe_files import open_private
 
 T = TypeVar("T")
 
@@ -60,15 +70,6 @@ class CacheInfo:
     whole_files: int
 
 
-class MemoryChunk:
-    """Bytes of a remote file from `start` on, in memory."""
-
-    def __init__(self, start: int, content: bytes) -> None:
-        self.start = start
-        self.stop = start + len(content)
-        self.content = content
-
-
 class Cache:
     """Blocks of remote files, and mapped files, in a folder of their own.
 
@@ -84,25 +85,25 @@ class Cache:
         is_off: Whether this process writes nothing to the cache.
         is_full: Whether no space is left beside what runs will read.
         next_use: The next use of bytes without one, as in `CacheQuota.reserve`.
+        open_files: The block files that stay open, those opened last.
     """
 
     def __init__(
         self, folder: Path, limit_bytes: int, block_bytes: int = config.CACHE_BLOCK_BYTES
     ) -> None:
-        try:
-            self.folder, failure = open_cache_folder(Path(folder), block_bytes), None
-        except OSError as error:
-            self.folder, failure = CacheFolder(Path(folder), block_bytes), error
         self.limit_bytes = limit_bytes
-        self.is_off = self._is_read_only = not self.folder.is_writable()
         self.is_full = False
         self.next_use: float | None = None
-        self._memory: dict[int, int] = {}
+        self._memory: weakref.WeakValueDictionary[int, memoryview] = weakref.WeakValueDictionary()
         self._warned: set[str] = set()
-        self._liveness: LivenessLock | None = None
-        self._open: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)
-        if failure is not None:
-            self.turn_off(failure)
+        self._number: int | None = None
+        self.open_files: deque[BlockFile] = deque(maxlen=_MAX_OPEN_FILES)
+        try:
+            self.folder = open_cache_folder(Path(folder), block_bytes)
+            self.is_off = self._is_read_only = not self.folder.is_writable()
+        except OSError as error:
+            self.folder = CacheFolder(Path(folder), block_bytes)
+            self.turn_off(error)
 
     def may_hold(self, size: int) -> bool:
         """Return whether a file of `size` bytes may be kept; warn if it is too large."""
@@ -127,13 +128,12 @@ class Cache:
         with locked_quota(self.folder, self.limit_bytes):
             files = [(f.shown_name, f.layout, f.nbytes) for _, f in block_files(self.folder)]
             sizes = [state.st_size for _, state, _ in mapped_files(self.folder)]
-        infos = [
+        infos = tuple(
             CachedFileInfo(name, layout.size_bytes, min(nbytes - layout.data_at, layout.size_bytes))
-            for name, layout, nbytes in files
-        ]
-        infos.sort(key=lambda file: file.name)
+            for name, layout, nbytes in sorted(files, key=lambda file: file[0])
+        )
         used = sum(nbytes for *_, nbytes in files) + sum(sizes)
-        return CacheInfo(self.folder.path, self.limit_bytes, used, tuple(infos), len(sizes))
+        return CacheInfo(self.folder.path, self.limit_bytes, used, infos, len(sizes))
 
     def clear(self) -> int:
         """Delete what the cache has, and nothing else; return the bytes freed.
@@ -183,16 +183,16 @@ class Cache:
         else:
             self.is_full = True
 
-    def hold_in_memory(self, start: int, content: bytes) -> MemoryChunk:
+    def hold_in_memory(self, content: bytes) -> memoryview:
         """Return bytes that count as held in memory while the object lives."""
-        chunk = MemoryChunk(start, content)
-        self._memory[id(chunk)] = len(content)
-        weakref.finalize(chunk, self._memory.pop, id(chunk), None)
-        return chunk
+        held = memoryview(content)
+        self._memory[id(held)] = held
+        return held
 
     def has_memory(self, nbytes: int) -> bool:
         """Return whether `nbytes` more may be held in memory."""
-        return sum(list(self._memory.values())) + nbytes <= config.PREFETCH_MEMORY_BYTES
+        held = (reference() for reference in self._memory.valuerefs())
+        return sum(map(len, filter(None, held))) + nbytes <= config.PREFETCH_MEMORY_BYTES
 
     def warn_read_only(self) -> None:
         """Warn that something is missing in a read-only cache."""
@@ -212,21 +212,11 @@ class Cache:
             self._warned.add(kind)
             logger.warning("the cache in %s %s", self.folder.path, text)
 
-    def keep_open(self, file: BlockFile) -> BlockFile:
-        """Keep a file open until many others have been opened after it."""
-        self._open.append(file)
-        return file
-
     def process_number(self) -> int:
-        """Return the number of this process's liveness lock."""
-        if self._liveness is None:
-            self._liveness = LivenessLock(self.folder)
-        return self._liveness.number
-
-
-def hash_key(*parts: str) -> str:
-    """Return the name of a file in the cache. Pure."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        """Return a number that belongs to this process until the object or the process is gone."""
+        if self._number is None:
+            self._number = take_number(self.folder, self)
+        return self._number
 
 
 def cache_limit(folder: Path, limit: float | str | None) -> int:
@@ -251,3 +241,103 @@ def _disk_bytes(path: Path) -> int:
         return path.stat().st_blocks * 512
     except FileNotFoundError:  # deleted meanwhile
         return 0
+
+
+class MappedFile:
+    """A complete file in the cache, such as decoded rows, that processes memory-map.
+
+    It never changes once it has its name, and is not evicted while this object lives: readers hold
+    a shared lock, because the space would not be free before the last reader ends. The writer holds
+    an exclusive lock until the file has its name. Existing mappings of an unlinked file stay valid.
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self.fd = fd
+        weakref.finalize(self, os.close, fd)
+
+    def stat(self) -> os.stat_result:
+        """Return the status of the file, even if it was unlinked."""
+        return os.fstat(self.fd)
+
+
+def open_mapped_file(
+    cache: Cache,
+    name: str,
+    version: str,
+    make: Callable[[], tuple[int, Callable[[BinaryIO], None]]],
+) -> MappedFile | None:
+    """Return a file that one process makes for all; None if it cannot be kept.
+
+    Args:
+        cache: The cache.
+        name: What it is made from.
+        version: The version of that; another one makes another file.
+        make: Called if the file is missing. Returns its size and a function that writes it; errors
+            of `make` itself are raised.
+    """
+    path = cache.folder.files / digest(name, version)
+    number = int(path.name[:12], 16)
+    file = _find_mapped(cache, path)
+    if file is None and not cache.is_off:
+        with claimed(cache.folder.lock, number, number + 1):
+            file = _find_mapped(cache, path) or _make_mapped(cache, path, *make())
+    return file
+
+
+def discard_mapped_file(cache: Cache, file: MappedFile) -> None:
+    """Remove a damaged file, unless another has its name; existing mappings stay valid."""
+
+    def remove(_: CacheQuota) -> None:
+        with suppress(FileNotFoundError):
+            if os.path.samestat(file.stat(), file.path.lstat()):
+                file.path.unlink()
+
+    cache.run_locked(remove)
+
+
+def _find_mapped(cache: Cache, path: Path) -> MappedFile | None:
+    try:
+        with locked(cache.folder.lock):
+            file = MappedFile(path, open_private(path, os.O_RDONLY))
+            fcntl.flock(file.fd, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if not cache.is_off:
+            cache.turn_off(error)
+        return None
+    with suppress(OSError):  # another user's file, or a read-only disk
+        os.utime(file.fd)  # the time of last use
+    return file
+
+
+def _make_mapped(
+    cache: Cache, path: Path, nbytes: int, write: Callable[[BinaryIO], None]
+) -> MappedFile | None:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+
+    def begin(quota: CacheQuota) -> MappedFile | None:
+        if not quota.reserve(nbytes):
+            cache.warn_full(nbytes)
+            return None
+        file = MappedFile(path, open_private(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        fcntl.flock(file.fd, fcntl.LOCK_EX)
+        os.posix_fallocate(file.fd, 0, nbytes)
+        return file
+
+    def finish(file: MappedFile) -> MappedFile:
+        with open(file.fd, "r+b", closefd=False) as content:  # "r+b" keeps the allocated space
+            write(content)
+            content.truncate()
+        os.fsync(file.fd)
+        os.rename(temporary, path)
+        fcntl.flock(file.fd, fcntl.LOCK_SH)
+        return file
+
+    try:
+        file = cache.run_locked(begin)
+        return None if file is None else cache.run(lambda: finish(file))
+    finally:
+        with suppress(OSError):  # it usually has its final name
+            temporary.unlink()

@@ -4,7 +4,7 @@
 robostream-cache.json   the marker: format, version, bytes per block
 lock                    locked to write, count or delete; holds the number of bytes in use
 blocks/                 one block file per remote file and version (block_file.py)
-files/                  files that processes map, such as decoded rows (mapped_file.py)
+files/                  files that processes map, such as decoded rows (cache.py)
 leases/                 one locked file per process that announced what it will read
 
 The kernel releases the locks of a killed process. Each lock has its own open file, so threads
@@ -37,7 +37,7 @@ from robostream.storage.safe_files import (
     make_subfolder,
     open_private,
     open_writable_or_readable,
-    write_private_once,
+    write_bytes_atomic,
 )
 
 MARKER = "robostream-cache.json"
@@ -74,10 +74,18 @@ def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
     """
     make_private_folder(path)
     if not (path / MARKER).exists():
-        _check_empty(path)
+        # Another process may be writing the marker of the same cache right now.
+        others = sorted(name for name in os.listdir(path) if not name.startswith(f".{MARKER}."))
+        if others and not (path / MARKER).exists():
+            raise CacheError(
+                f"{path}: want a new or empty folder for the cache, or one that robostream made; "
+                f"found {', '.join(others[:3])}{' and more' if len(others) > 3 else ''}. A cache "
+                "deletes files to keep to its limit, so give it a folder of its own."
+            )
         marker = {"format": _FORMAT, "version": _VERSION, "block_bytes": block_bytes}
         # If another process is first, its block size holds.
-        write_private_once(path / MARKER, json.dumps(marker).encode())
+        content = json.dumps(marker).encode()
+        write_bytes_atomic(path / MARKER, content, is_private=True, replaces=False)
     folder = CacheFolder(path, _read_marker(path))
     for part in (folder.blocks, folder.files, folder.processes):
         make_subfolder(part)
@@ -87,17 +95,6 @@ def open_cache_folder(path: Path, block_bytes: int) -> CacheFolder:
 def is_cache(path: Path) -> bool:
     """Return whether a folder is a cache."""
     return (path / MARKER).is_file()
-
-
-def _check_empty(path: Path) -> None:
-    # Another process may be writing the marker of the same cache right now.
-    others = sorted(name for name in os.listdir(path) if not name.startswith(f".{MARKER}."))
-    if others and not (path / MARKER).exists():
-        raise CacheError(
-            f"{path}: want a new or empty folder for the cache, or one that robostream made; found "
-            f"{', '.join(others[:3])}{' and more' if len(others) > 3 else ''}. A cache "
-            "deletes files to keep to its limit, so give it a folder of its own."
-        )
 
 
 def _read_marker(path: Path) -> int:
@@ -123,28 +120,23 @@ def _read_marker(path: Path) -> int:
 def locked(path: Path) -> Iterator[int]:
     """Wait for the lock of a file and hold it; yields a descriptor of the file."""
     fd, _ = open_writable_or_readable(path, os.O_CREAT)
-    try:
+    with open(fd, "rb", buffering=0):  # closes it
         fcntl.flock(fd, fcntl.LOCK_EX)
         try:
             yield fd
         finally:
             fcntl.flock(fd, fcntl.LOCK_UN)
-    finally:
-        os.close(fd)
 
 
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock of a file."""
-    fd = open_private(path, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        fcntl.flock(fd, fcntl.LOCK_UN)
+    with open(open_private(path, os.O_RDONLY), "rb", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(file, fcntl.LOCK_UN)
         return False
-    finally:
-        os.close(fd)
 
 
 @contextmanager
@@ -161,7 +153,7 @@ def claimed(path: Path, first: int, stop: int) -> Iterator[None]:
         fd = os.open(f"/proc/self/fd/{_process_file()}", os.O_RDWR | os.O_CLOEXEC)
         base = zlib.crc32(os.fsencode(path)) << 30
         first, stop = base + first, base + stop
-    try:
+    with open(fd, "r+b", buffering=0):  # closes it
         deadline, wait_s = time.monotonic() + config.CACHE_CLAIM_TIMEOUT_S, _FIRST_WAIT_S
         while not _try_range(fd, fcntl.F_WRLCK, first, stop) and time.monotonic() < deadline:
             time.sleep(wait_s)
@@ -170,8 +162,6 @@ def claimed(path: Path, first: int, stop: int) -> Iterator[None]:
             yield
         finally:
             _try_range(fd, fcntl.F_UNLCK, first, stop)
-    finally:
-        os.close(fd)
 
 
 @lru_cache(maxsize=1)
@@ -189,24 +179,23 @@ def _try_range(fd: int, kind: int, first: int, stop: int) -> bool:
     return True
 
 
-class LivenessLock:
-    """A number that belongs to this process until the object or the process is gone.
+def take_number(folder: CacheFolder, owner: object) -> int:
+    """Return a number that belongs to this process until `owner` or the process is gone.
 
     The times of next use that a process sets carry its number, and a locked file has the number as
     its name. Eviction asks the kernel which files are locked, so the hints of a process expire with
     it, however it ends.
     """
-
-    def __init__(self, folder: CacheFolder) -> None:
-        # The folder lock prevents others from taking the file for a dead process's.
-        with locked(folder.lock):
-            self.number = 0
-            while self.number == 0 or (folder.processes / f"{self.number:08x}").exists():
-                self.number = secrets.randbits(32)
-            path = folder.processes / f"{self.number:08x}"
-            fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            weakref.finalize(self, os.close, fd)
-            fcntl.flock(fd, fcntl.LOCK_EX)
+    # The folder lock prevents others from taking the file for a dead process's.
+    with locked(folder.lock):
+        number = 0
+        while number == 0 or (folder.processes / f"{number:08x}").exists():
+            number = secrets.randbits(32)
+        path = folder.processes / f"{number:08x}"
+        fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        weakref.finalize(owner, os.close, fd)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        return number
 
 
 def live_processes(folder: CacheFolder) -> list[int]:

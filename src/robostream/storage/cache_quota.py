@@ -19,9 +19,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from robostream.storage.safe_files import open_private
 EXTENT_BLOCKS = 16
 # Free space that the cache leaves: this share of the disk, at most this many bytes.
 _LEFT_SHARE, _LEFT_BYTES = 0.05, 5 * 1024**3
-# Evictions free more than is needed now, so that not every fill examines every block.
+# Evictions free this much more than is needed, so that not every fill examines every block.
 _EXTRA_SHARE = 1 / 16
 _COUNT = struct.Struct("<QII")  # bytes in use, boot of the machine, checksum
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -41,8 +41,7 @@ _BLOCK_FILE_NAME = re.compile("[0-9a-f]{64}")
 _MAPPED_FILE_NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{32}\.part")
 
 
-@dataclass(frozen=True, slots=True)
-class Extents:
+class Extents(NamedTuple):
     """The extents of one file of the cache.
 
     Attributes:
@@ -90,9 +89,7 @@ def choose_evictions(
     """
     if not files:
         return []
-    nbytes = np.concatenate([each.nbytes for each in files])
-    wanted = np.concatenate([each.wanted for each in files])
-    worths = np.concatenate([each.worths for each in files])
+    nbytes, wanted, worths = map(np.concatenate, zip(*files, strict=True))
     order = np.lexsort((worths, wanted))
     may_go = nbytes > 0
     if next_use is not None:
@@ -127,11 +124,7 @@ class CacheQuota:
                 return int(used)
         for path in _broken_files(self._folder):
             path.unlink()
-        used = 0
-        for _, file in block_files(self._folder):
-            file.clean(after_restart=True)
-            used += file.nbytes
-        used += sum(state.st_size for _, state, _ in mapped_files(self._folder))
+        used = sum(size for *_, size in self._examine([], after_restart=True))
         self._set_used(used)
         return used
 
@@ -149,15 +142,32 @@ class CacheQuota:
         return is_free
 
     def free(self, nbytes: int, *, kept: Path | None, next_use: float | None) -> bool:
-        """Return whether `nbytes` are free, after evicting blocks as `reserve` does."""
+        """Return whether `nbytes` are free, after evicting blocks as `reserve` does.
+
+        Evicts more than is needed now if possible, and nothing if that would not be enough.
+        """
         used = self.used()
         allowed = self._allowed(used)
-        if nbytes > allowed:
-            return False
-        if used + nbytes > allowed:
-            target = int(allowed * (1 - _EXTRA_SHARE))
-            used = self._shrink_to(allowed - nbytes, target, kept, next_use)
-        return used + nbytes <= allowed
+        most = allowed - nbytes
+        if most < 0 or used <= most:
+            return used <= most
+        live = live_processes(self._folder)
+        entries = list(self._examine(live, after_restart=False))
+        used = sum(size for *_, size in entries)
+        evictions = choose_evictions(
+            [extents for _, extents, _ in entries],
+            used - min(most, int(allowed * (1 - _EXTRA_SHARE))),
+            least_bytes=used - most,
+            next_use=next_use,
+        )
+        for (path, _, size), chosen in zip(entries, evictions, strict=True):
+            if path.parent == self._folder.blocks:
+                used -= _evict_blocks(path, chosen, live, may_delete=path != kept)
+            elif chosen.any():
+                path.unlink()
+                used -= size
+        self._set_used(used)
+        return used <= most
 
     def capacity(self) -> int:
         """Return how many bytes can be in use without evictions."""
@@ -188,35 +198,19 @@ class CacheQuota:
         left = min(disk.f_blocks * disk.f_frsize * _LEFT_SHARE, _LEFT_BYTES)
         return min(self._limit_bytes, used + disk.f_bavail * disk.f_frsize - int(left))
 
-    def _shrink_to(self, most: int, target: int, kept: Path | None, next_use: float | None) -> int:
-        """Evict until at most `most` bytes are in use, or nothing if that is impossible.
-
-        Evicts down to `target` bytes if possible. Returns the bytes in use.
-        """
-        live = live_processes(self._folder)
-        paths, extents, used = [], [], 0
+    def _examine(
+        self, live: list[int], *, after_restart: bool
+    ) -> Iterator[tuple[Path, Extents, int]]:
+        """Yield each file, its extents and its size; drop the remains of interrupted writes."""
         for path, file in block_files(self._folder):
-            file.clean(after_restart=False)
-            paths.append(path)
-            extents.append(_rank_file(file, live))
-            used += file.nbytes
-        num_block_files = len(paths)
+            file.clean(after_restart=after_restart)
+            sizes = file.occupied() * np.int64(file.layout.block_bytes)
+            columns = _is_wanted(file, live), file.column("next_use"), file.column("last_use")
+            yield path, rank_blocks(sizes, *columns), file.layout.data_at + int(sizes.sum())
         for path, state, is_in_use in mapped_files(self._folder):
-            used += state.st_size
-            if not is_in_use:
-                paths.append(path)
-                whole = np.array([state.st_size]), np.zeros(1, bool), np.array([state.st_mtime])
-                extents.append(Extents(*whole))
-        needed, least = used - min(most, target), used - most
-        evictions = choose_evictions(extents, needed, least_bytes=least, next_use=next_use)
-        for path, chosen in zip(paths[:num_block_files], evictions, strict=False):
-            used -= _evict_blocks(path, chosen, live, may_delete=path != kept)
-        for path, chosen in zip(paths[num_block_files:], evictions[num_block_files:], strict=True):
-            if chosen.any():
-                used -= path.stat().st_size
-                path.unlink()
-        self._set_used(used)
-        return used
+            nbytes = np.array([0 if is_in_use else state.st_size])
+            extents = Extents(nbytes, np.zeros(1, bool), np.array([state.st_mtime]))
+            yield path, extents, state.st_size
 
     def _set_used(self, used: int) -> None:
         content = struct.pack("<QI", max(used, 0), _this_boot())
@@ -278,13 +272,6 @@ def _evict_blocks(path: Path, chosen: Flags, live: list[int], *, may_delete: boo
         return before - file.nbytes
     path.unlink()  # a process that has it open notices that, and creates a new one
     return before
-
-
-def _rank_file(file: BlockFile, live: list[int]) -> Extents:
-    block_bytes = file.occupied() * np.int64(file.layout.block_bytes)
-    return rank_blocks(
-        block_bytes, _is_wanted(file, live), file.column("next_use"), file.column("last_use")
-    )
 
 
 def _is_wanted(file: BlockFile, live: list[int]) -> Flags:

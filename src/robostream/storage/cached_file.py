@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,8 +22,8 @@ import numpy as np
 from robostream.errors import CacheError
 from robostream.storage.block_file import (
     BLOCK_HEADER,
+    DIRTY,
     BlockFile,
-    BlockHeaders,
     BlockLayout,
     Ranges,
     are_valid,
@@ -30,10 +31,11 @@ from robostream.storage.block_file import (
     open_block_file,
     runs,
 )
-from robostream.storage.cache import Cache, MemoryChunk, hash_key
+from robostream.storage.byte_source import check_length
+from robostream.storage.cache import Cache
 from robostream.storage.cache_folder import claimed
 from robostream.storage.cache_quota import CacheQuota
-from robostream.storage.location import redact
+from robostream.storage.location import digest, redact
 
 # Returns exactly the bytes [start, stop) of the remote file, or raises.
 Fetch = Callable[[int, int], bytes]
@@ -45,9 +47,10 @@ _SAME_USE_S = 60
 
 
 class CachedFile:
-    """The blocks of one version of one remote file. Thread-safe."""
+    """The blocks of one version of one remote file, which has `size_bytes`. Thread-safe."""
 
     def __init__(self, cache: Cache, key: str, shown_name: str, size: int) -> None:
+        self.size_bytes = size
         self._cache = cache
         self._path = cache.folder.blocks / key
         self._shown_name = shown_name
@@ -58,25 +61,16 @@ class CachedFile:
         self._verified = bytearray(b"\xff" * (16 * layout.num_blocks))
         self._used_s = np.zeros(layout.num_blocks, np.int64)
         # Prefetched bytes that do not fit into the cache.
-        self._held: dict[tuple[int, int], MemoryChunk] = {}
+        self._held: dict[tuple[int, int], memoryview] = {}
         # Read before it was prefetched, and not kept.
         self._read_early: Ranges = []
-
-    @property
-    def size_bytes(self) -> int:
-        """The length of the remote file."""
-        return self._layout.size_bytes
 
     def read(self, start: int, stop: int, fetch: Fetch) -> bytes:
         """Return exactly the bytes [start, stop); fetch and keep what is missing.
 
         Of several processes that miss the same bytes, one fetches them and the others wait.
         """
-        self._check(start, stop)
-        content = b"" if start == stop else self._read_verified(start, stop)
-        if content is not None:
-            return content
-        pieces = self._find(start, stop)
+        pieces = self._find(*self._check(start, stop))
         gaps = _gaps(pieces, start, stop)
         if gaps:
             with self.claim(gaps[0][0], gaps[-1][1]):
@@ -86,18 +80,17 @@ class CachedFile:
 
     def missing(self, start: int, stop: int) -> Ranges:
         """Return what must be fetched to have [start, stop): complete blocks, merged."""
-        self._check(start, stop)
-        blocks = self._layout.blocks_touching(start, stop)
+        blocks = self._layout.blocks_touching(*self._check(start, stop))
         file = self._open() if blocks else None
-        headers = np.zeros(len(blocks), BLOCK_HEADER) if file is None else file.headers(blocks)
-        absent = ~are_valid(headers, blocks.start)
-        return [self._layout.bytes_of(run) for run in runs(absent, blocks.start)]
+        missing = file.missing(blocks) if file else [blocks] if blocks else []
+        return [self._layout.bytes_of(run) for run in missing]
 
     @contextmanager
     def claim(self, start: int, stop: int, next_use: float | None = None) -> Iterator[Ranges]:
         """Keep others from fetching the same bytes; yields what is missing. Do not nest."""
         blocks = self._layout.blocks_touching(*self._check(start, stop))
-        self._open_or_create(next_use)
+        if self._open() is None:
+            self._cache.run_locked(lambda quota: self._create(quota, next_use))
         with claimed(self._path, blocks.start, blocks.stop):
             yield self.missing(start, stop)
 
@@ -141,9 +134,21 @@ class CachedFile:
         piece_bytes = min(_PIECE_BYTES, self._cache.limit_bytes // 4)
         count = max(piece_bytes // self._layout.block_bytes, 1)
         view = memoryview(content)
-        for first in range(blocks.start, blocks.stop, count):
-            piece = range(first, min(first + count, blocks.stop))
-            self._cache.run_locked(partial(self._write, piece, view, start, next_use))
+
+        def write(piece: range, quota: CacheQuota) -> None:
+            file = self._create(quota, next_use)
+            missing = [] if file is None else file.missing(piece)
+            needed = sum(map(len, missing)) * self._layout.block_bytes
+            if needed and not quota.reserve(needed, kept=self._path, next_use=next_use):
+                self._cache.warn_full(needed)
+            elif file is not None:
+                for run in missing:
+                    begin, end = self._layout.bytes_of(run)
+                    file.write_blocks(run, view[begin - start : end - start])
+                    file.set_columns(run, last_use=int(time.time()))
+
+        for at in range(0, len(blocks), count):
+            self._cache.run_locked(partial(write, blocks[at : at + count]))
 
     def set_next_use(self, start: int, stop: int, next_use: float) -> None:
         """Set the time of next use of [start, stop), cached or not.
@@ -160,7 +165,7 @@ class CachedFile:
             # Under the lock, so that the file is not deleted as one that nobody needs.
             file = self._create(quota, next_use)
             if file is not None and owner is not None:
-                file.set_next_use(blocks, next_use, owner)
+                file.set_columns(blocks, next_use=next_use, owner=owner)
 
         self._cache.run_locked(write)
 
@@ -173,80 +178,77 @@ class CachedFile:
             if not is_kept:
                 begin, end = gap
                 self._read_early += [gap] if self._cache.next_use is not None else []
-            content = fetch(begin, end)
-            if len(content) != end - begin:
-                raise OSError(
-                    f"{self._shown_name}: wanted bytes {begin} to {end}, the fetch returned "
-                    f"{len(content)} instead of {end - begin}"
-                )
+            content = check_length(fetch(begin, end), begin, end, self._shown_name)
             if is_kept:
                 self.fill(begin, content, self._cache.next_use)
             pieces[gap[0]] = content[gap[0] - begin : gap[1] - begin]
         return pieces
 
-    def _read_verified(self, start: int, stop: int) -> bytes | None:
-        """Return bytes if all of their blocks are here and verified; else None."""
-        blocks = self._layout.blocks_touching(start, stop)
-        file = self._open()
-        if file is None:
-            return None
-        verified = self._verified[16 * blocks.start : 16 * blocks.stop]
-        if file.raw_headers(blocks) != verified:
-            return None
-        content = file.read(start, stop)
-        if file.raw_headers(blocks) != verified or len(content) != stop - start:
-            return None
-        self._note_use(file, [blocks])
-        return content
-
     def _find(self, start: int, stop: int) -> dict[int, bytes]:
         """Return the pieces of a range that are on disk or in memory, by their start."""
         pieces = self._find_on_disk(start, stop)
-        for held in list(self._held.values()):
+        for (first, last), held in list(self._held.items()):
             for gap in _gaps(pieces, start, stop):
-                begin, end = max(gap[0], held.start), min(gap[1], held.stop)
+                begin, end = max(gap[0], first), min(gap[1], last)
                 if begin < end:
-                    pieces[begin] = held.content[begin - held.start : end - held.start]
+                    pieces[begin] = bytes(held[begin - first : end - first])
         return pieces
 
     def _find_on_disk(self, start: int, stop: int) -> dict[int, bytes]:
         blocks = self._layout.blocks_touching(start, stop)
         file = self._open() if blocks else None
-        if file is None:
-            return {}
-        while True:
-            headers = file.headers(blocks)
-            valid = are_valid(headers, blocks.start)
-            for index in np.flatnonzero(valid).tolist():
-                valid[index] = self._verify(file, blocks[index], headers[index])
-            present = runs(valid, blocks.start)
+        while file is not None:
+            before = file.raw_column("header", blocks)
+            present = self._verify(file, blocks, before)
             pieces = {}
             for run in present:
                 begin, end = self._layout.bytes_of(run)
                 begin, end = max(begin, start), min(end, stop)
                 pieces[begin] = file.read(begin, end)
-            if np.array_equal(file.headers(blocks)[valid], headers[valid]):
+            after = file.raw_column("header", blocks)
+            parts = (
+                slice(16 * (r.start - blocks.start), 16 * (r.stop - blocks.start)) for r in present
+            )
+            if after == before or all(after[part] == before[part] for part in parts):
                 self._note_use(file, present)
                 return pieces
             # Blocks were evicted or filled meanwhile: look again.
+        return {}
 
-    def _verify(self, file: BlockFile, block: int, header: BlockHeaders) -> bool:
-        """Return whether a block matches its checksum; computed once per process."""
-        at, serial = slice(16 * block, 16 * block + 16), int(header["serial"])
-        if self._verified[at] == header.tobytes():
-            return True
-        if file.checksum(block) == int(header["checksum"]):
-            self._verified[at] = header.tobytes()
-            return True
-        # Either it has just been evicted, or it is damaged.
-        if int(file.headers(range(block, block + 1))["serial"][0]) == serial:
-            self._cache.warn_once(
-                "damaged",
-                f"has a damaged block, {block} of {self._shown_name} (in {self._path.name}). This "
-                "block and other damaged ones are fetched again.",
-            )
-            self._cache.run_locked(lambda _: file.invalidate(block, serial))
-        return False
+    def _verify(self, file: BlockFile, blocks: range, raw: bytes) -> list[range]:
+        """Return the runs of blocks that match their checksums; each is computed once."""
+        if self._verified[16 * blocks.start : 16 * blocks.stop] == raw:
+            return [blocks]
+        headers = np.frombuffer(raw, BLOCK_HEADER)
+        valid = are_valid(headers, blocks.start)
+        for index in np.flatnonzero(valid).tolist():
+            block, header = blocks[index], raw[16 * index : 16 * index + 16]
+            if self._verified[16 * block : 16 * block + 16] == header:
+                continue
+            content = file.read(*self._layout.bytes_of(range(block, block + 1)))
+            if zlib.crc32(content) == int(headers["checksum"][index]):
+                self._verified[16 * block : 16 * block + 16] = header
+            else:
+                valid[index] = False
+                self._invalidate(file, block, header)
+        return runs(valid, blocks.start)
+
+    def _invalidate(self, file: BlockFile, block: int, header: bytes) -> None:
+        """Invalidate a block that is damaged, unless it has just been evicted."""
+        one = range(block, block + 1)
+        if file.raw_column("header", one) != header:
+            return
+        self._cache.warn_once(
+            "damaged",
+            f"has a damaged block, {block} of {self._shown_name} (in {self._path.name}). This "
+            "block and other damaged ones are fetched again.",
+        )
+
+        def invalidate(_: CacheQuota) -> None:
+            if file.raw_column("header", one) == header:
+                file.set_columns(one, header=DIRTY)
+
+        self._cache.run_locked(invalidate)
 
     def _prefetch_exactly(self, start: int, stop: int, next_use: float, fetch: Fetch) -> None:
         """Fetch a range without the rest of its blocks, which might be evicted unread.
@@ -278,7 +280,7 @@ class CachedFile:
         for begin, end in self.missing(start, stop):
             begin, end = max(begin, start), min(end, stop)
             part = content[begin - start : end - start]
-            self._held[begin, end] = self._cache.hold_in_memory(begin, part)
+            self._held[begin, end] = self._cache.hold_in_memory(part)
 
     def _has_space(self, ranges: Ranges) -> bool:
         """Return whether complete blocks can be kept.
@@ -286,58 +288,29 @@ class CachedFile:
         In a process that prefetches, nothing that a run will read is evicted for them. Once that
         leaves no space, ranges are no longer rounded up to blocks.
         """
-        if self._cache.is_off:
-            self._cache.warn_read_only()
-            return False
-        if self._cache.is_full:
-            return False
-        needed = sum(stop - start for start, stop in ranges)
-        if not needed or self._free(needed, self._cache.next_use):
+        cache, needed = self._cache, sum(stop - start for start, stop in ranges)
+        if cache.is_off:
+            cache.warn_read_only()
+        elif not needed or (not cache.is_full and self._free(needed, cache.next_use)):
             return True
-        self._cache.note_full(needed)
+        else:
+            cache.note_full(needed)
         return False
 
     def _free(self, nbytes: int, next_use: float | None) -> bool:
-        if self._open_or_create(next_use) is None:
-            return False
-
         def free(quota: CacheQuota) -> bool:
-            return quota.free(nbytes, kept=self._path, next_use=next_use)
+            is_there = self._create(quota, next_use) is not None
+            return is_there and quota.free(nbytes, kept=self._path, next_use=next_use)
 
         return bool(self._cache.run_locked(free))
 
-    def _write(
-        self,
-        blocks: range,
-        content: memoryview,
-        start: int,
-        next_use: float | None,
-        quota: CacheQuota,
-    ) -> None:
-        """Write the missing blocks if they fit."""
-        file = self._create(quota, next_use)
-        if file is None:
-            return
-        absent = runs(~are_valid(file.headers(blocks), blocks.start), blocks.start)
-        needed = sum(map(len, absent)) * self._layout.block_bytes
-        if needed and not quota.reserve(needed, kept=self._path, next_use=next_use):
-            self._cache.warn_full(needed)
-            return
-        now_s = int(time.time())
-        for run in absent:
-            begin, end = self._layout.bytes_of(run)
-            file.write_blocks(run, content[begin - start : end - start])
-            file.set_last_use(run, now_s)
-
     def _create(self, quota: CacheQuota, next_use: float | None) -> BlockFile | None:
         """Return the block file, created if missing; None if it does not fit."""
-        file = self._open()
-        if file is not None:
-            return file
-        if not quota.reserve(self._layout.data_at, kept=self._path, next_use=next_use):
-            self._cache.warn_full(self._layout.data_at)
-            return None
-        create_block_file(self._path, self._layout, self._shown_name)
+        if self._open() is None:
+            if not quota.reserve(self._layout.data_at, kept=self._path, next_use=next_use):
+                self._cache.warn_full(self._layout.data_at)
+                return None
+            create_block_file(self._path, self._layout, self._shown_name)
         return self._open()
 
     def _note_use(self, file: BlockFile, blocks: Iterable[range]) -> None:
@@ -345,13 +318,8 @@ class CachedFile:
         for run in blocks:
             if self._used_s[run.start : run.stop].min() < now_s - _SAME_USE_S:
                 self._used_s[run.start : run.stop] = now_s
-                self._cache.run(partial(file.set_last_use, run, now_s))
-
-    def _open_or_create(self, next_use: float | None) -> BlockFile | None:
-        """Return the block file, created if missing; None if that is impossible."""
-        if self._open() is None:
-            self._cache.run_locked(lambda quota: self._create(quota, next_use))
-        return self._open()
+                if file.is_writable:
+                    self._cache.run(partial(file.set_columns, run, last_use=now_s))
 
     def _open(self) -> BlockFile | None:
         """Return the block file, None if it is missing."""
@@ -359,30 +327,28 @@ class CachedFile:
         if file is None or file.is_deleted:
             file = open_block_file(self._path)
             if file is not None:
-                self._file = weakref.ref(self._cache.keep_open(file))
+                self._file = weakref.ref(file)
+                self._cache.open_files.append(file)
         return file
 
     def _check(self, start: int, stop: int) -> tuple[int, int]:
-        if not 0 <= start <= stop <= self._layout.size_bytes:
-            raise ValueError(
-                f"{self._shown_name}: want 0 <= start <= stop <= {self._layout.size_bytes}, "
-                f"got start={start}, stop={stop}"
-            )
-        return start, stop
+        if 0 <= start <= stop <= self.size_bytes:
+            return start, stop
+        raise ValueError(
+            f"{self._shown_name}: want 0 <= start <= stop <= {self.size_bytes}, "
+            f"got start={start}, stop={stop}"
+        )
 
 
 def open_cached_file(cache: Cache, name: str, version: str, size: int) -> CachedFile:
     """Return a remote file in the cache. Reads nothing yet.
 
-    Args:
-        cache: The cache.
-        name: The file's address, which is hashed; the disk shows it without user and query.
-        version: Its ETag or commit. Another version is another file.
-        size: Its length in bytes.
+    `name` is its address, which is hashed; the disk shows it without user and query. Another
+    version, which is an ETag or a commit, is another file.
     """
     if not cache.may_hold(size):
         raise CacheError(f"{redact(name)}: {size:,} bytes are too many for the cache.")
-    return CachedFile(cache, hash_key(name, version, str(size)), redact(name), size)
+    return CachedFile(cache, digest(name, version, str(size)), redact(name), size)
 
 
 def _gaps(pieces: dict[int, bytes], start: int, stop: int) -> Ranges:

@@ -14,9 +14,8 @@ from typing import NamedTuple, Protocol
 from robostream.byte_sizes import format_bytes
 from robostream.errors import CacheError, StorageError
 from robostream.storage.block_file import BlockLayout
-from robostream.storage.byte_source import ByteSource
+from robostream.storage.byte_source import ByteSource, LocalSource, LocalStore
 from robostream.storage.cache import Cache, cache_limit
-from robostream.storage.local_store import LocalSource, LocalStore
 from robostream.storage.location import CacheSettings, Location, check_relative_path
 from robostream.storage.lru import LruCache
 from robostream.storage.remote_source import RemoteFile, RemoteSource
@@ -81,13 +80,13 @@ class FileOpener:
         """Return a file by its path relative to the location. Reads nothing yet."""
         with self._lock:
             source = self._opened.get(file)
-            if source is None:
-                opened = self._store.open(check_relative_path(file))
-                if isinstance(opened, LocalSource):
-                    return opened
-                source = RemoteSource(opened, self.traffic, self.cache, self._whole_bytes)
-                self._opened.put(file, source)
-            return source
+            if source is not None:
+                return source
+            opened = self._store.open(check_relative_path(file))
+            if isinstance(opened, LocalSource):
+                return opened
+            source = RemoteSource(opened, self.traffic, self.cache, self._whole_bytes)
+            return self._opened.put(file, source)
 
     def open_remote(self, file: str) -> ByteSource:
         """Return a file that is read without the cache."""

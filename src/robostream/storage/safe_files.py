@@ -12,8 +12,7 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 _READ_BITS = 0o044
@@ -75,40 +74,19 @@ def open_writable_or_readable(path: Path, flags: int) -> tuple[int, bool]:
 
 
 def write_bytes_atomic(
-    path: Path, content: bytes, *, is_private: bool = False, is_durable: bool = True
+    path: Path,
+    content: bytes,
+    *,
+    is_private: bool = False,
+    is_durable: bool = True,
+    replaces: bool = True,
 ) -> None:
     """Write a temporary file, sync it, rename it to `path`, and sync the folder.
 
     A private file has the mode of `open_private`; otherwise the process's umask applies. A file
-    that is not durable is not synced: a power cut may leave it empty or incomplete.
+    that is not durable is not synced: a power cut may leave it empty or incomplete. Unless it
+    `replaces` an existing file, the first of several processes wins.
     """
-    with _temporary_copy(path, content, is_private, is_durable) as temporary:
-        os.replace(temporary, path)
-    if is_durable:
-        sync_to_disk(path.parent)
-
-
-def write_private_once(path: Path, content: bytes) -> None:
-    """Write a private file unless it exists; of several processes, the first wins."""
-    with _temporary_copy(path, content, True, True) as temporary, suppress(FileExistsError):
-        os.link(temporary, path)
-    sync_to_disk(path.parent)
-
-
-def sync_to_disk(path: Path) -> None:
-    """Block until a file's content, or a folder's names, are on disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _temporary_copy(
-    path: Path, content: bytes, is_private: bool, is_durable: bool
-) -> Iterator[Path]:
-    """Yield a temporary file beside `path`, synced if durable, and delete it afterwards."""
     if is_private:
         make_private_folder(path.parent)
     else:
@@ -121,9 +99,24 @@ def _temporary_copy(
             file.flush()
             if is_durable:
                 os.fsync(file.fileno())
-        yield temporary
+        if replaces:
+            os.replace(temporary, path)
+        else:
+            with suppress(FileExistsError):
+                os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+    if is_durable:
+        sync_to_disk(path.parent)
+
+
+def sync_to_disk(path: Path) -> None:
+    """Block until a file's content, or a folder's names, are on disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _check_regular(fd: int, path: Path) -> int:
