@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from robostream.byte_sizes import parse_bytes
@@ -207,19 +208,17 @@ def remote_retries() -> int:
 
     0 disables retries. LeRobot's variable is read too.
     """
-    for name in ("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "LEROBOT_REMOTE_IO_MAX_RETRIES"):
-        if name in os.environ:
-            return _number_variable(name, REMOTE_RETRIES)
-    return REMOTE_RETRIES
+    names = ("ROBOSTREAM_REMOTE_IO_MAX_RETRIES", "LEROBOT_REMOTE_IO_MAX_RETRIES")
+    return _number_variable(REMOTE_RETRIES, *names)
 
 
-def _number_variable(name: str, default: int) -> int:
-    value = os.environ.get(name)
-    if value is None:
-        return default
-    if not value.strip().isdecimal():
-        raise SelectionError(f"{name} must be a whole number of 0 or more, got {value!r}")
-    return int(value)
+def _number_variable(default: int, *names: str) -> int:
+    for name in names:
+        if (value := os.environ.get(name)) is not None:
+            if not value.strip().isdecimal():
+                raise SelectionError(f"{name} must be a whole number of 0 or more, got {value!r}")
+            return int(value)
+    return default
 
 
 def remote_slow_s() -> float:
@@ -228,15 +227,12 @@ def remote_slow_s() -> float:
     0 means without limit.
     """
     value = os.environ.get("ROBOSTREAM_REMOTE_IO_SLOW_S", REMOTE_SLOW_S)
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
-        raise SelectionError(
-            f"ROBOSTREAM_REMOTE_IO_SLOW_S must be a number of seconds, 0 or more; got {value!r}"
-        )
-    return seconds
+    with suppress(ValueError):
+        if 0 <= float(value) < math.inf:
+            return float(value)
+    raise SelectionError(
+        f"ROBOSTREAM_REMOTE_IO_SLOW_S must be a number of seconds, 0 or more; got {value!r}"
+    )
 
 
 def hub_endpoint() -> str:
@@ -274,7 +270,7 @@ def certificates() -> tuple[str, str | None]:
 
 def most_video_frames() -> int:
     """Return the largest number of frames of one video file (`ROBOSTREAM_MOST_VIDEO_FRAMES`)."""
-    return _number_variable("ROBOSTREAM_MOST_VIDEO_FRAMES", MOST_VIDEO_FRAMES)
+    return _number_variable(MOST_VIDEO_FRAMES, "ROBOSTREAM_MOST_VIDEO_FRAMES")
 
 
 def cache_limit_setting() -> str | None:

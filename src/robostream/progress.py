@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -46,7 +45,7 @@ class Progress:
         self._label, self._total, self._unit, self._fact = label, total, unit, fact
         self._done = 0
         self._began = self._printed = time.monotonic()
-        self._num_lines = self._done_at_line = 0
+        self._done_at_line: int | None = None
         self._has_lines = is_shown and not sys.stderr.isatty()
         self._bar = _Bar(
             total=total,
@@ -61,12 +60,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def update(self, units: int = 1) -> None:
@@ -81,19 +75,17 @@ class Progress:
     def close(self) -> None:
         """Show how far the job came. Does nothing the second time."""
         self._bar.close()
-        if self._num_lines and self._done != self._done_at_line:
+        if self._done_at_line not in (None, self._done):
             self._print_line()
-        self._has_lines, self._num_lines = False, 0
+        self._has_lines, self._done_at_line = False, None
 
     def _print_line(self) -> None:
         self._printed = time.monotonic()
-        self._num_lines += 1
         self._done_at_line = self._done
         rate = self._done / max(self._printed - self._began, 1e-9)
         fact = self._fact() if self._fact is not None else ""
         share = f"{self._done / self._total:.0%}" if self._total else "0 of 0"
-        left_s = (self._total - self._done) / rate if rate else None
-        facts = _facts(rate, self._unit, left_s, fact)
+        facts = _facts(rate, self._unit, self._total - self._done, fact)
         print(f"{self._label}: {share}, {', '.join(facts)}", file=sys.stderr, flush=True)
 
 
@@ -118,8 +110,7 @@ class _Bar(tqdm):  # type: ignore[misc]  # tqdm has no type information
         """Return the bar as text that fits into `ncols` columns."""
         rate = rate or n / max(elapsed, 1e-9)
         total = total or 0
-        left_s = (total - n) / rate if rate else None
-        facts = _facts(rate, unit, left_s, postfix or "")
+        facts = _facts(rate, unit, total - n, postfix or "")
         return format_bar(prefix, n / total if total else 0.0, facts, width=ncols or 80)
 
 
@@ -151,11 +142,11 @@ def _fill(share: float, columns: int) -> str:
     return ("█" * whole + (_EIGHTHS[eighths] if eighths else "")).ljust(columns)
 
 
-def _facts(rate: float, unit: str, left_s: float | None, fact: str) -> list[str]:
+def _facts(rate: float, unit: str, left: float, fact: str) -> list[str]:
     """Return what stands behind a bar, the most important first. Pure."""
     speed = f"{format_bytes(rate)}/s" if unit == "B" else f"{format_rate(rate)} {unit}/s"
-    left = [] if left_s is None else [f"{tqdm.format_interval(max(left_s, 0))} left"]
-    return [speed, *left, *([fact] if fact else [])]
+    time_left = [f"{tqdm.format_interval(max(left / rate, 0))} left"] if rate else []
+    return [speed, *time_left, *([fact] if fact else [])]
 
 
 def format_rate(rate: float) -> str:
