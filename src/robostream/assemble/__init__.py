@@ -75,13 +75,11 @@ from robostream.assemble.sample import (
     write_depth,
 )
 from robostream.assemble.schema import (
-    CameraSchema,
     ColumnMap,
     Schema,
     SchemaOptions,
     SourceFeatures,
     SourceMap,
-    VectorSchema,
 )
 from robostream.assemble.selection import (
     AbsoluteToRelative,
@@ -109,7 +107,6 @@ __all__ = [
     "Arrays",
     "BatchLayout",
     "CameraLayout",
-    "CameraSchema",
     "ColumnMap",
     "CameraReader",
     "DatasetLocation",
@@ -138,7 +135,6 @@ __all__ = [
     "SourceFeatures",
     "SourceMap",
     "SourceStats",
-    "VectorSchema",
     "affine",
     "cached_stats",
     "StatsCollector",
