@@ -43,7 +43,7 @@ from robostream.assemble.cameras import (
     warn_of_shape,
 )
 from robostream.assemble.columns import check_episode, check_schema, check_times
-from robostream.assemble.dataset_stats import StatsCollector, compute_stats, read_columns
+from robostream.assemble.dataset_stats import compute_stats
 from robostream.assemble.derive import derive_schema
 from robostream.assemble.images import decode_image
 from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges, keep_frames
@@ -137,7 +137,6 @@ __all__ = [
     "SourceStats",
     "affine",
     "cached_stats",
-    "StatsCollector",
     "check_no_leakage",
     "check_transforms",
     "choose_cache",
@@ -168,7 +167,6 @@ __all__ = [
     "pool_stats",
     "probe_cameras",
     "read_mixture_file",
-    "read_columns",
     "read_texts",
     "split_episodes",
     "warn_of_shape",

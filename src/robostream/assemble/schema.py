@@ -108,13 +108,18 @@ class ColumnMap:
     common: str
     dims: tuple[int, ...] | None
 
+    @property
+    def place(self) -> Any:
+        """The index of its own dimensions along the last axis of the common vector."""
+        return slice(None) if self.dims is None else list(self.dims)
+
     def write(self, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
         """Write own values (..., own shape) into zeros of (..., common shape)."""
         if self.dims is None:
             out[...] = values
         else:
             # A plain number has no axis of its own.
-            out[..., list(self.dims)] = values if values.ndim == out.ndim else values[..., None]
+            out[..., self.place] = values if values.ndim == out.ndim else values[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,12 @@ class SourceMap:
     texts: tuple[str, ...]
     windows: Mapping[str, Offsets]
     sizes: Mapping[str, Size]
+
+    def parts(self, schema: Schema) -> dict[str, ColumnMap]:
+        """Return the cameras and numeric features that the source has, by common key."""
+        pairs = zip(schema.cameras, self.cameras, strict=True)
+        cameras = {c.key: ColumnMap(own, c.key, None) for c, own in pairs if own is not None}
+        return cameras | {column.common: column for column in self.columns}
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.locate import is_being_recorded, pin_and_download
 from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
 from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
-from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats
+from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats
 from robostream.meta.tasks import TaskTable, tasks_to_arrow
 from robostream.meta.v2 import read_episode_stats
 
@@ -90,6 +90,7 @@ __all__ = [
     "open_parquet",
     "parse_info",
     "pin_and_download",
+    "combine_stats",
     "read_episode_stats",
     "readable_parquet",
     "resize_cameras",

@@ -105,24 +105,34 @@ def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:
 
 
 def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
-    means = np.stack([part["mean"] for part in parts])
-    deviations = np.stack([part["std"] for part in parts])
     counts = np.array([int(part["count"][0]) for part in parts])
     if not counts.sum():
         raise ValueError("every count is 0")
-    weights = (counts / counts.sum()).reshape(-1, *[1] * (means.ndim - 1))
-    mean = (means * weights).sum(axis=0)
-    variance = ((deviations**2 + (means - mean) ** 2) * weights).sum(axis=0)
     # Older datasets have no quantiles. If a part has none, the whole has none.
-    shared = [name for name in QUANTILES if all(name in part for part in parts)]
-    return {
-        "min": np.min([part["min"] for part in parts], axis=0),
-        "max": np.max([part["max"] for part in parts], axis=0),
-        "mean": mean,
-        "std": np.sqrt(variance),
-        "count": np.array([counts.sum()]),
-        **{
-            name: (np.min if QUANTILES[name] <= 0.5 else np.max)([p[name] for p in parts], axis=0)
-            for name in shared
-        },
-    }
+    names = ["min", "max", "mean", "std", *(q for q in QUANTILES if all(q in p for p in parts))]
+    values = {name: np.stack([part[name] for part in parts]) for name in names}
+    found = combine_stats(values, counts.reshape(-1, *[1] * (values["mean"].ndim - 1)))
+    return {n: found[n] for n in names[:4]} | {"count": np.array([counts.sum()])} | found
+
+
+def combine_stats(
+    values: Mapping[str, npt.NDArray[Any]], counts: npt.NDArray[Any], *, is_partial: bool = False
+) -> FeatureStats:
+    """Return the statistics of parts together: exact mean and deviation, bounds of all others.
+
+    Args:
+        values: Statistics by name, with parts along the first axis.
+        counts: The frames of each part.
+        is_partial: Whether a value without frames is none.
+    """
+    share = counts / np.maximum(counts.sum(axis=0), 1)
+    mean = (values["mean"] * share).sum(axis=0)
+    square = ((values["std"] ** 2 + (values["mean"] - mean) ** 2) * share).sum(axis=0)
+    found = {"mean": mean, "std": np.sqrt(square)}
+    for name in (name for name in values if name not in found):
+        is_low = name == "min" or QUANTILES.get(name, 1.0) <= 0.5
+        own = values[name]
+        if is_partial:
+            own = np.where(counts > 0, own, np.inf if is_low else -np.inf)
+        found[name] = own.min(axis=0) if is_low else own.max(axis=0)
+    return found
