@@ -20,21 +20,19 @@ images.py         images stored in Parquet
 layout.py         how the samples of a dataset lie in a batch
 sample.py         one sample written into a batch
 batch_layout.py   how samples of one or several datasets lie in the same batches
-cameras.py        what a camera's files hold: frames, sizes, pixel formats
-camera_reader.py  single images of a camera, outside of samples
+cameras.py        what a camera's files hold: frames, sizes, pixel formats, single images
 dataset_stats.py  statistics recomputed from rows
 """
 
 from robostream.assemble.batch_layout import (
     BatchLayout,
-    Placement,
     SourceLayout,
     mixed_batches,
     place_source,
     plain_batches,
 )
-from robostream.assemble.camera_reader import CameraReader
 from robostream.assemble.cameras import (
+    CameraReader,
     find_first_frames,
     find_frames,
     find_video_shape,
@@ -120,7 +118,6 @@ __all__ = [
     "ImageTransforms",
     "Offsets",
     "OpenedDataset",
-    "Placement",
     "Resize",
     "RowCache",
     "RowLru",

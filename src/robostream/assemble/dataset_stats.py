@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.assemble.camera_reader import CameraReader
+from robostream.assemble.cameras import CameraReader
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import RowReader
 from robostream.errors import SelectionError
