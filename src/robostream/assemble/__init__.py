@@ -24,6 +24,7 @@ cameras.py        what a camera's files hold: frames, sizes, pixel formats, sing
 dataset_stats.py  statistics recomputed from rows
 """
 
+# The other stages import these names from here.
 from robostream.assemble.batch_layout import (
     BatchLayout,
     SourceLayout,
@@ -46,7 +47,7 @@ from robostream.assemble.derive import derive_schema
 from robostream.assemble.images import decode_image
 from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges, keep_frames
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
-from robostream.assemble.mixture_file import MIXTURE_KEYS, load_yaml, read_mixture_file
+from robostream.assemble.mixture_file import load_yaml, read_mixture_file
 from robostream.assemble.mixture_stats import (
     Affine,
     SourceStats,
@@ -73,7 +74,6 @@ from robostream.assemble.sample import (
     write_depth,
 )
 from robostream.assemble.schema import (
-    ColumnMap,
     Schema,
     SchemaOptions,
     SourceFeatures,
@@ -84,7 +84,7 @@ from robostream.assemble.selection import (
     EpisodeFilter,
     FrameSelection,
 )
-from robostream.assemble.source import FeatureMap, Source
+from robostream.assemble.source import Source
 from robostream.assemble.spec import (
     ImageTransforms,
     Offsets,
@@ -95,79 +95,4 @@ from robostream.assemble.spec import (
     window_targets,
 )
 from robostream.assemble.split import EpisodeSplit, check_no_leakage, split_episodes
-from robostream.assemble.video_spans import find_byte_span, match_frames
-
-__all__ = [
-    "MIXTURE_KEYS",
-    "AbsoluteToRelative",
-    "Affine",
-    "ArrayLayout",
-    "Arrays",
-    "BatchLayout",
-    "CameraLayout",
-    "ColumnMap",
-    "CameraReader",
-    "DatasetLocation",
-    "EpisodeFilter",
-    "EpisodeRows",
-    "EpisodeWeights",
-    "FeatureMap",
-    "FrameRanges",
-    "EpisodeSplit",
-    "FrameSelection",
-    "ImageTransforms",
-    "Offsets",
-    "OpenedDataset",
-    "Resize",
-    "RowCache",
-    "RowLru",
-    "RowReader",
-    "SampleLayout",
-    "SampleOptions",
-    "SampleSpec",
-    "Schema",
-    "SchemaOptions",
-    "Source",
-    "SourceLayout",
-    "SourceFeatures",
-    "SourceMap",
-    "SourceStats",
-    "affine",
-    "cached_stats",
-    "check_no_leakage",
-    "check_transforms",
-    "choose_cache",
-    "check_episode",
-    "check_schema",
-    "check_times",
-    "compute_stats",
-    "decode_image",
-    "decode_images",
-    "decode_images_into",
-    "derive_schema",
-    "download_from_hub",
-    "exact_stats",
-    "fill_row",
-    "find_byte_span",
-    "find_first_frames",
-    "find_frames",
-    "find_video_shape",
-    "find_yuv_cameras",
-    "keep_frames",
-    "load_yaml",
-    "match_frames",
-    "mixed_batches",
-    "new_row_lru",
-    "open_dataset",
-    "place_source",
-    "plain_batches",
-    "pool_stats",
-    "probe_cameras",
-    "read_mixture_file",
-    "read_texts",
-    "split_episodes",
-    "warn_of_shape",
-    "window_targets",
-    "write_black",
-    "write_depth",
-]
+from robostream.assemble.video_spans import find_byte_span

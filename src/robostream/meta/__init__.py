@@ -16,6 +16,7 @@ v2.py            the tables and statistics of v2.0 and v2.1, as lines of JSON
 metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
 
+# The other stages import these names from here.
 from robostream.meta.contradictions import noting_contradictions
 from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
 from robostream.meta.episodes import EpisodeTable
@@ -50,51 +51,3 @@ from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
 from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats
 from robostream.meta.tasks import TaskTable, tasks_to_arrow
 from robostream.meta.v2 import read_episode_stats
-
-__all__ = [
-    "CAMERA_DTYPES",
-    "COLOUR",
-    "DEFAULT_FEATURES",
-    "DEPTH",
-    "LANGUAGE_KEYS",
-    "MOMENTS",
-    "NO_STATS_DTYPES",
-    "QUANTILES",
-    "DatasetInfo",
-    "DepthCoding",
-    "EpisodeTable",
-    "FeatureStats",
-    "Features",
-    "LeRobotDatasetMetadata",
-    "OpenParquet",
-    "Stats",
-    "TaskTable",
-    "aggregate_stats",
-    "as_lists",
-    "colour_stats",
-    "column_stats",
-    "decode_depth",
-    "decoded_bytes",
-    "depth_stats",
-    "depth_unit",
-    "dimension_names",
-    "encode_depth",
-    "forward",
-    "image_shape",
-    "is_being_recorded",
-    "is_depth",
-    "keys_of_dtype",
-    "location_of",
-    "merge_depth",
-    "noting_contradictions",
-    "open_parquet",
-    "parse_info",
-    "pin_and_download",
-    "combine_stats",
-    "read_episode_stats",
-    "readable_parquet",
-    "resize_cameras",
-    "sampled_frames",
-    "tasks_to_arrow",
-    "validate_features",
-]
