@@ -73,17 +73,8 @@ from robostream.assemble.sample import (
     write_black,
     write_depth,
 )
-from robostream.assemble.schema import (
-    Schema,
-    SchemaOptions,
-    SourceFeatures,
-    SourceMap,
-)
-from robostream.assemble.selection import (
-    AbsoluteToRelative,
-    EpisodeFilter,
-    FrameSelection,
-)
+from robostream.assemble.schema import Schema, SchemaOptions, SourceFeatures, SourceMap
+from robostream.assemble.selection import AbsoluteToRelative, EpisodeFilter, FrameSelection
 from robostream.assemble.source import Source
 from robostream.assemble.spec import (
     ImageTransforms,

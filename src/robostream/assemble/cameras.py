@@ -31,13 +31,7 @@ from robostream.decode import (
     plan_runs,
 )
 from robostream.errors import ChangedFileError, DatasetError
-from robostream.meta import (
-    DepthCoding,
-    LeRobotDatasetMetadata,
-    decode_depth,
-    image_shape,
-    is_depth,
-)
+from robostream.meta import DepthCoding, LeRobotDatasetMetadata, decode_depth, image_shape, is_depth
 
 logger = logging.getLogger(__name__)
 

@@ -145,10 +145,7 @@ def _parse_windows(kept: ByKey, options: SchemaOptions) -> Windows:
 
 
 def _offsets(
-    source: SourceFeatures,
-    own: Mapping[str, OwnFeature],
-    windows: Windows,
-    options: SchemaOptions,
+    source: SourceFeatures, own: Mapping[str, OwnFeature], windows: Windows, options: SchemaOptions
 ) -> dict[str, Offsets]:
     """Return the frame offsets of a source's windows by own key, or raise for its rate."""
     steps, seconds = windows["delta_indices"], windows["delta_timestamps"]

@@ -83,9 +83,7 @@ def pool_stats(schema: Schema, members: Sequence[SourceStats]) -> Stats:
 
 
 def exact_stats(
-    schema: Schema,
-    maps: Sequence[SourceMap],
-    read: Callable[[int, str], Iterable[Array]],
+    schema: Schema, maps: Sequence[SourceMap], read: Callable[[int, str], Iterable[Array]]
 ) -> Stats:
     """Return statistics from the rows of several sources, quantiles too, by common key.
 

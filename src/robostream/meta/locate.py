@@ -93,12 +93,7 @@ def locate_dataset(
 
 
 def pin_and_download(
-    repo_id: str,
-    revision: str | None,
-    *,
-    patterns: Sequence[str],
-    token: str | None,
-    force: bool,
+    repo_id: str, revision: str | None, *, patterns: Sequence[str], token: str | None, force: bool
 ) -> tuple[Path, str]:
     """Download the files that match `patterns`; return their folder and their commit.
 
