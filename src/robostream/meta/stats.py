@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.errors import MetadataError
+from robostream.errors import MetadataError, MissingFileError
 from robostream.meta.features import CAMERA_DTYPES, Features, is_depth, keys_of_dtype
+from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,21 @@ QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 # numpy stores an array of texts with the length of the longest for each.
 _MOST_LETTERS = 1 << 24
 _SCALED_STATS = ("min", "max", "mean", "std", *QUANTILES)
+
+
+def read_json(opener: FileOpener, file: str) -> bytes:
+    """Return the bytes of a JSON file, within the limit; raise MissingFileError without it."""
+    limit = config.json_limit_bytes()
+    return opener.read_file(file, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
+
+
+def load_stats(opener: FileOpener) -> Stats | None:
+    """Return the statistics of stats.json; None without that file."""
+    try:
+        text = read_json(opener, config.STATS_PATH)
+    except MissingFileError:
+        return None
+    return parse_stats(text, opener.location.describe(config.STATS_PATH))
 
 
 def parse_stats(text: str | bytes, where: str) -> Stats:
@@ -80,18 +96,14 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
     return scaled
 
 
-def _scale(
-    key: str, entry: Mapping[str, npt.NDArray[Any]], factor: float
-) -> dict[str, npt.NDArray[Any]]:
+def _scale(key: str, entry: FeatureStats, factor: float) -> FeatureStats:
     for name, value in entry.items():
         if name in _SCALED_STATS and value.dtype.kind not in "iuf":
             raise MetadataError(
                 f"{config.STATS_PATH}: want numbers as {name!r} of the depth camera {key!r}, found "
                 f"{value.tolist()!r:.200}. Restore the file, or delete it: statistics are optional."
             )
-    return {
-        name: value * factor if name in _SCALED_STATS else value for name, value in entry.items()
-    }
+    return {n: value * factor if n in _SCALED_STATS else value for n, value in entry.items()}
 
 
 def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:

@@ -23,7 +23,7 @@ from robostream.byte_sizes import format_bytes
 from robostream.errors import MetadataError, MissingFileError
 from robostream.meta.episodes import Column, EpisodeTable
 from robostream.meta.info import DatasetInfo
-from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats
+from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats, read_json
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
 from robostream.storage import FileOpener
 
@@ -107,9 +107,7 @@ def load_v2_stats(opener: FileOpener, info: DatasetInfo) -> Stats | None:
         try:
             if file == config.V2_STATS_PATH:
                 return aggregate_episode_stats(opener, info.total_episodes)
-            limit = config.json_limit_bytes()
-            text = opener.read_file(file, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
-            return parse_stats(text, opener.location.describe(file))
+            return parse_stats(read_json(opener, file), opener.location.describe(file))
         except MissingFileError:
             continue
     logger.warning(
