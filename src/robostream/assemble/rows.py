@@ -33,7 +33,6 @@ from robostream.meta import (
     DEFAULT_FEATURES,
     LeRobotDatasetMetadata,
     OpenParquet,
-    open_parquet,
     readable_parquet,
 )
 from robostream.storage import ByteSource, FileOpener, LruCache
@@ -321,7 +320,7 @@ class RowReader:
         with readable_parquet(where):
             source = self._open_source(relative)
         # One request fetches all columns of a remote row group.
-        file = open_parquet(source, columns_together=self._location.is_remote)
+        file = OpenParquet(source, columns_together=self._location.is_remote)
         check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         ends = np.cumsum(counts, dtype=np.int64)
@@ -363,13 +362,8 @@ def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
             "%s: the task of episode %d is %r in %s, but %r in meta/episodes; samples have the "
             "first. Copy meta/ again, unless the texts were edited on purpose. Other episodes are "
             "not named.",
-            *(
-                meta.root,
-                rows.episode,
-                others[0],
-                meta.info.tasks_path,
-                ", ".join(map(str, listed)),
-            ),
+            *(meta.root, rows.episode, others[0], meta.info.tasks_path),
+            ", ".join(map(str, listed)),
         )
     return bool(others)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset.
 
-contradictions.py  tables that contradict each other: raised or noted
 locate.py        where a dataset is: folder, URL or Hub commit; which versions can be read
 depth.py         depth as 12-bit codes
 features.py      the feature entries of info.json
@@ -10,16 +9,15 @@ stats.py         statistics: parsed, aggregated, converted to a depth unit
 feature_stats.py  statistics of columns and cameras
 decoded_size.py  the memory of decoded Parquet, from its page headers
 parquet.py       Parquet files, read within a memory budget
-episodes.py      the episode table, in columns
+episodes.py      the episode table, in columns; contradictions between tables
 tasks.py         the task texts
 v2.py            the tables and statistics of v2.0 and v2.1, as lines of JSON
 metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
 
 # The other stages import these names from here.
-from robostream.meta.contradictions import noting_contradictions
 from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
-from robostream.meta.episodes import EpisodeTable
+from robostream.meta.episodes import EpisodeTable, noting_contradictions
 from robostream.meta.feature_stats import (
     COLOUR,
     DEPTH,
@@ -47,7 +45,7 @@ from robostream.meta.features import (
 from robostream.meta.info import DatasetInfo, parse_info
 from robostream.meta.locate import is_being_recorded, pin_and_download
 from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
-from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
+from robostream.meta.parquet import OpenParquet, readable_parquet
 from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats
 from robostream.meta.tasks import TaskTable, tasks_to_arrow
 from robostream.meta.v2 import read_episode_stats

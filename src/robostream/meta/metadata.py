@@ -20,8 +20,12 @@ from robostream.errors import (
     SelectionError,
     call_user,
 )
-from robostream.meta.contradictions import report_contradiction
-from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
+from robostream.meta.episodes import (
+    EpisodeTable,
+    empty_episodes,
+    load_episodes,
+    report_contradiction,
+)
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, fill_path, parse_info
 from robostream.meta.locate import (
@@ -30,7 +34,7 @@ from robostream.meta.locate import (
     locate_dataset,
     storage_errors_as_metadata_errors,
 )
-from robostream.meta.parquet import open_parquet
+from robostream.meta.parquet import OpenParquet
 from robostream.meta.stats import Stats, load_stats, read_json, rescale_depth
 from robostream.meta.tasks import TaskTable, read_tasks
 from robostream.meta.v2 import load_v2_episodes, load_v2_stats, load_v2_tasks
@@ -296,7 +300,7 @@ class LeRobotDatasetMetadata:
             return TaskTable()
         source = opener.open(config.TASKS_PATH)
         try:
-            with open_parquet(source, at_once=True) as file:
+            with OpenParquet(source, at_once=True) as file:
                 return read_tasks(file, source.name)
         except DataFileError as error:
             if not isinstance(error.__cause__, MissingFileError):
