@@ -67,11 +67,6 @@ class SampleSpec:
         """All cameras of a sample: videos, then images."""
         return self.videos + self.images
 
-    @property
-    def images_per_sample(self) -> int:
-        """The number of images in a sample, windows included."""
-        return sum(len(self.windows.get(key, (0,))) for key in self.cameras)
-
 
 def make_spec(meta: LeRobotDatasetMetadata, options: SampleOptions) -> SampleSpec:
     """Return the checked spec of a dataset's samples, or raise SelectionError."""
