@@ -43,7 +43,7 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.locate import is_being_recorded, pin_and_download
+from robostream.meta.locate import is_being_recorded, pin_and_download, shorten_names
 from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
 from robostream.meta.parquet import OpenParquet, readable_parquet
 from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats

@@ -122,7 +122,7 @@ def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
         raise ValueError("every count is 0")
     # Older datasets have no quantiles. If a part has none, the whole has none.
     names = ["min", "max", "mean", "std", *(q for q in QUANTILES if all(q in p for p in parts))]
-    values = {name: np.stack([part[name] for part in parts]) for name in names}
+    values = {name: np.array([part[name] for part in parts]) for name in names}
     found = combine_stats(values, counts.reshape(-1, *[1] * (values["mean"].ndim - 1)))
     return {n: found[n] for n in names[:4]} | {"count": np.array([counts.sum()])} | found
 

@@ -49,29 +49,26 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
     """Return the episodes of episodes.jsonl, with the columns of a v3.0 table."""
     order, lengths, codes, ends = array("q"), array("q"), array("q"), array("q", [0])
     texts: dict[str, int] = {}
-    for line in _read_episode_lines(opener, info):
-        order.append(_whole_number(line, "episode_index", least=0))
-        lengths.append(_whole_number(line, "length", least=1))
-        codes.extend(texts.setdefault(text, len(texts)) for text in _task_texts(line))
-        ends.append(len(codes))
+    where = opener.location.describe(config.V2_EPISODES_PATH)
+    try:
+        for line in read_json_lines(opener, config.V2_EPISODES_PATH):
+            order.append(_whole_number(line, "episode_index", least=0))
+            lengths.append(_whole_number(line, "length", least=1))
+            codes.extend(texts.setdefault(text, len(texts)) for text in _task_texts(line))
+            ends.append(len(codes))
+    except MissingFileError as error:
+        raise MetadataError(
+            f"{where}: not found, though info.json counts {info.total_episodes} episodes. Copy the "
+            "whole meta/ folder."
+        ) from error
     place = np.argsort(np.asarray(order), kind="stable")
-    _check_order(np.asarray(order)[place], opener.location.describe(config.V2_EPISODES_PATH))
+    _check_order(np.asarray(order)[place], where)
     tasks = pa.ListArray.from_arrays(
         pa.array(np.asarray(ends, np.int32)),
         pa.array(texts, pa.string()).take(pa.array(codes, pa.int64())),
     )
     numbers = _locate_episodes(np.asarray(lengths)[place], info)
     return EpisodeTable(numbers, {"tasks": tasks.take(pa.array(place))})
-
-
-def _read_episode_lines(opener: FileOpener, info: DatasetInfo) -> Iterator[JsonLine]:
-    try:
-        yield from read_json_lines(opener, config.V2_EPISODES_PATH)
-    except MissingFileError as error:
-        raise MetadataError(
-            f"{opener.location.describe(config.V2_EPISODES_PATH)}: not found, though info.json "
-            f"counts {info.total_episodes} episodes. Copy the whole meta/ folder."
-        ) from error
 
 
 def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
