@@ -29,12 +29,9 @@ from robostream.meta import (
     Features,
     FeatureStats,
     Stats,
-    colour_stats,
     column_stats,
-    depth_stats,
     image_shape,
     is_depth,
-    merge_depth,
     sampled_frames,
 )
 from robostream.progress import Progress
@@ -172,25 +169,22 @@ def _camera_stats(dataset: OpenedDataset, key: str, bar: Progress) -> FeatureSta
             f"{key}: want a camera of 3 colours, or a depth camera of 1 channel; found {channels} "
             "channels. Leave it out: name the wanted features."
         )
+    kind = DEPTH if depth else COLOUR
     summaries, counts = [], []
     with CameraReader(dataset) as reader:
         lengths = dataset.selection.lengths.tolist()
         for episode, length in zip(dataset.selection.episodes.tolist(), lengths, strict=True):
             frames = sampled_frames(length).tolist()
-            found = np.array(list(_summaries(reader, key, episode, frames, depth=depth)))
-            merged = merge_depth(found) if depth else found.sum(axis=0, dtype=np.int64)
-            summaries.append(merged)
+            found = [kind.summarise(image) for image in _images(reader, key, episode, frames)]
+            summaries.append(kind.merge(np.array(found)))
             counts.append(len(frames))
             bar.update()
-    if depth:
-        return depth_stats(np.array(summaries), counts)
-    return colour_stats(np.array(summaries)) | {"count": np.array([sum(counts)])}
+    return kind.stats(np.array(summaries), counts)
 
 
-def _summaries(
-    reader: CameraReader, key: str, episode: int, frames: list[int], *, depth: bool
-) -> Iterator[Array]:
+def _images(reader: CameraReader, key: str, episode: int, frames: list[int]) -> Iterator[Array]:
+    """Yield images as (height, width) of depth, or (height, width, channels)."""
     for begin in range(0, len(frames), _IMAGES_AT_ONCE):
         for image in reader.read(key, episode, frames[begin : begin + _IMAGES_AT_ONCE]):
-            pixels = image[0] if depth else np.ascontiguousarray(np.moveaxis(image, 0, -1))
-            yield (DEPTH if depth else COLOUR).summarise(pixels)
+            is_flat = len(image) == 1
+            yield image[0] if is_flat else np.ascontiguousarray(np.moveaxis(image, 0, -1))

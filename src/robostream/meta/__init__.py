@@ -24,10 +24,7 @@ from robostream.meta.feature_stats import (
     MOMENTS,
     NO_STATS_DTYPES,
     as_lists,
-    colour_stats,
     column_stats,
-    depth_stats,
-    merge_depth,
     sampled_frames,
 )
 from robostream.meta.features import (
