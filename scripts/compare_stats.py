@@ -35,9 +35,8 @@ def differences(root: Path) -> Iterator[str]:
     from robostream.meta import QUANTILES, LeRobotDatasetMetadata
     from robostream.tools import compare_stats
 
-    computed = compute_stats(
-        [open_dataset(DatasetLocation(str(root)), SampleOptions())], images=True
-    )
+    dataset = open_dataset(DatasetLocation(str(root)), SampleOptions())
+    computed = compute_stats(dataset, images=True)
     meta = LeRobotDatasetMetadata(str(root))
     cameras = set(meta.camera_keys)
     kinds = [(False, MOMENTS), (False, QUANTILES), (True, MOMENTS[2:]), (True, MOMENTS[:2])]

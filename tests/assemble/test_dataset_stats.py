@@ -17,11 +17,10 @@ from robostream.assemble import (
     DatasetLocation,
     OpenedDataset,
     SampleOptions,
-    StatsCollector,
     compute_stats,
     open_dataset,
-    read_columns,
 )
+from robostream.assemble.dataset_stats import exact_column_stats, read_columns
 from robostream.errors import DataFileError, SelectionError
 from robostream.meta import MOMENTS, QUANTILES, LeRobotDatasetMetadata, column_stats
 from robostream.testing import serve_files
@@ -51,7 +50,7 @@ def test_the_values_are_those_that_lerobot_recorded(root: Path) -> None:
     """
     recorded = LeRobotDatasetMetadata(str(root)).stats
     assert recorded is not None
-    found = compute_stats([opened(root)], images=True)
+    found = compute_stats(opened(root), images=True)
 
     assert set(found) == set(recorded)
     for key, entry in recorded.items():
@@ -71,7 +70,7 @@ def test_quantiles_are_exact_over_all_selected_frames() -> None:
     episodes = [0, 2, 4]
     dataset = LeRobotDataset(str(AV1), episodes=episodes, camera_keys=[])
     columns = dataset.select_columns(["action", "observation.state", "next.done"])
-    found = compute_stats([opened(AV1, episodes)], keys=list(columns))
+    found = compute_stats(opened(AV1, episodes), keys=list(columns))
 
     wanted = {key: column_stats(values.numpy()) for key, values in columns.items()}
     assert_equal(found, {key: wanted[key] for key in found})
@@ -82,7 +81,7 @@ def test_a_dataset_object_computes_those_of_its_selection() -> None:
     dataset = LeRobotDataset(str(AV1), episodes=[1, 4])
     found = dataset.compute_stats()
 
-    assert_equal(found, compute_stats([opened(AV1, [1, 4])]))
+    assert_equal(found, compute_stats(opened(AV1, [1, 4])))
     assert not set(dataset.meta.camera_keys) & set(found)
     assert found["index"]["count"].tolist() == [len(dataset)]
     with pytest.raises(SelectionError, match="images"):
@@ -91,7 +90,7 @@ def test_a_dataset_object_computes_those_of_its_selection() -> None:
 
 def test_one_episode_has_the_statistics_that_the_writer_would_record() -> None:
     """Reader and writer share one rule, quantiles included."""
-    found = compute_stats([opened(AV1, [2])], keys=["action"])["action"]
+    found = compute_stats(opened(AV1, [2]), keys=["action"])["action"]
     rows = LeRobotDataset(str(AV1), episodes=[2], camera_keys=[]).select_columns("action")
 
     assert_equal({"action": found}, {"action": column_stats(rows["action"].numpy())})
@@ -99,61 +98,23 @@ def test_one_episode_has_the_statistics_that_the_writer_would_record() -> None:
 
 def test_little_memory_takes_more_passes_and_gives_the_same() -> None:
     """Columns that do not fit together are read one after the other."""
-    whole, parts = (compute_stats([opened(AV1)], memory_bytes=size) for size in (1 << 30, 1))
+    whole, parts = (compute_stats(opened(AV1), memory_bytes=size) for size in (1 << 30, 1))
 
     assert_equal(parts, whole)
 
 
-def test_several_datasets_are_pooled() -> None:
-    """Two selections of one dataset give the statistics of both together."""
-    together = compute_stats([opened(AV1, [0, 1]), opened(AV1, [2, 3, 4])], images=True)
-
-    assert_equal(together, compute_stats([opened(AV1)], images=True), rtol=1e-12)
-
-
-def test_pooled_features_need_one_shape(tmp_path: Path) -> None:
-    """The error names the feature and both datasets; other features can be pooled."""
-    other = copy_of("h264_bframes", tmp_path)
-    edit_info(other, lambda info: info["features"]["action"].update(shape=[3]))
-    pair = [opened(AV1), opened(other)]
-    with pytest.raises(SelectionError, match=r"action has the shape \(7,\) in .*av1.* and \(3,\)"):
-        compute_stats(pair)
-
-
-def test_a_feature_that_one_dataset_lacks_is_that_of_the_others() -> None:
-    """`observation.grid` is in one of the two only."""
-    pair = [opened(AV1), opened(FIXTURES / "depth")]
-    found = compute_stats(pair, keys=["action", "observation.grid"])
-    alone = compute_stats(pair[1:], keys=["observation.grid"])
-
-    assert_equal({"observation.grid": found["observation.grid"]}, alone)
-    assert found["action"]["count"].tolist() == [62 + 20]
-
-
 def test_columns_come_in_runs_of_consecutive_episodes() -> None:
     """Each run lies in one file; together they are the selection."""
-    runs = [episodes for episodes, _ in read_columns([opened(AV1, [0, 1, 2, 4])], ["action"])]
+    runs = [episodes for episodes, _ in read_columns(opened(AV1, [0, 1, 2, 4]), ["action"])]
 
     assert [episode for run in runs for episode in run] == [0, 1, 2, 4]
 
 
-def test_a_collector_takes_columns_of_any_origin() -> None:
-    """Mapped and padded columns, as mixtures have them."""
-    collector = StatsCollector()
-    parts = [np.random.default_rng(n).normal(size=(n + 2, 3)) for n in range(4)]
-    for part in parts:
-        collector.add({"arm": part})
-
-    assert_equal(collector.stats(), {"arm": column_stats(np.concatenate(parts))})
-    assert collector.stats() == {}
-
-
 def test_values_that_are_no_numbers_are_named(caplog: pytest.LogCaptureFixture) -> None:
     """A warning counts the frames with NaN or infinite values."""
-    collector = StatsCollector()
-    collector.add({"action": np.array([[0.0, 1.0], [np.nan, np.inf], [2.0, 3.0]])})
+    values = np.array([[0.0, 1.0], [np.nan, np.inf], [2.0, 3.0]])
     with caplog.at_level(logging.WARNING):
-        found = collector.stats()["action"]
+        found = exact_column_stats("action", [values])
 
     assert "action: 1 of 3 frames" in caplog.text
     assert np.isnan(found["mean"][0])
@@ -164,7 +125,7 @@ def test_values_that_are_no_numbers_are_named(caplog: pytest.LogCaptureFixture) 
 def test_unknown_features_and_texts_are_refused(keys: list[str]) -> None:
     """Texts have no statistics."""
     with pytest.raises(SelectionError, match="want features with statistics"):
-        compute_stats([opened(FIXTURES / "depth")], keys=keys)
+        compute_stats(opened(FIXTURES / "depth"), keys=keys)
 
 
 def test_cameras_of_other_channels_are_refused(tmp_path: Path) -> None:
@@ -173,7 +134,7 @@ def test_cameras_of_other_channels_are_refused(tmp_path: Path) -> None:
     camera = "observation.images.top"
     edit_info(root, lambda info: info["features"][camera].update(shape=[48, 64, 4]))
     with pytest.raises(SelectionError, match=f"{camera}: want a camera of 3 colours"):
-        compute_stats([opened(root)], images=True)
+        compute_stats(opened(root), images=True)
 
 
 def test_rows_of_another_episode_are_refused(tmp_path: Path) -> None:
@@ -186,7 +147,7 @@ def test_rows_of_another_episode_are_refused(tmp_path: Path) -> None:
     at = table.column_names.index("episode_index")
     pq.write_table(table.set_column(at, "episode_index", pa.array(numbers)), path)
     with pytest.raises(DataFileError, match="episode 2"):
-        compute_stats([opened(root)])
+        compute_stats(opened(root))
 
 
 def test_row_groups_of_many_episodes_are_read_once_each(tmp_path: Path) -> None:
@@ -197,12 +158,12 @@ def test_row_groups_of_many_episodes_are_read_once_each(tmp_path: Path) -> None:
 
     for episodes in (None, [1]):
         original = opened(FIXTURES / "h264_long_gop", episodes)
-        assert_equal(compute_stats([opened(root, episodes)]), compute_stats([original]))
+        assert_equal(compute_stats(opened(root, episodes)), compute_stats(original))
 
 
 def test_remote_rows_give_the_same() -> None:
     """Byte ranges of a server's files, videos included."""
     with serve_files(FIXTURES) as url:
-        found = compute_stats([opened(f"{url}/av1_multifile")], images=True)
+        found = compute_stats(opened(f"{url}/av1_multifile"), images=True)
 
-    assert_equal(found, compute_stats([opened(AV1)], images=True))
+    assert_equal(found, compute_stats(opened(AV1), images=True))

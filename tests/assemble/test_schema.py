@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.assemble import (
-    ColumnMap,
     Schema,
     SchemaOptions,
     SourceFeatures,
@@ -20,6 +19,7 @@ from robostream.assemble import (
     derive_schema,
 )
 from robostream.assemble.dimensions import alignment_names
+from robostream.assemble.schema import ColumnMap
 from robostream.errors import SelectionError
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata
 from tests.fixture_datasets import FIXTURES, NAMES

@@ -18,7 +18,7 @@ import pytest
 
 from robostream import LeRobotDataset
 from robostream.errors import DataFileError, MetadataError
-from robostream.meta import LeRobotDatasetMetadata, open_parquet
+from robostream.meta import LeRobotDatasetMetadata, OpenParquet
 from robostream.storage import LocalSource
 from tests.fixture_datasets import FIXTURES, copy_of, edit_info
 from tests.servers.nginx import serve_nginx
@@ -217,7 +217,7 @@ def test_pages_that_are_larger_than_the_footer_says(tmp_path: Path, size: int, v
     path.write_bytes(content)
 
     with (
-        open_parquet(LocalSource(path)) as file,
+        OpenParquet(LocalSource(path)) as file,
         pytest.raises(DataFileError, match=r"rows\.parquet: decoded, it would take .* GiB"),
     ):
         file.read_row_groups([0], ["a"])
@@ -233,7 +233,7 @@ def test_page_headers_that_are_none(tmp_path: Path, page: bytes) -> None:
     path.write_bytes(content)
 
     with (
-        open_parquet(LocalSource(path)) as file,
+        OpenParquet(LocalSource(path)) as file,
         pytest.raises(DataFileError, match="a page header of row group 0, column a, cannot be"),
     ):
         file.read_row_groups([0], ["a"])

@@ -15,7 +15,7 @@ import pytest
 
 from robostream import LeRobotDataset
 from robostream.errors import DataFileError
-from robostream.meta import open_parquet
+from robostream.meta import OpenParquet
 from robostream.storage import LocalSource
 from tests.fixture_datasets import FIXTURES, copy_of
 from tests.write.recording import quick_writer, record
@@ -81,7 +81,7 @@ def test_columns_that_are_read_together_come_without_the_others(tmp_path: Path) 
     numbers = {"state": [[1.0, 2.0]] * 8, "frame_index": list(range(8))}
     table = pa.table({"a": [1] * 8, "picture": pictures, **numbers, "picture.more": pictures})
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=4)
-    with open_parquet(Counted(tmp_path / "rows.parquet"), columns_together=True) as file:
+    with OpenParquet(Counted(tmp_path / "rows.parquet"), columns_together=True) as file:
         Counted.reads.clear()
         found = file.read_row_groups([0, 1], ["state", "frame_index"])
         reads, span = list(Counted.reads), file.byte_span([0, 1])

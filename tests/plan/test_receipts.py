@@ -5,7 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robostream.plan import digest, format_receipt, pair_digests
+from robostream.plan import digest, format_receipt
+from robostream.plan.epoch import pair_digests
 from tests.plan.spec import key_of, split_mix
 
 PAIRS = st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**6)), max_size=50)

@@ -16,7 +16,6 @@ from robostream.plan import (
     Cut,
     EpochPlan,
     advance,
-    chunk_positions,
     digest,
     dropped_frames,
     frames_at,
@@ -26,6 +25,7 @@ from robostream.plan import (
     steps_left,
     walk,
 )
+from robostream.plan.sharding import chunk_positions
 from tests.plan.spec import LENGTHS, SETTINGS, Pair, make_plan, pairs
 
 WORLD_SIZES = st.integers(1, 9)

@@ -20,21 +20,20 @@ images.py         images stored in Parquet
 layout.py         how the samples of a dataset lie in a batch
 sample.py         one sample written into a batch
 batch_layout.py   how samples of one or several datasets lie in the same batches
-cameras.py        what a camera's files hold: frames, sizes, pixel formats
-camera_reader.py  single images of a camera, outside of samples
+cameras.py        what a camera's files hold: frames, sizes, pixel formats, single images
 dataset_stats.py  statistics recomputed from rows
 """
 
+# The other stages import these names from here.
 from robostream.assemble.batch_layout import (
     BatchLayout,
-    Placement,
     SourceLayout,
     mixed_batches,
     place_source,
     plain_batches,
 )
-from robostream.assemble.camera_reader import CameraReader
 from robostream.assemble.cameras import (
+    CameraReader,
     find_first_frames,
     find_frames,
     find_video_shape,
@@ -43,12 +42,12 @@ from robostream.assemble.cameras import (
     warn_of_shape,
 )
 from robostream.assemble.columns import check_episode, check_schema, check_times
-from robostream.assemble.dataset_stats import StatsCollector, compute_stats, read_columns
+from robostream.assemble.dataset_stats import compute_stats
 from robostream.assemble.derive import derive_schema
 from robostream.assemble.images import decode_image
 from robostream.assemble.kept_frames import EpisodeWeights, FrameRanges, keep_frames
 from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
-from robostream.assemble.mixture_file import MIXTURE_KEYS, load_yaml, read_mixture_file
+from robostream.assemble.mixture_file import load_yaml, read_mixture_file
 from robostream.assemble.mixture_stats import (
     Affine,
     SourceStats,
@@ -74,21 +73,9 @@ from robostream.assemble.sample import (
     write_black,
     write_depth,
 )
-from robostream.assemble.schema import (
-    CameraSchema,
-    ColumnMap,
-    Schema,
-    SchemaOptions,
-    SourceFeatures,
-    SourceMap,
-    VectorSchema,
-)
-from robostream.assemble.selection import (
-    AbsoluteToRelative,
-    EpisodeFilter,
-    FrameSelection,
-)
-from robostream.assemble.source import FeatureMap, Source
+from robostream.assemble.schema import Schema, SchemaOptions, SourceFeatures, SourceMap
+from robostream.assemble.selection import AbsoluteToRelative, EpisodeFilter, FrameSelection
+from robostream.assemble.source import Source
 from robostream.assemble.spec import (
     ImageTransforms,
     Offsets,
@@ -99,84 +86,4 @@ from robostream.assemble.spec import (
     window_targets,
 )
 from robostream.assemble.split import EpisodeSplit, check_no_leakage, split_episodes
-from robostream.assemble.video_spans import find_byte_span, match_frames
-
-__all__ = [
-    "MIXTURE_KEYS",
-    "AbsoluteToRelative",
-    "Affine",
-    "ArrayLayout",
-    "Arrays",
-    "BatchLayout",
-    "CameraLayout",
-    "CameraSchema",
-    "ColumnMap",
-    "CameraReader",
-    "DatasetLocation",
-    "EpisodeFilter",
-    "EpisodeRows",
-    "EpisodeWeights",
-    "FeatureMap",
-    "FrameRanges",
-    "EpisodeSplit",
-    "FrameSelection",
-    "ImageTransforms",
-    "Offsets",
-    "OpenedDataset",
-    "Placement",
-    "Resize",
-    "RowCache",
-    "RowLru",
-    "RowReader",
-    "SampleLayout",
-    "SampleOptions",
-    "SampleSpec",
-    "Schema",
-    "SchemaOptions",
-    "Source",
-    "SourceLayout",
-    "SourceFeatures",
-    "SourceMap",
-    "SourceStats",
-    "VectorSchema",
-    "affine",
-    "cached_stats",
-    "StatsCollector",
-    "check_no_leakage",
-    "check_transforms",
-    "choose_cache",
-    "check_episode",
-    "check_schema",
-    "check_times",
-    "compute_stats",
-    "decode_image",
-    "decode_images",
-    "decode_images_into",
-    "derive_schema",
-    "download_from_hub",
-    "exact_stats",
-    "fill_row",
-    "find_byte_span",
-    "find_first_frames",
-    "find_frames",
-    "find_video_shape",
-    "find_yuv_cameras",
-    "keep_frames",
-    "load_yaml",
-    "match_frames",
-    "mixed_batches",
-    "new_row_lru",
-    "open_dataset",
-    "place_source",
-    "plain_batches",
-    "pool_stats",
-    "probe_cameras",
-    "read_mixture_file",
-    "read_columns",
-    "read_texts",
-    "split_episodes",
-    "warn_of_shape",
-    "window_targets",
-    "write_black",
-    "write_depth",
-]
+from robostream.assemble.video_spans import find_byte_span

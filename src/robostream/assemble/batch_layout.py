@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout
+from robostream.assemble.layout import ArrayLayout, CameraLayout, SampleLayout, array_layout
 from robostream.assemble.mixture_stats import Affine
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import EpisodeRows
@@ -30,7 +30,8 @@ class Placement:
     """Where the values of a dataset go in the batches of a mixture.
 
     Attributes:
-        columns: Its columns, and where their dimensions go.
+        copied: The own and the common key of each column that is copied as it is, but for the task.
+        changed: The columns that are normalised, or whose dimensions have other places.
         texts: Its own name of each text.
         pads: The mask of each of its windows.
         constants: What is the same in all its samples: numbers, masks, and zeros for what it lacks.
@@ -38,7 +39,8 @@ class Placement:
         scales: Factors and summands that normalise columns, by own key.
     """
 
-    columns: tuple[ColumnMap, ...]
+    copied: list[tuple[str, str]]
+    changed: list[ColumnMap]
     texts: Mapping[str, str]
     pads: Mapping[str, str]
     constants: Mapping[str, npt.NDArray[Any]]
@@ -48,20 +50,7 @@ class Placement:
     @cached_property
     def fixed(self) -> list[tuple[str, Any]]:
         """The constants, single ones as plain numbers, which numpy writes faster."""
-        return [
-            (key, value if value.ndim else value.item()) for key, value in self.constants.items()
-        ]
-
-    @cached_property
-    def copied(self) -> list[tuple[str, str]]:
-        """The own and the common key of each column that is copied as it is, but for the task."""
-        changed = {"task_index", *(column.own for column in self.changed)}
-        return [(c.own, c.common) for c in self.columns if c.own not in changed]
-
-    @cached_property
-    def changed(self) -> list[ColumnMap]:
-        """The columns that are normalised, or whose dimensions have other places."""
-        return [c for c in self.columns if c.dims is not None or c.own in self.scales]
+        return [(k, value if value.ndim else value.item()) for k, value in self.constants.items()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +213,8 @@ def mixed_batches(
     sources = map(SourceLayout, layouts, of_sources, first_episodes, placements)
     entries: dict[str, ArrayLayout] = {}
     for vector in schema.vectors:
-        inner = () if vector.shape == (1,) else vector.shape
-        window = (schema.windows[vector.key],) if vector.key in schema.windows else ()
-        entries[vector.key] = ((*window, *inner), _delivered_type(vector.dtype))
+        steps = schema.windows.get(vector.key)
+        entries[vector.key] = array_layout(vector.dtype, vector.shape, steps)
     cameras = tuple(camera for camera, _ in found)
     entries |= {camera.key: camera.batch_array for camera in cameras}
     entries |= {f"{key}_is_pad": ((steps,), np.bool_) for key, steps in schema.windows.items()}
@@ -252,28 +240,27 @@ def place_source(
         tasks: The number of each of its tasks in the mixture.
         scales: Factors and summands that normalise columns, by own key.
     """
+    parts = mapping.parts(schema)
     constants: dict[str, Any] = {key: np.int64(value) for key, value in numbers.items()}
-    common = {column.own: column.common for column in mapping.columns}
-    for camera, own in zip(schema.cameras, mapping.cameras, strict=True):
-        if camera.has_mask:
-            constants[camera.mask] = np.bool_(own is None)
-        if own is not None:
-            common[own] = camera.key
-    columns = {column.common: column for column in mapping.columns}
+    constants |= {c.mask: np.bool_(c.key not in parts) for c in schema.cameras if c.has_mask}
     for vector in schema.vectors:
-        is_pad, column = np.ones(vector.shape, np.bool_), columns.get(vector.key)
+        is_pad, column = np.ones(vector.shape, np.bool_), parts.get(vector.key)
         if column is not None:
-            is_pad[..., slice(None) if column.dims is None else list(column.dims)] = False
+            is_pad[..., column.place] = False
         if column is None or column.dims is not None:
-            constants[vector.key] = _delivered_type(vector.dtype)(0)
+            _, dtype = array_layout(vector.dtype, (), None)
+            constants[vector.key] = np.zeros((), dtype)
         if vector.has_mask:
             constants[vector.mask] = is_pad
+    common = {part.own: key for key, part in parts.items()}
     pads = {own: f"{common[own]}_is_pad" for own in mapping.windows}
-    for key in schema.windows:
-        if f"{key}_is_pad" not in pads.values():
-            constants[f"{key}_is_pad"] = np.bool_(True)
+    missing = (f"{key}_is_pad" for key in schema.windows)
+    constants |= {mask: np.bool_(True) for mask in missing if mask not in pads.values()}
+    changed = [c for c in mapping.columns if c.dims is not None or c.own in scales]
+    copied = [c for c in mapping.columns if c not in changed and c.own != "task_index"]
     return Placement(
-        columns=mapping.columns,
+        copied=[(column.own, column.common) for column in copied],
+        changed=changed,
         texts={**dict(zip(schema.texts, mapping.texts, strict=True)), "task": "task"},
         pads=pads,
         constants={key: np.asarray(value) for key, value in constants.items()},
@@ -286,17 +273,16 @@ def _mix_camera(
     schema: Schema, number: int, layouts: Sequence[SampleLayout], mappings: Sequence[SourceMap]
 ) -> tuple[CameraLayout, list[CameraLayout | None]]:
     """Return a camera of a mixture's batches, and each dataset's own layout of it."""
-    wanted, present, own = schema.cameras[number], [], list[CameraLayout | None]()
-    for layout, mapping in zip(layouts, mappings, strict=True):
-        found = next((c for c in layout.cameras if c.key == mapping.cameras[number]), None)
-        own.append(found)
-        if found is not None:
-            present.append((found.key in layout.spec.videos, found))
+    wanted, keys = schema.cameras[number], [mapping.cameras[number] for mapping in mappings]
+    own = [
+        next((camera for camera in layout.cameras if camera.key == key), None)
+        for layout, key in zip(layouts, keys, strict=True)
+    ]
+    cameras = [camera for camera in own if camera is not None]
     # As for a dataset alone, videos decide on the type, and on the axis of a window of one frame.
-    base = max(present, key=lambda pair: pair[0])[1]
-    cameras = [camera for _, camera in present]
+    videos = (c for c, one in zip(own, layouts, strict=True) if c and c.key in one.spec.videos)
     common = replace(
-        base,
+        next(videos, cameras[0]),
         key=wanted.key,
         decoded_bytes=max(c.decoded_bytes for c in cameras),
         cached_bytes=max(c.cached_bytes for c in cameras),
@@ -312,8 +298,3 @@ def _mix_camera(
             )
     shape, dtype = common.shape, common.dtype
     return common, [camera and replace(camera, shape=shape, dtype=dtype) for camera in own]
-
-
-def _delivered_type(dtype: str) -> Any:
-    """Return the type in which samples hold numbers of a dtype, as in LeRobot."""
-    return {"b": np.bool_, "f": np.float32}.get(np.dtype(dtype).kind, np.int64)

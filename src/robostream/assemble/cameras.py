@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a camera's files hold: frame numbers, sizes and pixel formats.
+"""What a camera's files hold: frame numbers, sizes, pixel formats, and single images.
 
 info.json may declare another size, so the first frames decide.
 """
@@ -7,7 +7,7 @@ info.json may declare another size, so the first frames decide.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream.assemble.batch_layout import BatchLayout
-from robostream.assemble.images import decode_image
+from robostream.assemble.images import Pixels
 from robostream.assemble.layout import ProbedCamera
 from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import RowReader
+from robostream.assemble.sample import decode_stored
 from robostream.assemble.video_spans import match_frames
 from robostream.decode import (
     PLANAR_8BIT,
+    FrameEngine,
     FrameLayout,
     PyavBackend,
     VideoFile,
@@ -29,14 +31,14 @@ from robostream.decode import (
     plan_runs,
 )
 from robostream.errors import ChangedFileError, DatasetError
-from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.storage import FileOpener
+from robostream.meta import DepthCoding, LeRobotDatasetMetadata, decode_depth, image_shape, is_depth
 
 logger = logging.getLogger(__name__)
 
 Shape = tuple[int, int, int]
 # The first episode that can be read decides; so many are tried.
 _TRIES = 3
+_OPEN_VIDEOS = 8
 _warned: set[tuple[str, str]] = set()
 
 
@@ -50,6 +52,59 @@ def find_frames(
     return file, match_frames(meta, file.index, episode, key, tolerance_s=tolerance_s)
 
 
+class CameraReader:
+    """Reads images of cameras; of a video, decodes only the wanted frames and what they depend on.
+
+    For one thread. It reads byte ranges of remote files and downloads no whole file.
+    """
+
+    def __init__(self, dataset: OpenedDataset) -> None:
+        self._dataset = dataset
+        self._opener = dataset.file_opener()
+        self._engine = FrameEngine(
+            self._opener.open,
+            budget_bytes=0,
+            max_files=_OPEN_VIDEOS,
+            index_folder=dataset.index_folder,
+        )
+        self._rows: dict[str, RowReader] = {}
+
+    def __enter__(self) -> CameraReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.close()
+        for reader in self._rows.values():
+            reader.close()
+
+    def read(self, key: str, episode: int, frames: Sequence[int]) -> list[Pixels]:
+        """Return (channels, height, width) of frames, ascending, of a camera's episode.
+
+        Colours are uint8, depth is in its recorded unit.
+        """
+        if self._dataset.meta.features[key]["dtype"] == "image":
+            return self._read_stored(key, episode, frames)
+        return self._read_video(key, episode, frames)
+
+    def _read_video(self, key: str, episode: int, frames: Sequence[int]) -> list[Pixels]:
+        entry = self._dataset.meta.info.features[key]
+        file, numbers = find_frames(self._dataset, self._engine.files, episode, key)
+        shape = find_video_shape(file, int(numbers[0]), entry)
+        out = np.empty((len(frames), *shape), np.uint16 if is_depth(entry) else np.uint8)
+        self._engine.read(file.name, numbers[np.asarray(frames, np.int64)], out)
+        if is_depth(entry):
+            info = entry.get("info") or {}
+            out = decode_depth(out, DepthCoding.from_info(info), info.get("depth_unit") or "m")
+        return list(out)
+
+    def _read_stored(self, key: str, episode: int, frames: Sequence[int]) -> list[Pixels]:
+        if key not in self._rows:
+            self._rows[key] = RowReader(self._dataset, self._opener, [key])
+        rows = self._rows[key].read(episode)
+        channels, _, _ = image_shape(self._dataset.meta.info.features[key])
+        return [decode_stored(self._dataset, rows, key, frame, channels) for frame in frames]
+
+
 def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
     """Return what the files of the first readable episode say of each camera.
 
@@ -57,8 +112,7 @@ def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
     raise the error.
     """
     spec = dataset.spec
-    opener = dataset.file_opener()
-    files = _open_videos(dataset, opener)
+    files = _open_videos(dataset)
     probed: dict[str, ProbedCamera] = {}
     for key in spec.cameras:
         for episode in _first_episodes(dataset):
@@ -66,7 +120,9 @@ def probe_cameras(dataset: OpenedDataset) -> dict[str, ProbedCamera]:
                 if key in spec.videos:
                     probed[key] = _probe_video(dataset, files, episode, key)
                 else:
-                    probed[key] = ProbedCamera(_stored_shape(dataset, opener, episode, key))
+                    with CameraReader(dataset) as reader:
+                        channels, height, width = reader.read(key, episode, [0])[0].shape
+                    probed[key] = ProbedCamera((channels, height, width))
                 break
     for key, camera in probed.items():
         if key not in spec.resize:
@@ -93,7 +149,7 @@ def find_first_frames(layout: BatchLayout) -> Iterator[tuple[str, VideoFile, int
     for number, camera in enumerate(layout.cameras):
         for source, own in layout.owners(number) if camera.is_yuv else ():
             dataset = source.dataset
-            files = _open_videos(dataset, dataset.file_opener())
+            files = _open_videos(dataset)
             file, numbers = find_frames(dataset, files, _first_episodes(dataset)[0], own.key)
             yield camera.key, file, int(numbers[0])
 
@@ -127,9 +183,9 @@ def warn_of_shape(meta: LeRobotDatasetMetadata, key: str, shape: Shape) -> None:
     )
 
 
-def _open_videos(dataset: OpenedDataset, opener: FileOpener) -> VideoFiles:
+def _open_videos(dataset: OpenedDataset) -> VideoFiles:
     return VideoFiles(
-        opener.open,
+        dataset.file_opener().open,
         max_files=1,
         index_folder=dataset.index_folder,
         looked_since_s=dataset.opened_at_s,
@@ -165,7 +221,7 @@ def _is_yuv(dataset: OpenedDataset, key: str) -> bool:
     """Return whether the first readable frame of a camera is 8-bit YUV 4:2:0."""
     if key not in dataset.spec.videos:
         return False
-    files = _open_videos(dataset, dataset.file_opener())
+    files = _open_videos(dataset)
     kinds = (_pixel_format(dataset, files, e, key) for e in _first_episodes(dataset))
     return next(filter(None, kinds), None) in PLANAR_8BIT
 
@@ -183,15 +239,3 @@ def _probe_video(dataset: OpenedDataset, files: VideoFiles, episode: int, key: s
     file, numbers = find_frames(dataset, files, episode, key)
     shape = find_video_shape(file, int(numbers[0]), dataset.meta.info.features[key])
     return ProbedCamera(shape, int(file.index.gop_lengths().max()), file.index.has_long_gops)
-
-
-def _stored_shape(dataset: OpenedDataset, opener: FileOpener, episode: int, key: str) -> Shape:
-    reader = RowReader(dataset, opener, [key])
-    try:
-        encoded = reader.read(episode).object_at(key, 0)
-    finally:
-        reader.close()
-    channels, _, _ = image_shape(dataset.meta.info.features[key])
-    where = f"{dataset.files.url}: {key}, episode {episode}, frame 0"
-    _, height, width = decode_image(encoded, where=where, channels=channels).shape
-    return channels, height, width

@@ -13,15 +13,14 @@ import numpy as np
 
 from robostream.assemble.dimensions import OwnFeature, align, check_kind, own_features
 from robostream.assemble.schema import (
-    CameraSchema,
     ColumnMap,
+    FeatureSchema,
     Schema,
     SchemaOptions,
     SourceFeatures,
     SourceMap,
-    VectorSchema,
 )
-from robostream.assemble.spec import Offsets, nearest_offsets, parse_size
+from robostream.assemble.spec import Offsets, nearest_offsets, parse_size, parse_windows
 from robostream.errors import SelectionError
 from robostream.meta import image_shape
 
@@ -29,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 ByKey = dict[str, list[OwnFeature]]
 """The features of the sources that have a common key, in the order of sources."""
-Dims = list[dict[str, tuple[int, ...] | None]]
-"""For each source the places of its dimensions, by common key."""
+Windows = dict[str, dict[str, list[Any]]]
+"""The steps of windows by argument and common key."""
 
 
 def derive_schema(
@@ -45,27 +44,27 @@ def derive_schema(
         for feature in own_features(number, source.name, source.features, source.feature_map):
             by_key.setdefault(feature.common, []).append(feature)
     sizes, names = options.listed_cameras, options.listed_features
-    kept = _keep_listed(by_key, sizes, names)
-    for found in kept.values():
-        check_kind(found)
-    cameras = {key: found for key, found in kept.items() if found[0].is_camera}
-    texts = {key: found for key, found in kept.items() if found[0].is_text}
-    numbers = {k: found for k, found in kept.items() if k not in cameras and k not in texts}
-    vectors, dims = _align_vectors(numbers, names, len(described))
-    schema = Schema(
-        tuple(_merge_camera(found, sizes or {}, len(described)) for found in cameras.values()),
-        tuple(vectors),
-        tuple(_shared_texts(texts, len(described))),
-        _count_steps(kept, options),
-    )
-    _check_masks(schema)
+    kept, count = _keep_listed(by_key, sizes, names), len(described)
     owned: list[dict[str, OwnFeature]] = [{} for _ in described]
+    columns: list[list[ColumnMap]] = [[] for _ in described]
+    cameras, vectors = [], []
     for key, found in kept.items():
+        check_kind(found)
         for feature in found:
             owned[feature.number][key] = feature
+    for key, found in kept.items():
+        if found[0].is_camera:
+            cameras.append(_merge_camera(found, sizes or {}, count))
+        elif not found[0].is_text:
+            vectors.append(_align_vector(found, names.get(key), columns))
+    texts = _shared_texts(kept, count)
+    windows = _parse_windows(kept, options)
+    steps = {key: len(offsets) for by_key in windows.values() for key, offsets in by_key.items()}
+    schema = Schema(tuple(cameras), tuple(vectors), tuple(texts), steps)
+    _check_masks(schema)
     maps = [
-        _map_source(own, places, schema, _offsets(source, own, options))
-        for source, own, places in zip(described, owned, dims, strict=True)
+        _map_source(own, tuple(columns[n]), schema, _offsets(described[n], own, windows, options))
+        for n, own in enumerate(owned)
     ]
     if options.schema == "auto":
         logger.info("every sample has\n%s", schema.describe())
@@ -95,7 +94,7 @@ def _keep_listed(
 
 def _merge_camera(
     found: Sequence[OwnFeature], sizes: Mapping[str, Any], count: int
-) -> CameraSchema:
+) -> FeatureSchema:
     """Return a camera of the listed size, or else of the smallest among its sources."""
     first, key = found[0], found[0].common
     shapes = [image_shape(feature.entry) for feature in found]
@@ -108,62 +107,52 @@ def _merge_camera(
     channels, height, width = min(shapes, key=lambda shape: shape[1] * shape[2])
     if sizes.get(key) is not None:
         height, width = parse_size(sizes[key], f"schema['cameras'][{key!r}]")
-    is_depth = first.kind == "depth camera"
-    return CameraSchema(key, (channels, height, width), is_depth, len(found) < count)
+    shape, is_partial = (channels, height, width), len(found) < count
+    return FeatureSchema(key, "video", shape, None, is_partial, first.kind == "depth camera")
 
 
-def _align_vectors(
-    numbers: ByKey, listed: Mapping[str, Any], count: int
-) -> tuple[list[VectorSchema], Dims]:
-    vectors: list[VectorSchema] = []
-    dims: Dims = [{} for _ in range(count)]
-    for key, found in numbers.items():
-        shape, names, places = align(found, listed.get(key))
-        if names is None and len(found) > 1 and math.prod(shape) > 1:
-            logger.warning(
-                "%s: no source names its dimensions, and all have the shape %s, so they are taken "
-                "to mean the same. If they do not, name them in a feature_map.",
-                *(key, shape),
-            )
-        for feature, place in zip(found, places, strict=True):
-            dims[feature.number][key] = place
-        is_padded = len(found) < count or any(feature.shape != shape for feature in found)
-        vectors.append(VectorSchema(key, shape, found[0].kind, names, is_padded))
-    return vectors, dims
+def _align_vector(
+    found: Sequence[OwnFeature], listed: tuple[str, ...] | None, columns: list[list[ColumnMap]]
+) -> FeatureSchema:
+    """Return a numeric feature; append the column of each source that has it to `columns`."""
+    key, (shape, names, places) = found[0].common, align(found, listed)
+    if names is None and len(found) > 1 and math.prod(shape) > 1:
+        logger.warning(
+            "%s: no source names its dimensions, and all have the shape %s, so they are taken "
+            "to mean the same. If they do not, name them in a feature_map.",
+            *(key, shape),
+        )
+    for feature, place in zip(found, places, strict=True):
+        columns[feature.number].append(ColumnMap(feature.own, key, place))
+    is_padded = len(found) < len(columns) or any(feature.shape != shape for feature in found)
+    return FeatureSchema(key, found[0].kind, shape, names, is_padded)
 
 
-def _shared_texts(texts: ByKey, count: int) -> list[str]:
-    partial = [key for key, found in texts.items() if len(found) < count]
+def _shared_texts(kept: ByKey, count: int) -> list[str]:
+    counts = {key: len(found) for key, found in kept.items() if found[0].is_text}
+    partial = [key for key in counts if counts[key] < count]
     if partial:
         logger.info("left out, because some sources lack them: %s", ", ".join(partial))
-    return [key for key in texts if key not in partial]
+    return [key for key in counts if key not in partial]
 
 
-def _count_steps(kept: ByKey, options: SchemaOptions) -> dict[str, int]:
-    """Return the steps of each window, or raise for one of a feature that cannot have it."""
-    steps: dict[str, int] = {}
-    for argument, windows in options.windows.items():
-        for key, deltas in windows.items():
-            if key not in kept:
-                raise SelectionError(
-                    f"{argument} asks for {key!r}, which no source has. Common keys are "
-                    f"{', '.join(kept)}"
-                )
-            if kept[key][0].is_text:
-                raise SelectionError(f"{argument} asks for {key!r}, but texts have no windows")
-            steps[key] = len(deltas)
-    return steps
+def _parse_windows(kept: ByKey, options: SchemaOptions) -> Windows:
+    """Return the steps of each window by argument and common key, or raise SelectionError."""
+    texts = {key: found[0].is_text for key, found in kept.items()}
+    missing = "no source has. Common keys are"
+    given = {"delta_timestamps": options.delta_timestamps, "delta_indices": options.delta_indices}
+    return {name: parse_windows(name, given[name], texts, missing) for name in given}
 
 
 def _offsets(
-    source: SourceFeatures, own: Mapping[str, OwnFeature], options: SchemaOptions
+    source: SourceFeatures, own: Mapping[str, OwnFeature], windows: Windows, options: SchemaOptions
 ) -> dict[str, Offsets]:
     """Return the frame offsets of a source's windows by own key, or raise for its rate."""
-    steps, seconds = options.windows["delta_indices"], options.windows["delta_timestamps"]
-    windows = {own[key].own: np.array(steps[key], np.int64) for key in steps if key in own}
+    steps, seconds = windows["delta_indices"], windows["delta_timestamps"]
+    found = {own[key].own: np.array(steps[key], np.int64) for key in steps if key in own}
     for key in (key for key in seconds if key in own):
         deltas = np.array(seconds[key], np.float64)
-        windows[own[key].own], off = nearest_offsets(deltas, source.fps, options.tolerance_s)
+        found[own[key].own], off = nearest_offsets(deltas, source.fps, options.tolerance_s)
         if off.any() and not (options.resample and np.isfinite(deltas).all()):
             raise SelectionError(
                 f"delta_timestamps[{key!r}] asks for {deltas[off][0]:g} s, which is no multiple of "
@@ -171,18 +160,18 @@ def _offsets(
                 f'{options.tolerance_s}. Pass resample="nearest" to take its nearest frames, or '
                 "give the window in frames with delta_indices."
             )
-    return windows
+    return found
 
 
 def _map_source(
     own: Mapping[str, OwnFeature],
-    places: Mapping[str, tuple[int, ...] | None],
+    columns: tuple[ColumnMap, ...],
     schema: Schema,
     windows: Mapping[str, Offsets],
 ) -> SourceMap:
     cameras = [own.get(camera.key) for camera in schema.cameras]
     return SourceMap(
-        columns=tuple(ColumnMap(own[key].own, key, place) for key, place in places.items()),
+        columns=columns,
         cameras=tuple(None if camera is None else camera.own for camera in cameras),
         texts=tuple(own[key].own for key in schema.texts),
         windows=windows,

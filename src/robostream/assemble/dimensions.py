@@ -13,7 +13,7 @@ import numpy as np
 from robostream import arguments
 from robostream.assemble.source import FeatureMap
 from robostream.errors import SelectionError
-from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, Features, is_depth
+from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, Features, is_depth, shorten_names
 
 _TEXTS = ("string", "language")
 _SAMPLE_DTYPES = {"b": "bool", "f": "float32", "i": "int64", "u": "int64"}
@@ -166,7 +166,7 @@ def _find_fault(feature: OwnFeature, common: tuple[str, ...]) -> str | None:
     if twice is not None:
         return f"has several dimensions named {twice!r}"
     extra = [name for name in names if name not in common]
-    return f"has other names: {_shown(extra)}" if extra else None
+    return f"has other names: {shorten_names(extra, _MOST_NAMES_SHOWN)}" if extra else None
 
 
 def _misfit(feature: OwnFeature, fault: str, other: OwnFeature | None) -> SelectionError:
@@ -175,8 +175,9 @@ def _misfit(feature: OwnFeature, fault: str, other: OwnFeature | None) -> Select
     if other is None:
         place = "the schema's names"
     else:
+        shown = shorten_names(other.names or (), _MOST_NAMES_SHOWN)
         place = f"that of {other.source!r}, of shape {other.shape}"
-        place += f" with the names {_shown(other.names)}" if other.names else ""
+        place += f" with the names {shown}" if shown else ""
         if other.names and feature.names:
             names = [*dict.fromkeys(other.names + feature.names)]
             union = f"; or list all names: schema={{'features': {{{key!r}: {names}}}}}"
@@ -212,9 +213,3 @@ def _flatten(names: Any) -> list[Any]:
     if not isinstance(names, list | tuple):
         return [names]
     return [name for part in names for name in _flatten(part)]
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES_SHOWN
-    shown = ", ".join(names[:_MOST_NAMES_SHOWN]) or "none"
-    return f"{shown} and {more} more" if more > 0 else shown

@@ -46,9 +46,16 @@ def keep_frames(
     rows: list[tuple[int, int, int, int]] = []
     each: list[float] = []
     for episode in episodes.tolist():
-        weight = 1.0 if weights is None else _weight_of(meta, episode, weights)
         length = int(meta.episodes["length"][episode])
-        for first, stop in _ranges_of(meta, episode, length, frames) if weight else ():
+        weight = _value_of(meta, episode, "episode_weights", weights, _weight, 1.0)
+        if not weight or not length:
+            continue
+        for first, stop in _value_of(meta, episode, "frames", frames, check_ranges, [(0, length)]):
+            if stop > length:
+                raise SelectionError(
+                    f"frames, episode {episode} of {meta.repo_id}, must end by frame {length}, its "
+                    f"length; got {stop}"
+                )
             rows.append((episode, first, -(-(stop - first) // stride), stride))
             each.append(weight)
     if not rows:
@@ -70,29 +77,19 @@ def _check_known(meta: LeRobotDatasetMetadata, by_episode: object, name: str) ->
             )
 
 
-def _ranges_of(
-    meta: LeRobotDatasetMetadata, episode: int, length: int, frames: FrameRanges | None
-) -> Ranges:
-    if frames is None or not length:
-        return [(0, length)] if length else []
-    name = f"frames, episode {episode} of {meta.repo_id},"
-    if isinstance(frames, Mapping):
-        ranges = frames.get(episode, [(0, length)])
-    else:
-        ranges = check_ranges(call_user("frames", frames, dict(meta.episodes[episode])), name)
-    for _, stop in ranges:
-        if stop > length:
-            raise SelectionError(f"{name} must end by frame {length}, its length; got {stop}")
-    return ranges
-
-
-def _weight_of(meta: LeRobotDatasetMetadata, episode: int, weights: EpisodeWeights) -> float:
-    if isinstance(weights, Mapping):
-        return weights.get(episode, 1.0)
-    weight = call_user("episode_weights", weights, dict(meta.episodes[episode]))
-    return finite_number(
-        weight, f"episode_weights, episode {episode} of {meta.repo_id},", or_zero=True
-    )
+def _value_of(
+    meta: LeRobotDatasetMetadata,
+    episode: int,
+    name: str,
+    given: Any,
+    check: Callable[[object, str], Any],
+    default: Any,
+) -> Any:
+    """Return the value that a checked argument has for an episode."""
+    if given is None or isinstance(given, Mapping):
+        return (given or {}).get(episode, default)
+    value = call_user(name, given, dict(meta.episodes[episode]))
+    return check(value, f"{name}, episode {episode} of {meta.repo_id},")
 
 
 def finite_number(value: object, name: str, *, or_zero: bool) -> float:
@@ -106,15 +103,31 @@ def finite_number(value: object, name: str, *, or_zero: bool) -> float:
 def check_frames(frames: object, name: str) -> Any:
     """Return `frames=` with its ranges checked, or raise SelectionError."""
     wanted = "ranges by episode, {0: [(10, 50)]}, or a function that returns such a list"
-    arguments.of_kind(frames, name, Mapping | Callable | None, wanted)
-    if not isinstance(frames, Mapping):
-        return frames
+    return _check_by_episode(frames, name, wanted, check_ranges)
+
+
+def check_weights(weights: object, name: str) -> Any:
+    """Return `episode_weights=` with its numbers checked, or raise SelectionError."""
+    wanted = "weights by episode, {0: 2.0}, or a function that returns one"
+    return _check_by_episode(weights, name, wanted, _weight)
+
+
+def _check_by_episode(
+    given: object, name: str, wanted: str, check: Callable[[object, str], Any]
+) -> Any:
+    arguments.of_kind(given, name, Mapping | Callable | None, wanted)
+    if not isinstance(given, Mapping):
+        return given
     return {
-        arguments.whole_number(episode, f"an episode in {name}", 0): check_ranges(
-            ranges, f"{name}, episode {episode},"
+        arguments.whole_number(episode, f"an episode in {name}", 0): check(
+            value, f"{name}, episode {episode},"
         )
-        for episode, ranges in frames.items()
+        for episode, value in given.items()
     }
+
+
+def _weight(value: object, name: str) -> float:
+    return finite_number(value, name, or_zero=True)
 
 
 def check_ranges(ranges: object, name: str) -> tuple[tuple[int, int], ...]:
@@ -137,17 +150,3 @@ def check_ranges(ranges: object, name: str) -> tuple[tuple[int, int], ...]:
             )
         pairs.append((bounds[0], bounds[1]))
     return tuple(pairs)
-
-
-def check_weights(weights: object, name: str) -> Any:
-    """Return `episode_weights=` with its numbers checked, or raise SelectionError."""
-    wanted = "weights by episode, {0: 2.0}, or a function that returns one"
-    arguments.of_kind(weights, name, Mapping | Callable | None, wanted)
-    if not isinstance(weights, Mapping):
-        return weights
-    return {
-        arguments.whole_number(episode, f"an episode in {name}", 0): finite_number(
-            weight, f"{name}, episode {episode},", or_zero=True
-        )
-        for episode, weight in weights.items()
-    }

@@ -25,6 +25,12 @@ from robostream.meta import (
 ArrayLayout = tuple[tuple[int, ...], npt.DTypeLike]
 
 
+def array_layout(dtype: str, shape: tuple[int, ...], steps: int | None) -> ArrayLayout:
+    """Return how samples hold a numeric feature with a window of `steps`, as in LeRobot. Pure."""
+    kind = {"b": np.bool_, "f": np.float32}.get(np.dtype(dtype).kind, np.int64)
+    return (*(() if steps is None else (steps,)), *(() if shape == (1,) else shape)), kind
+
+
 @dataclass(frozen=True, slots=True)
 class CameraLayout:
     """One camera of a sample.
@@ -154,11 +160,8 @@ class SampleLayout:
             entry = self.meta.features[key]
             if entry["dtype"] in ("string", "language", "image"):
                 continue
-            inner = () if entry["shape"] == (1,) else entry["shape"]
-            window = (len(self.spec.windows[key]),) if key in self.spec.windows else ()
-            kind = np.dtype(entry["dtype"]).kind
-            dtype = {"b": np.bool_, "f": np.float32}.get(kind, np.int64)
-            layout[key] = ((*window, *inner), dtype)
+            steps = len(self.spec.windows[key]) if key in self.spec.windows else None
+            layout[key] = array_layout(entry["dtype"], entry["shape"], steps)
         for camera in self.cameras:
             layout[camera.key] = camera.batch_array
         pads = {f"{key}_is_pad": ((len(o),), np.bool_) for key, o in self.spec.windows.items()}

@@ -15,9 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.assemble.schema import Schema, SourceMap
+from robostream.assemble.schema import ColumnMap, Schema, SourceMap
 from robostream.errors import MetadataError, SelectionError
-from robostream.meta import DEFAULT_FEATURES, QUANTILES, FeatureStats, Stats, as_lists, column_stats
+from robostream.meta import (
+    DEFAULT_FEATURES,
+    QUANTILES,
+    FeatureStats,
+    Stats,
+    as_lists,
+    column_stats,
+    combine_stats,
+)
 from robostream.storage import write_bytes_atomic
 
 logger = logging.getLogger(__name__)
@@ -56,28 +64,26 @@ def pool_stats(schema: Schema, members: Sequence[SourceStats]) -> Stats:
     source has is 0 with deviation 1. A feature whose statistics some source lacks is left out.
     """
     pooled: Stats = {}
-    for number, camera in enumerate(schema.cameras):
-        parts = [
-            _Part(m, own, None)
-            for m in members
-            if (own := m.source_map.cameras[number]) is not None
+    owned = [member.source_map.parts(schema) for member in members]
+    for part in (*schema.cameras, *schema.vectors):
+        key, is_camera = part.key, part.dtype == "video"
+        has = [(m, own[key]) for m, own in zip(members, owned, strict=True) if key in own]
+        entries = [(m.stats or {}).get(column.own, {}) for m, column in has]
+        lacking = [
+            m.name
+            for (m, _), entry in zip(has, entries, strict=True)
+            if not {*_MOMENTS, "count"} <= {*entry}
         ]
-        _add(pooled, camera.key, parts, (camera.shape[0], 1, 1))
-    for vector in schema.vectors:
-        parts = [
-            _Part(m, column.own, column.dims)
-            for m in members
-            for column in m.source_map.columns
-            if column.common == vector.key
-        ]
-        _add(pooled, vector.key, parts, vector.shape[-1:])
+        if lacking:
+            logger.warning("%s: no statistics in %s; the group has none of it", key, lacking[0])
+            continue
+        shape = (part.shape[0], 1, 1) if is_camera else part.shape[-1:]
+        pooled[key] = _pool_feature(has, entries, shape)
     return pooled
 
 
 def exact_stats(
-    schema: Schema,
-    maps: Sequence[SourceMap],
-    read: Callable[[int, str], Iterable[Array]],
+    schema: Schema, maps: Sequence[SourceMap], read: Callable[[int, str], Iterable[Array]]
 ) -> Stats:
     """Return statistics from the rows of several sources, quantiles too, by common key.
 
@@ -85,14 +91,14 @@ def exact_stats(
     yields values with frames along the first axis. One feature is held in memory at a time.
     """
     found: Stats = {}
+    owned = [source_map.parts(schema) for source_map in maps]
     for vector in schema.vectors:
         if vector.key in DEFAULT_FEATURES:
             continue
         columns = [
-            (column.dims, np.concatenate(list(read(number, column.own))))
-            for number, source_map in enumerate(maps)
-            for column in source_map.columns
-            if column.common == vector.key
+            (own[vector.key].dims, np.concatenate(list(read(number, own[vector.key].own))))
+            for number, own in enumerate(owned)
+            if vector.key in own
         ]
         found[vector.key] = _join_columns(columns, vector.shape[-1])
     return found
@@ -145,52 +151,30 @@ def affine(entry: FeatureStats, mode: str, key: str) -> Affine:
     return (1 / spread).astype(np.float32), (-centre / spread).astype(np.float32)
 
 
-class _Part:
-    """A source's statistics of one feature, spread over the common dimensions."""
-
-    def __init__(self, member: SourceStats, own: str, dims: tuple[int, ...] | None) -> None:
-        self.name, self.own = member.name, own
-        self.entry: FeatureStats = (member.stats or {}).get(own, {})
-        self._place: Any = ... if dims is None else list(dims)
-
-    def spread(self, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
-        """Return a statistic in the common shape, 0 where this source has no dimension."""
-        wide = np.zeros(shape)
+def _pool_feature(
+    has: Sequence[tuple[SourceStats, ColumnMap]],
+    entries: Sequence[FeatureStats],
+    shape: tuple[int, ...],
+) -> FeatureStats:
+    """Return the statistics of one feature in its common shape."""
+    names = [*_MOMENTS, *(name for name in QUANTILES if all(name in e for e in entries))]
+    frames = [int(entry["count"][0]) for entry in entries]
+    # A group without the feature has one part without frames.
+    counts, *rest = (np.zeros((max(len(has), 1), *shape)) for _ in ("count", *names))
+    for number, ((member, column), entry) in enumerate(zip(has, entries, strict=True)):
         try:
-            wide[self._place] = value
+            counts[number][column.place] = frames[number]
+            for name, wide in zip(names, rest, strict=True):
+                wide[number][column.place] = entry[name]
         except ValueError as error:
             raise MetadataError(
-                f"{self.name}, {config.STATS_PATH}: the statistics of {self.own!r} do not have the "
-                f"size of the feature ({error}). Restore the file, or delete it."
+                f"{member.name}, {config.STATS_PATH}: the statistics of {column.own!r} do not have "
+                f"the size of the feature ({error}). Restore the file, or delete it."
             ) from error
-        return wide
-
-
-def _add(pooled: Stats, key: str, parts: Sequence[_Part], shape: tuple[int, ...]) -> None:
-    """Add the statistics of a feature, unless some source lacks them."""
-    lacking = [part.name for part in parts if not {*_MOMENTS, "count"} <= {*part.entry}]
-    if lacking:
-        logger.warning("%s: no statistics in %s; the group has none of it", key, lacking[0])
-        return
-    counts = np.array([int(part.entry["count"][0]) for part in parts])
-    weights = np.array([p.spread(count, shape) for p, count in zip(parts, counts, strict=True)])
-    names = [*_MOMENTS, *(name for name in QUANTILES if all(name in p.entry for p in parts))]
-    values = {n: np.array([p.spread(p.entry[n], shape) for p in parts]) for n in names}
-    if not parts:  # no source of the group has it
-        weights = np.zeros((1, *shape))
-        values = {name: np.zeros((1, *shape)) for name in values}
-    total = weights.sum(axis=0)
-    share = weights / np.maximum(total, 1)
-    mean = (values["mean"] * share).sum(axis=0)
-    square = ((values["std"] ** 2 + (values["mean"] - mean) ** 2) * share).sum(axis=0)
-    found = {"mean": mean, "std": np.sqrt(square)}
-    for name in names:
-        if name not in found:
-            is_low = name == "min" or QUANTILES.get(name, 1.0) <= 0.5
-            masked = np.where(weights > 0, values[name], np.inf if is_low else -np.inf)
-            found[name] = masked.min(axis=0) if is_low else masked.max(axis=0)
-    pooled[key] = {n: np.where(total > 0, v, _PADDED.get(n, 0.0)) for n, v in found.items()}
-    pooled[key]["count"] = np.array([counts.sum()])
+    found = combine_stats(dict(zip(names, rest, strict=True)), counts, is_partial=True)
+    is_known = counts.any(axis=0)
+    known = {n: np.where(is_known, v, _PADDED.get(n, 0.0)) for n, v in found.items()}
+    return known | {"count": np.array([sum(frames)])}
 
 
 def _join_columns(

@@ -33,7 +33,6 @@ from robostream.meta import (
     DEFAULT_FEATURES,
     LeRobotDatasetMetadata,
     OpenParquet,
-    open_parquet,
     readable_parquet,
 )
 from robostream.storage import ByteSource, FileOpener, LruCache
@@ -145,8 +144,10 @@ class RowBytes(NamedTuple):
 
 
 class _DataFile(NamedTuple):
-    """An open Parquet file, and the row at which each of its row groups ends."""
+    """An open Parquet file: its path, its name in messages, the rows at which row groups end."""
 
+    path: str
+    where: str
     parquet: OpenParquet
     ends: npt.NDArray[np.int64]
 
@@ -185,12 +186,11 @@ class RowReader:
 
     def read(self, episode: int, *, maps_images: bool = False) -> EpisodeRows:
         """Return the rows of an episode, checked against meta/; mapped images are not copied."""
-        relative = self._meta.get_data_file_path(episode).as_posix()
-        where = self._location.describe(relative)
-        table, mapped = self._table(episode, relative, where, maps_images)
+        file = self._open(episode)
+        table, mapped = self._table(file, episode, maps_images)
         numbers: dict[str, npt.NDArray[Any]] = {}
         objects: dict[str, pa.Array | pa.ChunkedArray] = {}
-        place = f"{where}: episode {episode}"
+        place = f"{file.where}: episode {episode}"
         for key in self._keys:
             declared = self._declared(key, place)
             if declared.dtype in ("string", "image", "language"):
@@ -198,7 +198,7 @@ class RowReader:
                     objects[key] = object_column(table.column(key), declared, copy=mapped is None)
             else:
                 numbers[key] = numeric_column(table.column(key), declared)
-        check_episode(numbers, episode, table.num_rows, where)
+        check_episode(numbers, episode, table.num_rows, file.where)
         if self._tolerance_s is not None:
             times, frames = numbers["timestamp"], numbers["frame_index"]
             check_times(times, frames, self._meta.fps, self._tolerance_s, place)
@@ -206,21 +206,19 @@ class RowReader:
 
     def read_numbers(self, episodes: range) -> dict[str, npt.NDArray[Any]]:
         """Return the columns, all numeric, of consecutive episodes of one file, checked."""
-        relative = self._meta.get_data_file_path(episodes[0]).as_posix()
-        where = self._location.describe(relative)
-        file = self._open(relative, where)
-        (first, offset), (last, _) = (self._groups(file, episodes[i], where) for i in (0, -1))
+        file = self._open(episodes[0])
+        (first, offset), (last, _) = (self._groups(file, episodes[i]) for i in (0, -1))
         lengths = self._meta.episodes["length"][episodes.start : episodes.stop]
         ends = np.cumsum(lengths)
         groups, count = range(first.start, last.stop), int(ends[-1])
-        table = self._read_groups(file.parquet, relative, groups, where, count).slice(offset, count)
-        place = f"{where}: episodes {episodes[0]} to {episodes[-1]}"
+        table = self._read_groups(file, groups, count).slice(offset, count)
+        place = f"{file.where}: episodes {episodes[0]} to {episodes[-1]}"
         columns = {
             key: numeric_column(table.column(key), self._declared(key, place)) for key in self._keys
         }
         for episode, begin, end in zip(episodes, ends - lengths, ends, strict=True):
             own = {key: columns[key][begin:end] for key in DEFAULT_FEATURES}
-            check_episode(own, episode, int(end - begin), where)
+            check_episode(own, episode, int(end - begin), file.where)
         return columns
 
     def footer(self, episode: int) -> tuple[str, int, int]:
@@ -231,14 +229,10 @@ class RowReader:
 
     def find(self, episode: int) -> RowBytes:
         """Return the byte ranges of an episode's rows."""
-        relative = self._meta.get_data_file_path(episode).as_posix()
-        file = self._open(relative, self._location.describe(relative))
-        groups, _ = self._groups(file, episode, relative)
-        return RowBytes(
-            relative,
-            groups=file.parquet.byte_span(groups),
-            are_shared=self._are_shared(file, episode, groups),
-        )
+        file = self._open(episode)
+        groups, _ = self._groups(file, episode)
+        are_shared = self._are_shared(file, episode, groups)
+        return RowBytes(file.path, file.parquet.byte_span(groups), are_shared)
 
     def close(self) -> None:
         """Close all files."""
@@ -247,11 +241,10 @@ class RowReader:
         self._last_groups = None
 
     def _table(
-        self, episode: int, relative: str, where: str, maps_images: bool
+        self, file: _DataFile, episode: int, maps_images: bool
     ) -> tuple[pa.Table, MappedRows | None]:
         """Return an episode's rows, and the mapped rows they are a slice of if they stay mapped."""
-        file = self._open(relative, where)
-        groups, offset = self._groups(file, episode, where)
+        groups, offset = self._groups(file, episode)
         length = int(self._meta.episodes["length"][episode])
         if self._has_images:
             # Sharing a remote file would fetch all of it.
@@ -259,25 +252,24 @@ class RowReader:
         else:
             is_shared = self._are_shared(file, episode, groups)
         if is_shared:
-            _check_sizes(file.parquet, range(len(file.ends)), where)
-            with readable_parquet(where):
-                shared = self._shared.get(relative, int(self._first_rows[episode]), length)
+            _check_sizes(file, range(len(file.ends)))
+            with readable_parquet(file.where):
+                shared = self._shared.get(file.path, int(self._first_rows[episode]), length)
             if shared is not None:
                 rows, mapped = shared
                 return rows, mapped if self._has_images else None
-        table = self._read_groups(file.parquet, relative, groups, where, length)
-        return table.slice(offset, length), None
+        return self._read_groups(file, groups, length).slice(offset, length), None
 
     def _are_shared(self, file: _DataFile, episode: int, groups: range) -> bool:
         """Return whether an episode's row groups are long enough to be decoded for all."""
         rows = file.ends[groups.stop - 1] - (file.ends[groups.start - 1] if groups.start else 0)
         return bool(rows > _WORTH_SHARING * int(self._meta.episodes["length"][episode]))
 
-    def _groups(self, file: _DataFile, episode: int, where: str) -> tuple[range, int]:
+    def _groups(self, file: _DataFile, episode: int) -> tuple[range, int]:
         """Return the row groups of an episode, and the row in them at which it begins."""
         first_row = int(self._first_rows[episode])
         length = int(self._meta.episodes["length"][episode])
-        ends = file.ends
+        ends, where = file.ends, file.where
         if len(ends) == 0 or ends[-1] < first_row + length:
             raise DataFileError(
                 f"{where}: episode {episode} should be rows [{first_row}, {first_row + length}) of "
@@ -298,18 +290,16 @@ class RowReader:
         entry = self._meta.features[key]
         return DeclaredColumn(key, entry["dtype"], entry["shape"], place)
 
-    def _read_groups(
-        self, file: OpenParquet, relative: str, groups: range, where: str, wanted: int
-    ) -> pa.Table:
+    def _read_groups(self, file: _DataFile, groups: range, wanted: int) -> pa.Table:
         """Return row groups, which are kept if they hold more than the `wanted` rows."""
-        key = (relative, groups.start, groups.stop)
+        key = (file.path, groups.start, groups.stop)
         if self._last_groups is not None and self._last_groups[0] == key:
             return self._last_groups[1]
-        _check_sizes(file, groups, where)
+        _check_sizes(file, groups)
         if self._location.is_remote:
-            self._opener.open(relative).ensure_cached(*file.byte_span(groups))
-        with readable_parquet(where):
-            table = file.read_row_groups(groups, self._keys)
+            self._opener.open(file.path).ensure_cached(*file.parquet.byte_span(groups))
+        with readable_parquet(file.where):
+            table = file.parquet.read_row_groups(groups, self._keys)
         if table.num_rows > wanted:
             self._last_groups = key, table
         return table
@@ -320,18 +310,21 @@ class RowReader:
             source.fetch_start()
         return source
 
-    def _open(self, relative: str, where: str) -> _DataFile:
+    def _open(self, episode: int) -> _DataFile:
+        """Return the open data file of an episode."""
+        relative = self._meta.get_data_file_path(episode).as_posix()
         opened = self._files.get(relative)
         if opened is not None:
             return opened
-        # One request fetches all columns of a remote row group.
-        is_remote = self._location.is_remote
+        where = self._location.describe(relative)
         with readable_parquet(where):
             source = self._open_source(relative)
-        file = open_parquet(source, columns_together=is_remote)
+        # One request fetches all columns of a remote row group.
+        file = OpenParquet(source, columns_together=self._location.is_remote)
         check_columns(file, self._keys, self._meta, where)
         counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        return self._files.put(relative, _DataFile(file, np.cumsum(counts, dtype=np.int64)))
+        ends = np.cumsum(counts, dtype=np.int64)
+        return self._files.put(relative, _DataFile(relative, where, file, ends))
 
 
 def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
@@ -346,12 +339,12 @@ def _first_rows(meta: LeRobotDatasetMetadata) -> npt.NDArray[np.int64]:
     return start - start[first]
 
 
-def _check_sizes(file: OpenParquet, groups: range, where: str) -> None:
+def _check_sizes(file: _DataFile, groups: range) -> None:
     for group in groups:
-        size = file.metadata.row_group(group).total_byte_size
+        size = file.parquet.metadata.row_group(group).total_byte_size
         if size > config.MOST_ROW_GROUP_BYTES:
             raise DataFileError(
-                f"{where}: row group {group} says it has {size:,} bytes; want at most "
+                f"{file.where}: row group {group} says it has {size:,} bytes; want at most "
                 f"{config.MOST_ROW_GROUP_BYTES:,}. Write the file with smaller row groups."
             )
 
@@ -369,13 +362,8 @@ def _warn_of_tasks(meta: LeRobotDatasetMetadata, rows: EpisodeRows) -> bool:
             "%s: the task of episode %d is %r in %s, but %r in meta/episodes; samples have the "
             "first. Copy meta/ again, unless the texts were edited on purpose. Other episodes are "
             "not named.",
-            *(
-                meta.root,
-                rows.episode,
-                others[0],
-                meta.info.tasks_path,
-                ", ".join(map(str, listed)),
-            ),
+            *(meta.root, rows.episode, others[0], meta.info.tasks_path),
+            ", ".join(map(str, listed)),
         )
     return bool(others)
 

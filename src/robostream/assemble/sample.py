@@ -15,9 +15,10 @@ import numpy.typing as npt
 from robostream.assemble.columns import parse_tool_calls
 from robostream.assemble.images import Pixels, decode_image, write_image
 from robostream.assemble.layout import CameraLayout, SampleLayout
+from robostream.assemble.opened import OpenedDataset
 from robostream.assemble.rows import EpisodeRows
 from robostream.assemble.spec import Offsets, window_targets
-from robostream.decode import describe_size_mismatch, write_black_yuv
+from robostream.decode import Size, describe_size_mismatch, write_black_yuv
 from robostream.errors import DataFileError, MetadataError
 from robostream.meta import decode_depth
 
@@ -88,13 +89,14 @@ def decode_images_into(
     out: npt.NDArray[Any],
 ) -> None:
     """Decode a camera's images from Parquet into (steps, channels, height, width)."""
+    dataset, channels = layout.dataset, camera.stack[1]
     for slot, frame in enumerate(frames):
-        pixels = _decode_image(layout, camera, rows, frame)
+        pixels = decode_stored(dataset, rows, camera.key, frame, channels, camera.resize)
         if pixels.shape != out.shape[1:]:
             path = layout.meta.get_data_file_path(rows.episode).as_posix()
             found, others = (pixels.shape[2], pixels.shape[1]), (out.shape[3], out.shape[2])
             raise DataFileError(
-                f"{layout.dataset.files.describe(path)}: {camera.key}, episode {rows.episode}, "
+                f"{dataset.files.describe(path)}: {camera.key}, episode {rows.episode}, "
                 f"frame {frame}: {describe_size_mismatch(found, others)}"
             )
         _write_image(layout, camera, pixels, out[slot])
@@ -104,19 +106,25 @@ def decode_images(
     layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frames: list[int]
 ) -> npt.NDArray[np.float32]:
     """Return a camera's images from Parquet, which must all have the size of the first."""
-    first = _decode_image(layout, camera, rows, frames[0])
+    channels, size = camera.stack[1], camera.resize
+    first = decode_stored(layout.dataset, rows, camera.key, frames[0], channels, size)
     out = np.empty((len(frames), *first.shape), np.float32)
     _write_image(layout, camera, first, out[0])
     decode_images_into(layout, camera, rows, frames[1:], out[1:])
     return out
 
 
-def _decode_image(
-    layout: SampleLayout, camera: CameraLayout, rows: EpisodeRows, frame: int
+def decode_stored(
+    dataset: OpenedDataset,
+    rows: EpisodeRows,
+    key: str,
+    frame: int,
+    channels: int,
+    size: Size | None = None,
 ) -> Pixels:
-    where = f"{layout.dataset.files.url}: {camera.key}, episode {rows.episode}, frame {frame}"
-    encoded = rows.object_at(camera.key, frame)
-    return decode_image(encoded, where=where, channels=camera.stack[1], size=camera.resize)
+    """Return one image of a camera from Parquet; see `decode_image`."""
+    where = f"{dataset.files.url}: {key}, episode {rows.episode}, frame {frame}"
+    return decode_image(rows.object_at(key, frame), where=where, channels=channels, size=size)
 
 
 def _write_image(

@@ -18,49 +18,40 @@ from robostream.meta import DEFAULT_FEATURES, Features
 
 
 @dataclass(frozen=True, slots=True)
-class CameraSchema:
-    """A camera of every sample.
+class FeatureSchema:
+    """A camera or a numeric feature of every sample.
 
     Attributes:
         key: Its common key.
-        shape: The (channels, height, width) of its images.
-        is_depth: Whether it measures distance.
-        has_mask: Whether some source lacks it, so that samples have `mask`.
-    """
-
-    key: str
-    shape: tuple[int, int, int]
-    is_depth: bool
-    has_mask: bool
-
-    @property
-    def mask(self) -> str:
-        """The key of a bool: True if the sample's dataset lacks the camera."""
-        return f"{self.key}_is_missing"
-
-
-@dataclass(frozen=True, slots=True)
-class VectorSchema:
-    """A numeric feature of every sample.
-
-    Attributes:
-        key: Its common key.
-        shape: Its shape; (1,) is a plain number, as in info.json.
-        dtype: float32, int64 or bool.
+        dtype: "video" for a camera; else float32, int64 or bool.
+        shape: The (channels, height, width) of images; else as in info.json: (1,) is a number.
         names: The names of its dimensions, if they have some.
-        has_mask: Whether some source lacks dimensions of it, so that samples have `mask`.
+        has_mask: Whether some source lacks it or dimensions of it, so that samples have `mask`.
+        is_depth: Whether it is a camera that measures distance.
     """
 
     key: str
-    shape: tuple[int, ...]
     dtype: str
+    shape: tuple[int, ...]
     names: tuple[str, ...] | None
     has_mask: bool
+    is_depth: bool = False
 
     @property
     def mask(self) -> str:
-        """The key of bools of the vector's shape: True for dimensions the dataset lacks."""
-        return f"{self.key}_dim_is_pad"
+        """The key of bools that are True for what the dataset lacks: the camera, or dimensions."""
+        return f"{self.key}_{'is_missing' if self.dtype == 'video' else 'dim_is_pad'}"
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The entry of info.json."""
+        if self.dtype != "video":
+            names = None if self.names is None else list(self.names)
+            return {"dtype": self.dtype, "shape": self.shape, "names": names}
+        channels, *size = self.shape
+        axes = ["height", "width", "channels"]
+        info = {"info": {"is_depth_map": True}} if self.is_depth else {}
+        return {"dtype": "video", "shape": (*size, channels), "names": axes} | info
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +65,33 @@ class Schema:
         windows: The steps of each window, by common key.
     """
 
-    cameras: tuple[CameraSchema, ...]
-    vectors: tuple[VectorSchema, ...]
+    cameras: tuple[FeatureSchema, ...]
+    vectors: tuple[FeatureSchema, ...]
     texts: tuple[str, ...]
     windows: Mapping[str, int]
 
     @property
     def masks(self) -> list[str]:
         """The keys of the masks of cameras and vectors that some source lacks."""
-        cameras = [camera.mask for camera in self.cameras if camera.has_mask]
-        return cameras + [vector.mask for vector in self.vectors if vector.has_mask]
+        return [part.mask for part in (*self.cameras, *self.vectors) if part.has_mask]
 
     @property
     def features(self) -> Features:
         """The cameras and vectors in the form of info.json."""
-        axes = ["height", "width", "channels"]
-        features: Features = {
-            c.key: {"dtype": "video", "shape": (*c.shape[1:], c.shape[0]), "names": axes}
-            | ({"info": {"is_depth_map": True}} if c.is_depth else {})
-            for c in self.cameras
-        }
-        for v in self.vectors:
-            names = None if v.names is None else list(v.names)
-            features[v.key] = {"dtype": v.dtype, "shape": v.shape, "names": names}
-        return features
+        return {part.key: part.entry for part in (*self.cameras, *self.vectors)}
 
     def describe(self) -> str:
         """Return a table with a line for each feature."""
         lines = [("feature", "shape", "dtype", "steps", "")]
-        parts = [
-            (c, "depth" if c.is_depth else "image", "missing in some sources") for c in self.cameras
-        ] + [(v, v.dtype, "padded in some sources") for v in self.vectors]
-        for part, kind, note in parts:
+        for part in (*self.cameras, *self.vectors):
+            is_camera = part.dtype == "video"
+            kind = ("depth" if part.is_depth else "image") if is_camera else part.dtype
+            note = f"{'missing' if is_camera else 'padded'} in some sources" * part.has_mask
             shape, steps = " x ".join(map(str, part.shape)), str(self.windows.get(part.key, ""))
-            lines.append((part.key, shape, kind, steps, note if part.has_mask else ""))
+            lines.append((part.key, shape, kind, steps, note))
         lines += [(key, "", "text", "", "") for key in self.texts]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        rows = [
-            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
-        ]
-        return "\n".join(row.rstrip() for row in rows)
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +108,18 @@ class ColumnMap:
     common: str
     dims: tuple[int, ...] | None
 
+    @property
+    def place(self) -> Any:
+        """The index of its own dimensions along the last axis of the common vector."""
+        return slice(None) if self.dims is None else list(self.dims)
+
     def write(self, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> None:
         """Write own values (..., own shape) into zeros of (..., common shape)."""
         if self.dims is None:
             out[...] = values
         else:
             # A plain number has no axis of its own.
-            out[..., list(self.dims)] = values if values.ndim == out.ndim else values[..., None]
+            out[..., self.place] = values if values.ndim == out.ndim else values[..., None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +139,12 @@ class SourceMap:
     texts: tuple[str, ...]
     windows: Mapping[str, Offsets]
     sizes: Mapping[str, Size]
+
+    def parts(self, schema: Schema) -> dict[str, ColumnMap]:
+        """Return the cameras and numeric features that the source has, by common key."""
+        pairs = zip(schema.cameras, self.cameras, strict=True)
+        cameras = {c.key: ColumnMap(own, c.key, None) for c, own in pairs if own is not None}
+        return cameras | {column.common: column for column in self.columns}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +188,9 @@ class SchemaOptions:
         arguments.number(self.tolerance_s, "tolerance_s")
         if self.resample not in (None, "nearest"):
             raise SelectionError(f'resample must be None or "nearest"; got {self.resample!r}')
-        lists = "lists by common key (a dict)"
         for name in ("delta_timestamps", "delta_indices"):
-            arguments.of_kind(getattr(self, name), name, Mapping | None, lists)
+            wanted = "lists by common key (a dict)"
+            arguments.of_kind(getattr(self, name), name, Mapping | None, wanted)
         twice = sorted({*(self.delta_timestamps or {})} & {*(self.delta_indices or {})})
         if twice:
             raise SelectionError(
@@ -209,26 +198,9 @@ class SchemaOptions:
             )
 
     @property
-    def windows(self) -> dict[str, dict[str, list[float] | list[int]]]:
-        """The windows by argument and common key, as numbers, or raise SelectionError."""
-        parts = (
-            ("delta_timestamps", self.delta_timestamps, arguments.numbers),
-            ("delta_indices", self.delta_indices, arguments.whole_numbers),
-        )
-        windows = {
-            name: {key: parse(steps, f"{name}[{key!r}]") for key, steps in (given or {}).items()}
-            for name, given, parse in parts
-        }
-        for name, by_key in windows.items():
-            for key in (key for key, steps in by_key.items() if not steps):
-                raise SelectionError(f"{name}[{key!r}] is empty; leave the key out instead")
-        return windows
-
-    @property
     def listed_cameras(self) -> Mapping[str, Any] | None:
         """The size of each camera that an explicit schema lists; None if it lists none."""
-        sizes: Mapping[str, Any] | None = self._part("cameras")
-        return sizes
+        return self._part("cameras")
 
     @property
     def listed_features(self) -> dict[str, tuple[str, ...] | None]:
@@ -244,10 +216,13 @@ class SchemaOptions:
             listed[key] = names
         return listed
 
-    def _part(self, part: str) -> Any:
+    def _part(self, part: str) -> Mapping[str, Any] | None:
         wanted = '"auto", or {"cameras": {key: [height, width]}, "features": {key: [names]}}'
         given = {} if self.schema == "auto" else self.schema
         if not isinstance(given, Mapping) or not {*given} <= {"cameras", "features"}:
             raise SelectionError(f"schema must be {wanted}; got {given!r:.200}")
-        by_key = "values by common key (a dict)"
-        return arguments.of_kind(given.get(part), f"schema[{part!r}]", Mapping | None, by_key)
+        by_key, name = "values by common key (a dict)", f"schema[{part!r}]"
+        found: Mapping[str, Any] | None = arguments.of_kind(
+            given.get(part), name, Mapping | None, by_key
+        )
+        return found

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from robostream.assemble.opened import OpenedDataset
 from robostream.errors import CacheError
-from robostream.meta import OpenParquet, open_parquet
+from robostream.meta import OpenParquet
 from robostream.storage import (
     Cache,
     FileOpener,
@@ -121,7 +121,7 @@ class SharedRows:
         key = repr((_VERSION, source.identity, source.size(), source.version(), self._keys))
 
         def blocks() -> Iterator[pa.Table]:
-            with open_parquet(source, columns_together=self._is_remote) as file:
+            with OpenParquet(source, columns_together=self._is_remote) as file:
                 yield from _blocks(file, self._keys)
 
         def make() -> tuple[int, Callable[[BinaryIO], None]]:

@@ -96,20 +96,10 @@ class Source:
         for argument, value in checked.items():
             object.__setattr__(self, argument, value)
 
-    def location(
-        self, cache: CacheSettings | None, *, force_cache_sync: bool = False
-    ) -> DatasetLocation:
+    def location(self, cache: CacheSettings | None) -> DatasetLocation:
         """Return where the dataset lies, for `open_dataset`."""
-        return DatasetLocation(
-            self.repo_id,
-            self.root,
-            self.revision,
-            self.data_files_root,
-            force_cache_sync,
-            self.token,
-            self.storage_options,
-            cache,
-        )
+        place = self.repo_id, self.root, self.revision, self.data_files_root
+        return DatasetLocation(*place, False, self.token, self.storage_options, cache)
 
 
 def _check_feature_map(given: object, name: str) -> FeatureMap:

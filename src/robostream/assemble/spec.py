@@ -67,11 +67,6 @@ class SampleSpec:
         """All cameras of a sample: videos, then images."""
         return self.videos + self.images
 
-    @property
-    def images_per_sample(self) -> int:
-        """The number of images in a sample, windows included."""
-        return sum(len(self.windows.get(key, (0,))) for key in self.cameras)
-
 
 def make_spec(meta: LeRobotDatasetMetadata, options: SampleOptions) -> SampleSpec:
     """Return the checked spec of a dataset's samples, or raise SelectionError."""
@@ -124,26 +119,40 @@ def window_offsets(
     """Return the frame offsets of each key, or raise SelectionError naming every bad delta."""
     by_name = "lists of seconds by name of a feature (a dict)"
     arguments.of_kind(delta_timestamps, "delta_timestamps", Mapping | None, by_name)
-    windows: dict[str, Offsets] = {}
-    faults: list[str] = []
-    for key, given in (delta_timestamps or {}).items():
-        if key not in features:
-            raise SelectionError(
-                f"delta_timestamps asks for {key!r}, which the dataset does not have. Its features "
-                f"are {', '.join(features)}"
-            )
-        if features[key]["dtype"] in ("string", "language"):
-            raise SelectionError(f"delta_timestamps asks for {key!r}, but texts have no windows")
-        deltas = arguments.numbers(given, f"delta_timestamps[{key!r}]")
-        if not deltas:
-            raise SelectionError(f"delta_timestamps[{key!r}] is empty; leave the key out instead")
-        windows[key], off = nearest_offsets(deltas, fps, tolerance_s)
-        faults += [f"{key}: {deltas[i]!r} s" for i in np.flatnonzero(off)]
+    texts = {key: entry["dtype"] in ("string", "language") for key, entry in features.items()}
+    missing = "the dataset does not have. Its features are"
+    deltas = parse_windows("delta_timestamps", delta_timestamps, texts, missing)
+    found = {key: nearest_offsets(deltas[key], fps, tolerance_s) for key in deltas}
+    faults = [f"{k}: {deltas[k][i]!r} s" for k in found for i in np.flatnonzero(found[k][1])]
     if faults:
         raise SelectionError(
             f"these deltas are no multiples of 1/fps = {1 / fps:.6g} s within tolerance_s = "
             f"{tolerance_s}: {'; '.join(faults)}. Round them to whole frames."
         )
+    return {key: offsets for key, (offsets, _) in found.items()}
+
+
+def parse_windows(
+    argument: str, given: Mapping[str, Any] | None, texts: Mapping[str, bool], missing: str
+) -> dict[str, list[Any]]:
+    """Return the steps of each window as numbers, or raise SelectionError.
+
+    Args:
+        argument: Its name: "delta_timestamps" or "delta_indices".
+        given: Its value: steps by key.
+        texts: Whether each feature that there is is a text, by key.
+        missing: What the error says of a key that there is not.
+    """
+    parse = arguments.numbers if argument == "delta_timestamps" else arguments.whole_numbers
+    windows: dict[str, list[Any]] = {}
+    for key, steps in (given or {}).items():
+        if key not in texts:
+            raise SelectionError(f"{argument} asks for {key!r}, which {missing} {', '.join(texts)}")
+        if texts[key]:
+            raise SelectionError(f"{argument} asks for {key!r}, but texts have no windows")
+        windows[key] = [*parse(steps, f"{argument}[{key!r}]")]
+        if not windows[key]:
+            raise SelectionError(f"{argument}[{key!r}] is empty; leave the key out instead")
     return windows
 
 

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     path = find_stats_file(args.write) if args.write else None
     location = DatasetLocation(args.dataset, revision=args.revision)
     dataset = open_dataset(location, SampleOptions(episodes=args.episodes))
-    stats = compute_stats([dataset], images=args.images, keys=args.features, progress=True)
+    stats = compute_stats(dataset, images=args.images, keys=args.features, progress=True)
     # Statistics of an opened dataset have another unit of depth than the recorded ones.
     meta = LeRobotDatasetMetadata(args.dataset, revision=args.revision)
     if args.json:

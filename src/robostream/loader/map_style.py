@@ -166,7 +166,7 @@ class MapReader:
 
     def compute_stats(self, *, images: bool) -> Stats:
         """Return the statistics of the selected frames, computed from their rows."""
-        return compute_stats([self._dataset], images=images)
+        return compute_stats(self._dataset, images=images)
 
     def set_image_transforms(self, image_transforms: ImageTransforms | None) -> None:
         """Replace the transform of each camera of a sample."""

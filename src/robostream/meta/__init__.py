@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there: info.json, the episode table, tasks and statistics of a dataset.
 
-contradictions.py  tables that contradict each other: raised or noted
 locate.py        where a dataset is: folder, URL or Hub commit; which versions can be read
 depth.py         depth as 12-bit codes
 features.py      the feature entries of info.json
@@ -10,25 +9,22 @@ stats.py         statistics: parsed, aggregated, converted to a depth unit
 feature_stats.py  statistics of columns and cameras
 decoded_size.py  the memory of decoded Parquet, from its page headers
 parquet.py       Parquet files, read within a memory budget
-episodes.py      the episode table, in columns
+episodes.py      the episode table, in columns; contradictions between tables
 tasks.py         the task texts
 v2.py            the tables and statistics of v2.0 and v2.1, as lines of JSON
 metadata.py      LeRobotDatasetMetadata: all of the above under LeRobot's names
 """
 
-from robostream.meta.contradictions import noting_contradictions
+# The other stages import these names from here.
 from robostream.meta.depth import DepthCoding, decode_depth, depth_unit, encode_depth
-from robostream.meta.episodes import EpisodeTable
+from robostream.meta.episodes import EpisodeTable, noting_contradictions
 from robostream.meta.feature_stats import (
     COLOUR,
     DEPTH,
     MOMENTS,
     NO_STATS_DTYPES,
     as_lists,
-    colour_stats,
     column_stats,
-    depth_stats,
-    merge_depth,
     sampled_frames,
 )
 from robostream.meta.features import (
@@ -44,56 +40,9 @@ from robostream.meta.features import (
     validate_features,
 )
 from robostream.meta.info import DatasetInfo, parse_info
-from robostream.meta.locate import is_being_recorded, pin_and_download
+from robostream.meta.locate import is_being_recorded, pin_and_download, shorten_names
 from robostream.meta.metadata import LeRobotDatasetMetadata, forward, location_of, resize_cameras
-from robostream.meta.parquet import OpenParquet, open_parquet, readable_parquet
-from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats
+from robostream.meta.parquet import OpenParquet, readable_parquet
+from robostream.meta.stats import QUANTILES, FeatureStats, Stats, aggregate_stats, combine_stats
 from robostream.meta.tasks import TaskTable, tasks_to_arrow
 from robostream.meta.v2 import read_episode_stats
-
-__all__ = [
-    "CAMERA_DTYPES",
-    "COLOUR",
-    "DEFAULT_FEATURES",
-    "DEPTH",
-    "LANGUAGE_KEYS",
-    "MOMENTS",
-    "NO_STATS_DTYPES",
-    "QUANTILES",
-    "DatasetInfo",
-    "DepthCoding",
-    "EpisodeTable",
-    "FeatureStats",
-    "Features",
-    "LeRobotDatasetMetadata",
-    "OpenParquet",
-    "Stats",
-    "TaskTable",
-    "aggregate_stats",
-    "as_lists",
-    "colour_stats",
-    "column_stats",
-    "decode_depth",
-    "decoded_bytes",
-    "depth_stats",
-    "depth_unit",
-    "dimension_names",
-    "encode_depth",
-    "forward",
-    "image_shape",
-    "is_being_recorded",
-    "is_depth",
-    "keys_of_dtype",
-    "location_of",
-    "merge_depth",
-    "noting_contradictions",
-    "open_parquet",
-    "parse_info",
-    "pin_and_download",
-    "read_episode_stats",
-    "readable_parquet",
-    "resize_cameras",
-    "sampled_frames",
-    "tasks_to_arrow",
-    "validate_features",
-]

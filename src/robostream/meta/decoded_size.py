@@ -148,22 +148,12 @@ class DecodedSize:
     def _take(
         self, groups: Sequence[int], leaves: Sequence[Leaf], budget: DecodeBudget, one_by_one: bool
     ) -> None:
-        flat = [leaf for leaf in leaves if not leaf.is_text and not leaf.is_repeated]
-        others = [leaf for leaf in leaves if leaf.is_text or leaf.is_repeated]
-        flat_width = sum(leaf.width for leaf in flat)
         for number in groups:
             group = self._metadata.row_group(number)
             if group.num_rows < 0:
                 raise DataFileError(f"{self._where}: row group {number} has a negative length.")
             temporary = 0
-            for leaf in flat:
-                chunk = group.column(leaf.at)
-                ratio = _MOST_RATIO.get(chunk.compression, _SMALL_BYTES)
-                most = chunk.total_compressed_size * ratio
-                is_small = most <= _SMALL_BYTES
-                temporary += most if is_small else self._pages(chunk, number, leaf).temporary
-            budget.take(group.num_rows * flat_width, self._where, temporary=temporary)
-            for leaf in others:
+            for leaf in leaves:
                 temporary += self._take_chunk(group, number, leaf, budget, one_by_one)
                 budget.take(0, self._where, temporary=temporary)
 
@@ -171,7 +161,12 @@ class DecodedSize:
         self, group: Any, number: int, leaf: Leaf, budget: DecodeBudget, one_by_one: bool
     ) -> int:
         """Count a column chunk; return the bytes it needs while it is decoded."""
-        pages = self._pages(group.column(leaf.at), number, leaf)
+        chunk = group.column(leaf.at)
+        if not leaf.is_text and not leaf.is_repeated:
+            budget.take(group.num_rows * leaf.width, self._where)
+            most = chunk.total_compressed_size * _MOST_RATIO.get(chunk.compression, _SMALL_BYTES)
+            return most if most <= _SMALL_BYTES else self._pages(chunk, number, leaf).temporary
+        pages = self._pages(chunk, number, leaf)
         values: int = max(group.num_rows, pages.values)
         temporary = pages.temporary + values * _LEVEL_BYTES
         budget.take(values * leaf.width, self._where)
@@ -226,10 +221,11 @@ class DecodedSize:
 
 
 def _leaves(schema: Any, columns: Sequence[str]) -> list[Leaf]:
-    """Return the leaf columns of named columns, as Arrow selects them."""
+    """Return the leaf columns of named columns, as Arrow selects them; the small ones first."""
     names = tuple(f"{name}." for name in columns)
     found = [(at, schema.column(at)) for at in range(len(schema))]
-    return [_leaf(at, column) for at, column in found if f"{column.path}.".startswith(names)]
+    leaves = [_leaf(at, column) for at, column in found if f"{column.path}.".startswith(names)]
+    return sorted(leaves, key=lambda leaf: leaf.is_text or leaf.is_repeated)
 
 
 def _leaf(at: int, column: Any) -> Leaf:

@@ -8,7 +8,8 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, overload
 
 import numpy as np
@@ -18,9 +19,8 @@ import pyarrow.compute as pc
 
 from robostream import config
 from robostream.errors import DataFileError, MetadataError, MissingFileError, NoListingError
-from robostream.meta.contradictions import report_contradiction
 from robostream.meta.decoded_size import DecodeBudget
-from robostream.meta.parquet import cache_table, check_unique, open_parquet, readable_parquet
+from robostream.meta.parquet import OpenParquet, cache_table, check_unique, readable_parquet
 from robostream.storage import FileOpener, Location
 
 _FOLDER = "meta/episodes"
@@ -42,6 +42,7 @@ _FILE = re.compile(r"chunk-(\d+)/file-(\d+)\.parquet$")
 _LARGE_BYTES = 4 * 1024**2
 
 Column = npt.NDArray[Any]
+_noted: ContextVar[list[MetadataError] | None] = ContextVar("noted", default=None)
 
 
 class EpisodeTable(Sequence[dict[str, Any]]):
@@ -235,7 +236,7 @@ def _read_columns(opener: FileOpener, relative: str, budget: DecodeBudget) -> pa
     is_lean = is_remote and source.size() > _LARGE_BYTES
     if is_lean:
         source = opener.open_remote(relative)
-    with open_parquet(source, at_once=is_remote and not is_lean, is_lean=is_lean) as file:
+    with OpenParquet(source, at_once=is_remote and not is_lean, is_lean=is_lean) as file:
         names = [n for n in file.schema_arrow.names if not n.startswith(_SKIPPED)]
         check_unique(names, source.name)
         with readable_parquet(source.name):
@@ -336,3 +337,22 @@ def _digest_into(total: hashlib.blake2b, column: pa.Array) -> None:
 
 def _digest_numbers(total: hashlib.blake2b, numbers: pa.Array) -> None:
     total.update(numbers.fill_null(-1).to_numpy().astype("<i8").tobytes())
+
+
+@contextmanager
+def noting_contradictions() -> Iterator[list[MetadataError]]:
+    """Yield a list that collects the contradictions found in the block; none of them is raised."""
+    errors: list[MetadataError] = []
+    token = _noted.set(errors)
+    try:
+        yield errors
+    finally:
+        _noted.reset(token)
+
+
+def report_contradiction(error: MetadataError) -> None:
+    """Raise the error, unless contradictions are noted."""
+    noted = _noted.get()
+    if noted is None:
+        raise error
+    noted.append(error)

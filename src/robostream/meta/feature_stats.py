@@ -34,11 +34,15 @@ Array = npt.NDArray[Any]
 
 
 class Summary(NamedTuple):
-    """How a kind of camera is summarised: a value per image, and statistics of those values."""
+    """How a kind of camera is summarised: a value per image, and statistics of those values.
+
+    `merge` joins values into one; `stats` also takes the number of images behind each value.
+    """
 
     dtype: np.dtype[Any]
     summarise: Callable[[Array], Array]
-    stats: Callable[[Array], FeatureStats]
+    merge: Callable[[Array], Array]
+    stats: Callable[..., FeatureStats]
 
 
 def column_stats(values: Array) -> FeatureStats:
@@ -92,9 +96,18 @@ def summarise_depth(image: npt.NDArray[np.uint16] | npt.NDArray[np.float32]) -> 
     return np.array(summary, DEPTH.dtype)
 
 
-def colour_stats(summaries: npt.NDArray[np.uint32]) -> FeatureStats:
-    """Return a colour camera's statistics from its sampled summaries, on a scale of 0 to 1."""
-    counts = summaries.sum(axis=0, dtype=np.int64)
+def merge_colour(summaries: Array) -> Array:
+    """Return the histograms of several colour images together."""
+    merged: Array = summaries.sum(axis=0, dtype=np.int64)
+    return merged
+
+
+def colour_stats(summaries: Array, weights: npt.ArrayLike | None = None) -> FeatureStats:
+    """Return a colour camera's statistics from its sampled summaries, on a scale of 0 to 1.
+
+    `weights` are the images behind each summary, if it was made by `merge_colour`.
+    """
+    counts = merge_colour(summaries)
     levels = np.arange(_LEVELS) / (_LEVELS - 1)
     total = int(counts[0].sum())
     cumulative = counts.cumsum(axis=1)
@@ -105,7 +118,7 @@ def colour_stats(summaries: npt.NDArray[np.uint32]) -> FeatureStats:
         "max": _per_channel([levels[np.flatnonzero(channel)[-1]] for channel in counts]),
         "mean": _per_channel(mean),
         "std": _per_channel(np.sqrt(np.maximum(variance, 0))),
-        "count": np.array([len(summaries)]),
+        "count": np.array([len(summaries) if weights is None else np.sum(weights)]),
         **{
             name: _per_channel([levels[np.searchsorted(c, rank, side="right")] for c in cumulative])
             for name, rank in _quantile_ranks(total).items()
@@ -146,13 +159,16 @@ def merge_depth(summaries: Array) -> Array:
     return np.array((least, most, *moments, points), DEPTH.dtype)
 
 
-COLOUR = Summary(np.dtype((np.uint32, (_COLOURS, _LEVELS))), summarise_colour, colour_stats)
+COLOUR = Summary(
+    np.dtype((np.uint32, (_COLOURS, _LEVELS))), summarise_colour, merge_colour, colour_stats
+)
 DEPTH = Summary(
     np.dtype(
         [(name, np.float64) for name in ("min", "max", "mean", "square")]
         + [("points", np.float32, (_POINTS,))]
     ),
     summarise_depth,
+    merge_depth,
     depth_stats,
 )
 

@@ -103,7 +103,7 @@ def dimension_names(entry: Mapping[str, Any], count: int) -> list[str]:
     return [""] if count == 1 else [str(number) for number in range(count)]
 
 
-def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, int, int] | None = None) -> int:
+def decoded_bytes(entry: Mapping[str, Any], shape: tuple[int, ...] | None = None) -> int:
     """Return the bytes of one decoded frame of a camera feature. Pure.
 
     `shape` is its (channels, height, width), if it is not the declared one.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,7 @@ _FIELDS = {3: ("chunk_index", "file_index"), 2: ("episode_chunk", "episode_index
 _ONLY_V2 = ("total_chunks", "total_videos")
 _ONLY_V3 = ("data_files_size_in_mb", "video_files_size_in_mb")
 _V2_PATHS = {"data_path": config.V2_DATA_PATH, "video_path": config.V2_VIDEO_PATH}
+_SIZES = ("fps", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb")
 _TOTALS = ("total_episodes", "total_frames", "total_tasks")
 _V2_NUMBERS = ("fps", "chunks_size", *_TOTALS)
 # The function that a language model may call if info.json names none.
@@ -111,24 +113,25 @@ class DatasetInfo:
 
     def check(self, where: str) -> None:
         """Raise MetadataError if a number is out of range or a camera has no path."""
-        for name in ("fps", "chunks_size", "data_files_size_in_mb", "video_files_size_in_mb"):
+
+        def is_valid(name: str, kind: Any, least: float) -> bool:
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value <= _MOST:
-                raise MetadataError(
-                    f"{where}: {name} must be a number above 0 and at most {_MOST:g}, got "
-                    f"{value!r:.200}"
-                )
+            return isinstance(value, kind) and least <= value <= _MOST
+
         # In v2.x, the chunk of an episode follows from chunks_size.
         counts = [*_TOTALS, "chunks_size"] if self.is_v2 else _TOTALS
-        for name in counts:
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 0 <= value <= _MOST:
-                raise MetadataError(
-                    f"{where}: {name} must be a whole number from 0 to {_MOST:g}, got "
-                    f"{value!r:.200}"
-                )
-        usual_video = config.V2_VIDEO_PATH if self.is_v2 else config.VIDEO_PATH
-        usual_data = config.V2_DATA_PATH if self.is_v2 else config.DATA_PATH
+        above, whole = (
+            f"a number above 0 and at most {_MOST:g}",
+            f"a whole number from 0 to {_MOST:g}",
+        )
+        wrong = [(n, above) for n in _SIZES if not is_valid(n, int | float, math.ulp(0))]
+        wrong += [(name, whole) for name in counts if not is_valid(name, int, 0)]
+        for name, wanted in wrong:
+            got = f"{getattr(self, name)!r:.200}"
+            raise MetadataError(f"{where}: {name} must be {wanted}, got {got}")
+        usual_data, usual_video = (config.DATA_PATH, config.VIDEO_PATH)
+        if self.is_v2:
+            usual_data, usual_video = config.V2_DATA_PATH, config.V2_VIDEO_PATH
         if self.video_keys and not self.video_path:
             raise MetadataError(
                 f"{where}: {', '.join(self.video_keys)} are videos but video_path is empty; "
@@ -138,7 +141,14 @@ class DatasetInfo:
         if self.video_path is not None:
             names = [{"video_key": key} for key in ("top", *self.video_keys)]
             self._check_template("video_path", usual_video, where, names)
-            self._check_paths_differ(usual_video, where)
+            if len({fill_path(self.video_path, 0, 0, k) for k in self.video_keys}) < len(
+                self.video_keys
+            ):
+                raise MetadataError(
+                    f"{where}: video_path is {self.video_path!r}, which is the same file for the "
+                    f"videos {', '.join(self.video_keys)}; want the field {{video_key}} in it. The "
+                    f"usual value is {usual_video!r}."
+                )
         check_default_features(self.features, where)
 
     def _check_template(
@@ -163,16 +173,6 @@ class DatasetInfo:
                 f"others ({type(error).__name__}: {error}). "
                 f"{old + cure if is_old else cure[0].upper() + cure[1:]}"
             ) from error
-
-    def _check_paths_differ(self, usual_video: str, where: str) -> None:
-        assert self.video_path is not None
-        paths = {fill_path(self.video_path, 0, 0, key) for key in self.video_keys}
-        if len(paths) < len(self.video_keys):
-            raise MetadataError(
-                f"{where}: video_path is {self.video_path!r}, which is the same file for the "
-                f"videos {', '.join(self.video_keys)}; want the field {{video_key}} in it. The "
-                f"usual value is {usual_video!r}."
-            )
 
     def data_file(self, chunk: int, file: int) -> str:
         """Return the path of a data file below the root; raise if it leads outside."""

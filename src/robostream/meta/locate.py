@@ -93,12 +93,7 @@ def locate_dataset(
 
 
 def pin_and_download(
-    repo_id: str,
-    revision: str | None,
-    *,
-    patterns: Sequence[str],
-    token: str | None,
-    force: bool,
+    repo_id: str, revision: str | None, *, patterns: Sequence[str], token: str | None, force: bool
 ) -> tuple[Path, str]:
     """Download the files that match `patterns`; return their folder and their commit.
 
@@ -218,8 +213,8 @@ def explain_missing(root: Path | str) -> str:
     except OSError as error:
         return f"{root} cannot be read: {error.strerror}. {_WANTED}"
     if below:
-        return f"There are datasets below {root}: {_shorten(below)}. Give one of them."
-    return f"The folder {f'holds {_shorten(names)}' if names else 'is empty'}. {_WANTED}"
+        return f"There are datasets below {root}: {shorten_names(below)}. Give one of them."
+    return f"The folder {f'holds {shorten_names(names)}' if names else 'is empty'}. {_WANTED}"
 
 
 def explain_empty(root: Path | str) -> str:
@@ -237,6 +232,7 @@ def is_being_recorded(root: Path | str) -> bool:
     return isinstance(root, Path) and (root / config.STAGING_FOLDER).is_dir()
 
 
-def _shorten(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def shorten_names(names: Sequence[str], most: int = _MOST_NAMED) -> str:
+    """Return names as text, at most the first few. Pure."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

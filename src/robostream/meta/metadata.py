@@ -20,8 +20,12 @@ from robostream.errors import (
     SelectionError,
     call_user,
 )
-from robostream.meta.contradictions import report_contradiction
-from robostream.meta.episodes import EpisodeTable, empty_episodes, load_episodes
+from robostream.meta.episodes import (
+    EpisodeTable,
+    empty_episodes,
+    load_episodes,
+    report_contradiction,
+)
 from robostream.meta.features import LANGUAGE_KEYS, Features, keys_of_dtype, resized
 from robostream.meta.info import SAY_TOOL, DatasetInfo, fill_path, parse_info
 from robostream.meta.locate import (
@@ -30,8 +34,8 @@ from robostream.meta.locate import (
     locate_dataset,
     storage_errors_as_metadata_errors,
 )
-from robostream.meta.parquet import open_parquet
-from robostream.meta.stats import Stats, parse_stats, rescale_depth
+from robostream.meta.parquet import OpenParquet
+from robostream.meta.stats import Stats, load_stats, read_json, rescale_depth
 from robostream.meta.tasks import TaskTable, read_tasks
 from robostream.meta.v2 import load_v2_episodes, load_v2_stats, load_v2_tasks
 from robostream.storage import (
@@ -131,7 +135,7 @@ class LeRobotDatasetMetadata:
             self.episodes: EpisodeTable = self._load_episodes(opener)
             self.tasks: TaskTable = self._load_tasks(opener)
             if not self.info.is_v2:
-                self.stats = self._load_stats(opener)
+                self.stats = load_stats(opener)
 
     def __bool__(self) -> bool:
         return True  # policies ask `if ds_meta:`; an empty dataset still has metadata
@@ -280,21 +284,14 @@ class LeRobotDatasetMetadata:
         write_bytes_atomic(self.root / config.INFO_PATH, info.to_json().encode())
         self.info = info
 
-    def _read(self, opener: FileOpener, relative: str) -> bytes | None:
-        try:
-            limit = config.json_limit_bytes()
-            return opener.read_file(relative, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
-        except MissingFileError:
-            return None
-
     def _load_info(self, opener: FileOpener) -> DatasetInfo:
         where = f"{self.root}/{config.INFO_PATH}"
-        text = self._read(opener, config.INFO_PATH)
-        if text is None:
+        try:
+            return parse_info(read_json(opener, config.INFO_PATH), where)
+        except MissingFileError:
             raise MetadataError(
                 f"{where}: not found, so this is no LeRobot dataset. {explain_missing(self.root)}"
-            )
-        return parse_info(text, where)
+            ) from None
 
     def _load_tasks(self, opener: FileOpener) -> TaskTable:
         if self.info.is_v2:
@@ -303,7 +300,7 @@ class LeRobotDatasetMetadata:
             return TaskTable()
         source = opener.open(config.TASKS_PATH)
         try:
-            with open_parquet(source, at_once=True) as file:
+            with OpenParquet(source, at_once=True) as file:
                 return read_tasks(file, source.name)
         except DataFileError as error:
             if not isinstance(error.__cause__, MissingFileError):
@@ -322,12 +319,10 @@ class LeRobotDatasetMetadata:
             table = load_episodes(opener, self.video_keys, self.total_episodes)
         frames = int(table["length"].sum())
         if (len(table), frames) != (self.total_episodes, self.total_frames):
-            file, cure = (
-                "meta/episodes",
-                (
-                    "if a recording was interrupted, bring it to its end with "
-                    "LeRobotDataset.resume(...).finalize()."
-                ),
+            file = "meta/episodes"
+            cure = (
+                "if a recording was interrupted, bring it to its end with "
+                "LeRobotDataset.resume(...).finalize()."
             )
             if self.info.is_v2:
                 file, cure = config.V2_EPISODES_PATH, "correct the numbers in info.json."
@@ -339,12 +334,6 @@ class LeRobotDatasetMetadata:
                 )
             )
         return table
-
-    def _load_stats(self, opener: FileOpener) -> Stats | None:
-        text = self._read(opener, config.STATS_PATH)
-        if text is None:
-            return None
-        return parse_stats(text, f"{self.root}/{config.STATS_PATH}")
 
     def _file_numbers(self, prefix: str, episode: int) -> tuple[int, int]:
         """Return the chunk and file numbers of an episode's rows, or of its video."""

@@ -79,6 +79,8 @@ def check_unique(names: Sequence[str], where: str) -> None:
 class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     """A Parquet file that the calling thread reads and decodes, with its checksums verified.
 
+    Raises DataFileError if it cannot be opened.
+
     Arrow's own threads release buffers a moment after a read returns. A buffer owned by Python
     would abort the program if the interpreter has ended by then.
 
@@ -90,15 +92,21 @@ class OpenParquet(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     """
 
     def __init__(
-        self, source: ByteSource, *, at_once: bool, columns_together: bool, is_lean: bool
+        self,
+        source: ByteSource,
+        *,
+        at_once: bool = False,
+        columns_together: bool = False,
+        is_lean: bool = False,
     ) -> None:
-        self._bytes = SourceFile(source)
-        self._num_bytes = source.size()
         self._columns_together = columns_together
         self._is_lean = is_lean
-        self._file = BytesIO(_read_whole(source)) if at_once else self._bytes
-        super().__init__(self._file, **READ_OPTIONS)
-        self._decoded_size = DecodedSize(self._file, self.metadata, source.name)
+        with readable_parquet(source.name):
+            self._bytes = SourceFile(source)
+            self._num_bytes = source.size()
+            self._file = BytesIO(_read_whole(source)) if at_once else self._bytes
+            super().__init__(self._file, **READ_OPTIONS)
+            self._decoded_size = DecodedSize(self._file, self.metadata, source.name)
 
     def read(self, columns: Sequence[str], budget: DecodeBudget) -> pa.Table:
         """Return columns of all rows, counted against the budget first."""
@@ -184,17 +192,3 @@ def cache_table(cache: Cache, source: ByteSource, read: Callable[[], pa.Table]) 
     logger.warning("%s is damaged; reading %s again", cached.path, source.name)
     discard_mapped_file(cache, cached)
     return read()
-
-
-def open_parquet(
-    source: ByteSource,
-    *,
-    at_once: bool = False,
-    columns_together: bool = False,
-    is_lean: bool = False,
-) -> OpenParquet:
-    """Return the opened file, or raise DataFileError. `OpenParquet` describes the arguments."""
-    with readable_parquet(source.name):
-        return OpenParquet(
-            source, at_once=at_once, columns_together=columns_together, is_lean=is_lean
-        )

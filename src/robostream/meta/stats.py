@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robostream import config
-from robostream.errors import MetadataError
+from robostream.errors import MetadataError, MissingFileError
 from robostream.meta.features import CAMERA_DTYPES, Features, is_depth, keys_of_dtype
+from robostream.storage import FileOpener
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +27,21 @@ QUANTILES = {"q01": 0.01, "q10": 0.10, "q50": 0.50, "q90": 0.90, "q99": 0.99}
 # numpy stores an array of texts with the length of the longest for each.
 _MOST_LETTERS = 1 << 24
 _SCALED_STATS = ("min", "max", "mean", "std", *QUANTILES)
+
+
+def read_json(opener: FileOpener, file: str) -> bytes:
+    """Return the bytes of a JSON file, within the limit; raise MissingFileError without it."""
+    limit = config.json_limit_bytes()
+    return opener.read_file(file, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
+
+
+def load_stats(opener: FileOpener) -> Stats | None:
+    """Return the statistics of stats.json; None without that file."""
+    try:
+        text = read_json(opener, config.STATS_PATH)
+    except MissingFileError:
+        return None
+    return parse_stats(text, opener.location.describe(config.STATS_PATH))
 
 
 def parse_stats(text: str | bytes, where: str) -> Stats:
@@ -80,18 +96,14 @@ def rescale_depth(stats: Stats, features: Features, unit: str) -> Stats:
     return scaled
 
 
-def _scale(
-    key: str, entry: Mapping[str, npt.NDArray[Any]], factor: float
-) -> dict[str, npt.NDArray[Any]]:
+def _scale(key: str, entry: FeatureStats, factor: float) -> FeatureStats:
     for name, value in entry.items():
         if name in _SCALED_STATS and value.dtype.kind not in "iuf":
             raise MetadataError(
                 f"{config.STATS_PATH}: want numbers as {name!r} of the depth camera {key!r}, found "
                 f"{value.tolist()!r:.200}. Restore the file, or delete it: statistics are optional."
             )
-    return {
-        name: value * factor if name in _SCALED_STATS else value for name, value in entry.items()
-    }
+    return {n: value * factor if n in _SCALED_STATS else value for n, value in entry.items()}
 
 
 def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:
@@ -105,24 +117,34 @@ def aggregate_stats(parts: Sequence[Mapping[str, FeatureStats]]) -> Stats:
 
 
 def _aggregate(parts: Sequence[FeatureStats]) -> FeatureStats:
-    means = np.stack([part["mean"] for part in parts])
-    deviations = np.stack([part["std"] for part in parts])
     counts = np.array([int(part["count"][0]) for part in parts])
     if not counts.sum():
         raise ValueError("every count is 0")
-    weights = (counts / counts.sum()).reshape(-1, *[1] * (means.ndim - 1))
-    mean = (means * weights).sum(axis=0)
-    variance = ((deviations**2 + (means - mean) ** 2) * weights).sum(axis=0)
     # Older datasets have no quantiles. If a part has none, the whole has none.
-    shared = [name for name in QUANTILES if all(name in part for part in parts)]
-    return {
-        "min": np.min([part["min"] for part in parts], axis=0),
-        "max": np.max([part["max"] for part in parts], axis=0),
-        "mean": mean,
-        "std": np.sqrt(variance),
-        "count": np.array([counts.sum()]),
-        **{
-            name: (np.min if QUANTILES[name] <= 0.5 else np.max)([p[name] for p in parts], axis=0)
-            for name in shared
-        },
-    }
+    names = ["min", "max", "mean", "std", *(q for q in QUANTILES if all(q in p for p in parts))]
+    values = {name: np.array([part[name] for part in parts]) for name in names}
+    found = combine_stats(values, counts.reshape(-1, *[1] * (values["mean"].ndim - 1)))
+    return {n: found[n] for n in names[:4]} | {"count": np.array([counts.sum()])} | found
+
+
+def combine_stats(
+    values: Mapping[str, npt.NDArray[Any]], counts: npt.NDArray[Any], *, is_partial: bool = False
+) -> FeatureStats:
+    """Return the statistics of parts together: exact mean and deviation, bounds of all others.
+
+    Args:
+        values: Statistics by name, with parts along the first axis.
+        counts: The frames of each part.
+        is_partial: Whether a value without frames is none.
+    """
+    share = counts / np.maximum(counts.sum(axis=0), 1)
+    mean = (values["mean"] * share).sum(axis=0)
+    square = ((values["std"] ** 2 + (values["mean"] - mean) ** 2) * share).sum(axis=0)
+    found = {"mean": mean, "std": np.sqrt(square)}
+    for name in (name for name in values if name not in found):
+        is_low = name == "min" or QUANTILES.get(name, 1.0) <= 0.5
+        own = values[name]
+        if is_partial:
+            own = np.where(counts > 0, own, np.inf if is_low else -np.inf)
+        found[name] = own.min(axis=0) if is_low else own.max(axis=0)
+    return found

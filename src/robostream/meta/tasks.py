@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -108,9 +107,13 @@ def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:
             "task": pa.array(texts, pa.string()),
         }
     )
-    kinds = (("task_index", "int64", "int64"), ("task", "unicode", "object"))
-    columns = [_pandas_column(name, *kind, metadata=None) for name, *kind in kinds]
-    column_index = _pandas_column(None, "unicode", "object", metadata={"encoding": "UTF-8"})
+    fields = ("name", "field_name", "pandas_type", "numpy_type", "metadata")
+    described = (
+        (None, None, "unicode", "object", {"encoding": "UTF-8"}),
+        ("task_index", "task_index", "int64", "int64", None),
+        ("task", "task", "unicode", "object", None),
+    )
+    column_index, *columns = (dict(zip(fields, values, strict=True)) for values in described)
     pandas = {
         "index_columns": ["task"],
         "column_indexes": [column_index],
@@ -119,15 +122,3 @@ def tasks_to_arrow(texts: Sequence[str]) -> pa.Table:
         "pandas_version": "2.3.3",
     }
     return table.replace_schema_metadata({"pandas": json.dumps(pandas)})
-
-
-def _pandas_column(
-    name: str | None, pandas_type: str, numpy_type: str, *, metadata: dict[str, str] | None
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "field_name": name,
-        "pandas_type": pandas_type,
-        "numpy_type": numpy_type,
-        "metadata": metadata,
-    }

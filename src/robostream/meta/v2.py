@@ -23,7 +23,7 @@ from robostream.byte_sizes import format_bytes
 from robostream.errors import MetadataError, MissingFileError
 from robostream.meta.episodes import Column, EpisodeTable
 from robostream.meta.info import DatasetInfo
-from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats
+from robostream.meta.stats import Stats, aggregate_stats, as_stats, parse_stats, read_json
 from robostream.meta.tasks import TaskTable, tasks_from_arrow
 from robostream.storage import FileOpener
 
@@ -49,29 +49,26 @@ def load_v2_episodes(opener: FileOpener, info: DatasetInfo) -> EpisodeTable:
     """Return the episodes of episodes.jsonl, with the columns of a v3.0 table."""
     order, lengths, codes, ends = array("q"), array("q"), array("q"), array("q", [0])
     texts: dict[str, int] = {}
-    for line in _read_episode_lines(opener, info):
-        order.append(_whole_number(line, "episode_index", least=0))
-        lengths.append(_whole_number(line, "length", least=1))
-        codes.extend(texts.setdefault(text, len(texts)) for text in _task_texts(line))
-        ends.append(len(codes))
+    where = opener.location.describe(config.V2_EPISODES_PATH)
+    try:
+        for line in read_json_lines(opener, config.V2_EPISODES_PATH):
+            order.append(_whole_number(line, "episode_index", least=0))
+            lengths.append(_whole_number(line, "length", least=1))
+            codes.extend(texts.setdefault(text, len(texts)) for text in _task_texts(line))
+            ends.append(len(codes))
+    except MissingFileError as error:
+        raise MetadataError(
+            f"{where}: not found, though info.json counts {info.total_episodes} episodes. Copy the "
+            "whole meta/ folder."
+        ) from error
     place = np.argsort(np.asarray(order), kind="stable")
-    _check_order(np.asarray(order)[place], opener.location.describe(config.V2_EPISODES_PATH))
+    _check_order(np.asarray(order)[place], where)
     tasks = pa.ListArray.from_arrays(
         pa.array(np.asarray(ends, np.int32)),
         pa.array(texts, pa.string()).take(pa.array(codes, pa.int64())),
     )
     numbers = _locate_episodes(np.asarray(lengths)[place], info)
     return EpisodeTable(numbers, {"tasks": tasks.take(pa.array(place))})
-
-
-def _read_episode_lines(opener: FileOpener, info: DatasetInfo) -> Iterator[JsonLine]:
-    try:
-        yield from read_json_lines(opener, config.V2_EPISODES_PATH)
-    except MissingFileError as error:
-        raise MetadataError(
-            f"{opener.location.describe(config.V2_EPISODES_PATH)}: not found, though info.json "
-            f"counts {info.total_episodes} episodes. Copy the whole meta/ folder."
-        ) from error
 
 
 def load_v2_tasks(opener: FileOpener, episodes: EpisodeTable) -> TaskTable:
@@ -107,9 +104,7 @@ def load_v2_stats(opener: FileOpener, info: DatasetInfo) -> Stats | None:
         try:
             if file == config.V2_STATS_PATH:
                 return aggregate_episode_stats(opener, info.total_episodes)
-            limit = config.json_limit_bytes()
-            text = opener.read_file(file, max_bytes=limit, setting=config.JSON_LIMIT_NAME)
-            return parse_stats(text, opener.location.describe(file))
+            return parse_stats(read_json(opener, file), opener.location.describe(file))
         except MissingFileError:
             continue
     logger.warning(

@@ -197,8 +197,7 @@ class EpochPlan:
         epoch = self.epoch if epoch is None else epoch
         lanes = self.lanes if lanes is None else lanes
         quarantined = self.quarantined if quarantined is None else tuple(quarantined)
-        settings = epoch, lanes, quarantined, content
-        if settings == (self.epoch, self.lanes, self.quarantined, self.content):
+        if (epoch, lanes, quarantined, content) == self._settings:
             return self
         return EpochPlan(
             content,
@@ -212,8 +211,11 @@ class EpochPlan:
 
     def is_same_order(self, other: EpochPlan) -> bool:
         """Return whether another plan of this stream has the same settings. Pure."""
-        settings = other.epoch, other.lanes, other.quarantined, other.content
-        return settings == (self.epoch, self.lanes, self.quarantined, self.content)
+        return other._settings == self._settings
+
+    @property
+    def _settings(self) -> tuple[object, ...]:
+        return self.epoch, self.lanes, self.quarantined, self.content
 
     @property
     def num_frames(self) -> int:

@@ -132,6 +132,9 @@ class WholeEpisodes:
     ids: Ints
 
     has_common_entry = False
+    # Its state names no datasets.
+    since = datasets = None
+    first_episodes = np.zeros(1, dtype=np.int64)
 
     def __post_init__(self) -> None:
         ids, lengths = self.ids, self.lengths
@@ -165,6 +168,10 @@ class WholeEpisodes:
     def datasets_of(self, episodes: Ints) -> Ints:
         """Return the dataset of each episode: all are of one."""
         return np.zeros_like(episodes)
+
+    def name_episode(self, episode: int) -> int:
+        """Return how a state names an episode."""
+        return episode
 
     def lay(self, *, seed: int, epoch: int, lanes: int, shuffle: bool) -> Line:
         """Return the line of an epoch: the episodes shuffled, or in ascending order. Pure."""

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -136,19 +136,19 @@ class Mixture:
         return max(1, round(sum(shares)))
 
     @cached_property
-    def selection(self) -> str:
-        """A digest of the selected frames of all datasets and their counts."""
-        parts = [
-            f"{source.label}:{source.count}:{digest}"
-            for source, digest in zip(self.sources, self.digests, strict=True)
+    def datasets(self) -> list[list[Any]]:
+        """The label, digest of selected frames, count and origin of each dataset, for states."""
+        firsts = self.first_episodes.tolist()
+        return [
+            [f"{s.label:016x}", s.frames.digest(first), s.count, s.origin]
+            for s, first in zip(self.sources, firsts, strict=True)
         ]
-        return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()
 
     @cached_property
-    def digests(self) -> list[str]:
-        """A digest of the selected frames of each dataset."""
-        firsts = self.first_episodes.tolist()
-        return [s.frames.digest(first) for s, first in zip(self.sources, firsts, strict=True)]
+    def selection(self) -> str:
+        """A digest of the selected frames of all datasets and their counts."""
+        parts = [f"{int(label, 16)}:{count}:{digest}" for label, digest, count, _ in self.datasets]
+        return hashlib.blake2b("/".join(parts).encode(), digest_size=8).hexdigest()
 
     def datasets_of(self, episodes: Ints) -> Ints:
         """Return the dataset of each episode. Pure."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -106,32 +107,26 @@ def _chunk(
     num_frames = schedule.plan.num_frames
     first = schedule.start + steps.start * size
     last = min(schedule.start + steps.stop * size, num_frames)
-    found = [
-        _lane_part(schedule, number, first, last, heads, at) for at, number in enumerate(lanes)
-    ]
+    found = [_lane_part(schedule, lane, first, last, heads, at) for at, lane in enumerate(lanes)]
     found = found or [(_NONE, _NONE, _NONE)]
-    positions, frames, reached = (np.concatenate(part) for part in zip(*found, strict=True))
     owners = np.repeat(np.arange(len(found)), [len(part[0]) for part in found])
-    order = np.argsort(positions)
-    positions = positions[order]
-    edges = np.searchsorted(
-        positions, schedule.start + np.arange(steps.start, steps.stop + 1) * size
-    )
+    columns = [*(np.concatenate(part) for part in zip(*found, strict=True)), owners]
+    order = np.argsort(columns[0])
+    listed = chain.from_iterable(extras.values())
+    quarantined = [position for _, position in listed]
+    if quarantined:
+        order = order[~np.isin(columns[0][order], quarantined)]
+    positions, frames, reached, owners = (column[order] for column in columns)
     starts = schedule.start + (positions - schedule.start) // size * size
     places = (positions - starts - (schedule.cut.rank - starts) % world) // world
-    bad = set() if not extras else {p for s in steps for _, p in extras.get(s, ())}
-    for at, step in enumerate(steps):
-        own = order[edges[at] : edges[at + 1]]
-        here = slice(edges[at], edges[at + 1])
-        columns = [places[here], owners[own], frames[own], reached[own]]
-        if bad:
-            healthy = ~np.isin(positions[here], list(bad))
-            columns = [column[healthy] for column in columns]
+    begins = schedule.start + np.arange(steps.start, steps.stop + 1) * size
+    edges = np.searchsorted(positions, begins).tolist()
+    for step, (begin, end) in zip(steps, pairwise(edges), strict=True):
+        lists = [column[begin:end].tolist() for column in (places, owners, frames, reached)]
         spots = step_positions(schedule.cut, num_frames, schedule.start, step)
         more = list(extras.get(step, ()))
         if spots[-1] >= num_frames:
             more += [(n, p) for n, p in enumerate(spots) if p >= num_frames]
-        lists: list[list[int]] = [column.tolist() for column in columns]
         yield ScheduledStep(step, len(spots), lists[0], lists[1], lists[2], lists[3], more)
 
 

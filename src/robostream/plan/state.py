@@ -87,12 +87,9 @@ class PlanState:
 
 def capture_state(plan: EpochPlan, position: int, *, fingerprint: str) -> PlanState:
     """Return the state of a run that has delivered all positions before `position`. Pure."""
-    content, quarantined = plan.content, list[Any](plan.quarantined)
-    is_mixture = isinstance(content, Mixture)
-    if isinstance(content, Mixture):
-        quarantined = [content.name_episode(episode) for episode in plan.quarantined]
+    content = plan.content
     return PlanState(
-        version=MIXTURE_VERSION if is_mixture else STATE_VERSION,
+        version=STATE_VERSION if content.datasets is None else MIXTURE_VERSION,
         fingerprint=fingerprint,
         selection=plan.selection,
         num_frames=plan.num_frames,
@@ -100,17 +97,12 @@ def capture_state(plan: EpochPlan, position: int, *, fingerprint: str) -> PlanSt
         lanes=plan.lanes,
         pool_size=plan.pool_size,
         shuffle=plan.shuffle,
-        quarantined=quarantined,
+        quarantined=[content.name_episode(episode) for episode in plan.quarantined],
         epoch=plan.epoch,
         position=position,
         receipt=format_receipt(plan.receipt(position)),
-        since=content.since if isinstance(content, Mixture) else None,
-        datasets=[
-            [f"{s.label:016x}", digest, s.count, s.origin]
-            for s, digest in zip(content.sources, content.digests, strict=True)
-        ]
-        if isinstance(content, Mixture)
-        else None,
+        since=content.since,
+        datasets=content.datasets,
     )
 
 
@@ -148,17 +140,13 @@ def parse_state(values: Mapping[str, Any]) -> PlanState:
 
 def _check_lists(values: Mapping[str, Any], *, is_mixture: bool) -> None:
     """Raise StateError unless the lists of a state have entries of the right types."""
-    kinds: dict[str, tuple[type, ...]] = {
-        "quarantined": (int, int),
-        "datasets": (str, str, int, int),
-    }
     if not is_mixture:
         if not all(type(episode) is int for episode in values["quarantined"]):
             raise StateError(
                 f"the state's quarantined should be episode ids: {values['quarantined']}"
             )
         return
-    for name, kind in kinds.items():
+    for name, kind in (("quarantined", (int, int)), ("datasets", (str, str, int, int))):
         for entry in values[name]:
             if not isinstance(entry, list | tuple) or tuple(map(type, entry)) != kind:
                 raise StateError(f"the state's {name} has an entry of another form: {entry!r:.200}")
@@ -182,7 +170,8 @@ def resume_content(
     content = plan.content
     if state.datasets is None and not isinstance(content, Mixture):
         return content, None
-    saved, own = _saved_datasets(state), _own_datasets(content, fingerprint)
+    saved = _datasets(state.datasets, state.fingerprint, state.num_frames)
+    own = _datasets(content.datasets, fingerprint)
     places = {(label, digest): place for label, digest, _, place in saved}
     is_same = [entry[:3] for entry in saved] == [entry[:3] for entry in own]
     if is_same and isinstance(content, Mixture) and state.since is not None:
@@ -207,23 +196,12 @@ def resume_content(
     return content, Cursor(epoch, 0)
 
 
-def _saved_datasets(state: PlanState) -> list[Any]:
-    """Return the datasets of a state as a mixture writes them, also of a stream of one."""
-    alone = f"{label_dataset(state.fingerprint):016x}"
-    if state.datasets is None:
-        return [[alone, _WHOLE, state.num_frames, 0]]
-    return [[alone if label == _NO_LABEL else label, *rest] for label, *rest in state.datasets]
-
-
-def _own_datasets(content: WholeEpisodes | Mixture, fingerprint: str) -> list[Any]:
-    """Return the same of the content here."""
-    if not isinstance(content, Mixture):
-        return [[f"{label_dataset(fingerprint):016x}", _WHOLE, 0, 0]]
-    parts = zip(content.sources, content.digests, strict=True)
-    return [
-        [f"{s.label or label_dataset(fingerprint):016x}", digest, s.count, s.origin]
-        for s, digest in parts
-    ]
+def _datasets(datasets: list[Any] | None, fingerprint: str, num_frames: int = 0) -> list[list[Any]]:
+    """Return the datasets of a state or content as a mixture has them, also of a plain stream."""
+    alone = f"{label_dataset(fingerprint):016x}"
+    if datasets is None:
+        return [[alone, _WHOLE, num_frames, 0]]
+    return [[alone if label == _NO_LABEL else label, *rest] for label, *rest in datasets]
 
 
 def check_state(state: PlanState, plan: EpochPlan, *, fingerprint: str) -> None:
@@ -279,9 +257,9 @@ def quarantined_episodes(
     state: PlanState, content: WholeEpisodes | Mixture, fingerprint: str
 ) -> list[int]:
     """Return the quarantined episodes of a state, by their numbers in the stream. Pure."""
-    saved = [label for label, *_ in _saved_datasets(state)]
-    labels = [label for label, *_ in _own_datasets(content, fingerprint)]
-    firsts = content.first_episodes.tolist() if isinstance(content, Mixture) else [0]
+    saved = [label for label, *_ in _datasets(state.datasets, state.fingerprint)]
+    labels = [label for label, *_ in _datasets(content.datasets, fingerprint)]
+    firsts = content.first_episodes.tolist()
     pairs = state.quarantined if state.datasets else [(0, e) for e in state.quarantined]
     found = [
         firsts[labels.index(saved[dataset])] + episode

@@ -13,11 +13,7 @@ from robostream.assemble import Schema, SourceMap
 from robostream.meta import LeRobotDatasetMetadata, decoded_bytes
 from robostream.plan import CameraFrames, Cut, EpochPlan, frame_memory, rank_lanes, steps_left
 from robostream.tools.budget import list_video_cameras
-from robostream.tools.shuffle_quality import (
-    resident_episodes,
-    simulated_distinct,
-    uniform_distinct,
-)
+from robostream.tools.shuffle_quality import resident_episodes, simulated_distinct, uniform_distinct
 
 _BATCHES = 256
 _RUNS = 16  # of consecutive batches, at equal distances

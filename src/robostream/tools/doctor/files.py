@@ -18,8 +18,8 @@ from robostream.decode import CodecConfig, FrameIndex, VideoSource, build_index,
 from robostream.errors import DataFileError, DatasetError, StorageError
 from robostream.meta import (
     LeRobotDatasetMetadata,
+    OpenParquet,
     image_shape,
-    open_parquet,
 )
 from robostream.storage import FileOpener
 from robostream.tools.doctor.content import FileProblem, explain_file
@@ -153,7 +153,7 @@ def read_file(opener: FileOpener, listed: ListedFile) -> ListedFile | Footer | S
     source = opener.open(listed.file)
     try:
         if not listed.camera:
-            with open_parquet(source) as parquet:
+            with OpenParquet(source) as parquet:
                 _check_lengths(listed, parquet.metadata.num_rows)
                 return Footer(listed, parquet.metadata, parquet.schema_arrow)
         index = build_index(VideoSource(source))

@@ -294,7 +294,7 @@ def _compute_stats(root: Path, *, images: bool) -> str:
     dataset = open_dataset(DatasetLocation(root.name, root=root), SampleOptions())
     meta = LeRobotDatasetMetadata(root.name, root=root)
     recorded = {key: e for key, e in (meta.stats or {}).items() if key in meta.camera_keys}
-    stats = compute_stats([dataset], images=images or len(recorded) < len(meta.camera_keys))
+    stats = compute_stats(dataset, images=images or len(recorded) < len(meta.camera_keys))
     write_stats(root / config.STATS_PATH, stats, recorded, meta.features)
     return "computed the statistics again"
 
