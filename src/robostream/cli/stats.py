@@ -13,13 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from robostream.assemble import DatasetLocation, SampleOptions, compute_stats, open_dataset
-from robostream.cli.arguments import (
-    add_dataset,
-    add_episodes,
-    add_json,
-    add_option,
-    terminal_table,
-)
+from robostream.cli.arguments import add_dataset, add_episodes, add_json, add_option, terminal_table
 from robostream.meta import (
     DEFAULT_FEATURES,
     Features,

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -12,21 +12,20 @@ from typing import Any, ClassVar
 import av
 import numpy as np
 
-from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
+from robostream.assemble import DatasetLocation, OpenedDataset
 from robostream.decode import PyavBackend, VideoFile, VideoFiles, VideoSource, plan_runs
 from robostream.device import open_on_gpu
-from robostream.errors import DatasetError, MissingExtraError, SelectionError, StorageError
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.errors import DatasetError, SelectionError, StorageError
 from robostream.storage import FileOpener
 from robostream.tools.doctor import files, frames, rows, tables
-from robostream.tools.doctor.content import HEAD_BYTES, recognise
-from robostream.tools.doctor.examine import CHECKS, judge_opening
+from robostream.tools.doctor.content import read_head, recognise
+from robostream.tools.doctor.examine import CHECKS, open_or_judge
 from robostream.tools.doctor.files import ListedFile, SampleTable
 from robostream.tools.doctor.findings import (
     Answers,
     Finding,
     Item,
-    Remark,
+    Remarks,
     Verdict,
     ask,
     check,
@@ -42,24 +41,20 @@ Facts = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuTrial:
-    """Whether the GPU decodes a video, and why; `is_wanted` if it must."""
+class GpuFailure:
+    """Why the GPU does not decode a video that it must decode."""
 
     level: ClassVar[str] = "frames"
-    works: bool
     reason: str
-    is_wanted: bool
 
 
 @check(
-    GpuTrial,
     why="training with video_decode_device='cuda' fails",
     cure="Decode on the CPU, or make a copy: robostream recode ROOT COPY --codec h264",
 )
-def gpu(trial: GpuTrial) -> Iterator[Remark]:
+def gpu(failure: GpuFailure) -> Remarks:
     """The GPU decodes the videos, if it is asked to."""
-    if trial.is_wanted and not trial.works:
-        yield error(trial.reason)
+    yield error(failure.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,29 +89,21 @@ def look_closely(
     Raises:
         SelectionError: There is no such episode or camera.
     """
-    try:
-        dataset = open_dataset(location, SampleOptions())
-    except (DatasetError, MissingExtraError, OSError) as failure:
-        where = str(location.root or location.repo_id)
-        return CloseLook(where, episode, {}, judge_opening(location, failure))
-    selected = _select_cameras(dataset.meta, episode, cameras)
-    look = _Look(dataset, episode, is_gpu_wanted=device == "cuda")
-    facts = {"dataset": look.read_rows()} | {key: look.read_camera(key) for key in selected}
-    return CloseLook(dataset.files.url, episode, facts, tuple(look.findings()))
-
-
-def _select_cameras(
-    meta: LeRobotDatasetMetadata, episode: int, cameras: Sequence[str] | None
-) -> Sequence[str]:
-    known, count = meta.camera_keys, len(meta.episodes)
-    if not 0 <= episode < count:
+    dataset = open_or_judge(location)
+    if not isinstance(dataset, OpenedDataset):
+        return CloseLook(str(location.root or location.repo_id), episode, {}, dataset)
+    meta, known = dataset.meta, dataset.meta.camera_keys
+    if not 0 <= episode < (count := len(meta.episodes)):
         raise SelectionError(
             f"there is no episode {episode}; {meta.repo_id} has {count}, from 0 on"
         )
     if unknown := [key for key in cameras or () if key not in known]:
         listed = ", ".join(known) or "none"
         raise SelectionError(f"there is no camera {', '.join(unknown)}; the cameras are {listed}")
-    return known if cameras is None else cameras
+    look = _Look(dataset, episode, is_gpu_wanted=device == "cuda")
+    facts = {"dataset": look.read_rows()}
+    facts |= {key: look.read_camera(key) for key in (known if cameras is None else cameras)}
+    return CloseLook(dataset.files.url, episode, facts, tuple(look.findings()))
 
 
 class _Look:
@@ -180,8 +167,9 @@ class _Look:
         """Return whether the GPU decodes a frame of a video, and where to decode it."""
         obstacle = check_gpu().obstacle
         works, reason = (False, obstacle) if obstacle else _decode_on_gpu(item, self._opener)
-        self._ask(GpuTrial(works, reason, self._is_gpu_wanted))
         if not works:
+            if self._is_gpu_wanted:
+                self._ask(GpuFailure(reason))
             return f"no: {reason}"
         from robostream.loader import share_of_cores  # imports torch, which other tools do not need
 
@@ -205,10 +193,8 @@ def _decode_on_gpu(item: SampleTable, opener: FileOpener) -> tuple[bool, str]:
 
 
 def _describe_file(opener: FileOpener, file: str) -> dict[str, Any]:
-    source = opener.open(file)
     try:
-        size = source.size()
-        head = source.read(0, min(size, HEAD_BYTES)) if size else b""
+        head, size = read_head(opener.open(file))
     except StorageError:
         return {"": file, "is": "not found, or not readable"}
     letters = "".join(chr(byte) if 32 < byte < 127 else "." for byte in head[:_FIRST_BYTES])

@@ -16,22 +16,10 @@ from robostream.assemble import check_schema
 from robostream.config import TOLERANCE_S
 from robostream.decode import CodecConfig, FrameIndex, VideoSource, build_index, has_codec
 from robostream.errors import DataFileError, DatasetError, StorageError
-from robostream.meta import (
-    LeRobotDatasetMetadata,
-    image_shape,
-    open_parquet,
-)
+from robostream.meta import LeRobotDatasetMetadata, image_shape, open_parquet
 from robostream.storage import FileOpener
 from robostream.tools.doctor.content import FileProblem, explain_file
-from robostream.tools.doctor.findings import (
-    COPY_AGAIN,
-    Remark,
-    check,
-    error,
-    note,
-    shorten,
-    warning,
-)
+from robostream.tools.doctor.findings import Remarks, check, error, note, shorten, warning
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -178,15 +166,15 @@ def match_table(listed: ListedFile, index: FrameIndex) -> SampleTable:
     return SampleTable(listed, index, numbers, np.abs(index.times_s()[numbers] - wanted_s))
 
 
-@check(ListedFile, why="its episodes cannot be loaded", cure=COPY_AGAIN)
-def files(listed: ListedFile) -> Iterator[Remark]:
+@check(why="its episodes cannot be loaded")
+def files(listed: ListedFile) -> Remarks:
     """Every file is there and is a readable Parquet file or MP4."""
     if (problem := listed.problem) is not None:
         yield error(f"{problem.what} ({problem.kind})", cure=problem.cure)
 
 
-@check(Footer, why="its episodes cannot be loaded", cure=COPY_AGAIN)
-def columns(footer: Footer) -> Iterator[Remark]:
+@check(why="its episodes cannot be loaded")
+def columns(footer: Footer) -> Remarks:
     """Every Parquet file has the columns of info.json, each once and of the declared type."""
     names, features = footer.schema.names, footer.listed.meta.features
     for key, entry in features.items():
@@ -208,8 +196,8 @@ def columns(footer: Footer) -> Iterator[Remark]:
         )
 
 
-@check(Footer, why="rows of one episode are taken for those of another", cure=COPY_AGAIN)
-def row_counts(footer: Footer) -> Iterator[Remark]:
+@check(why="rows of one episode are taken for those of another")
+def row_counts(footer: Footer) -> Remarks:
     """A Parquet file has as many rows as its episodes have frames."""
     ends = np.cumsum(footer.listed.column("length"))
     found, wanted = footer.metadata.num_rows, int(ends[-1])
@@ -218,8 +206,8 @@ def row_counts(footer: Footer) -> Iterator[Remark]:
         yield error(f"the file has {found} rows, its episodes have {wanted} frames.", lacking)
 
 
-@check(Footer, why="an episode gets actions or frames of another moment", cure=COPY_AGAIN)
-def row_places(footer: Footer) -> Iterator[Remark]:
+@check(why="an episode gets actions or frames of another moment")
+def row_places(footer: Footer) -> Remarks:
     """A Parquet file holds the rows that the table puts into it, by the bounds in its footer."""
     meta = footer.listed.meta
     episodes, frames = footer.listed.frames()
@@ -245,16 +233,16 @@ def row_places(footer: Footer) -> Iterator[Remark]:
             return
 
 
-@check(Footer, why="the instruction of a frame cannot be found", cure=COPY_AGAIN)
-def task_numbers(footer: Footer) -> Iterator[Remark]:
+@check(why="the instruction of a frame cannot be found")
+def task_numbers(footer: Footer) -> Remarks:
     """The task numbers of rows are in the table of tasks."""
     found, count = footer.bounds("task_index"), len(footer.listed.meta.tasks)
     if (found < 0).any() or (found >= count).any():
         yield error(f"rows have the task number {np.nanmax(found):g}, there are {count} tasks.")
 
 
-@check(Footer, why="reading one episode reads many", cure="Nothing is wrong; a cache_dir helps.")
-def row_groups(footer: Footer) -> Iterator[Remark]:
+@check(why="reading one episode reads many", cure="Nothing is wrong; a cache_dir helps.")
+def row_groups(footer: Footer) -> Remarks:
     """Row groups hold about an episode each, or have a page index."""
     longest, most = footer.group_rows().max(initial=0), footer.listed.column("length").max()
     is_long = longest > _LONG_GROUP * most
@@ -262,8 +250,8 @@ def row_groups(footer: Footer) -> Iterator[Remark]:
         yield note("row groups hold many episodes each, without a page index.")
 
 
-@check(SampleTable, why="the policy sees frames of another moment", cure=COPY_AGAIN)
-def frame_times(table: SampleTable) -> Iterator[Remark]:
+@check(why="the policy sees frames of another moment")
+def frame_times(table: SampleTable) -> Remarks:
     """Each row has a frame at its time."""
     is_missed = table.errors_s > TOLERANCE_S
     if is_missed.any():
@@ -277,8 +265,8 @@ def frame_times(table: SampleTable) -> Iterator[Remark]:
         yield error(what, table.episodes_of(is_missed))
 
 
-@check(SampleTable, why="one frame stands for two moments", cure=COPY_AGAIN)
-def frame_overlaps(table: SampleTable) -> Iterator[Remark]:
+@check(why="one frame stands for two moments")
+def frame_overlaps(table: SampleTable) -> Remarks:
     """Each frame has its own time and belongs to one episode."""
     is_shared = table.is_shared()
     firsts = table.numbers[table.listed.frames()[1] == 0]
@@ -290,24 +278,24 @@ def frame_overlaps(table: SampleTable) -> Iterator[Remark]:
         yield warning("the video has its episodes in another order than the table.")
 
 
-@check(SampleTable, why="frames may have been lost before an episode", cure=COPY_AGAIN)
-def frame_leftovers(table: SampleTable) -> Iterator[Remark]:
+@check(why="frames may have been lost before an episode")
+def frame_leftovers(table: SampleTable) -> Remarks:
     """Each frame of a video belongs to an episode."""
     unused = table.num_unused()
     if unused and (table.errors_s <= TOLERANCE_S).all():
         yield warning(f"{unused} of {table.index.num_frames} frames belong to no episode.")
 
 
-@check(SampleTable, why="it cannot be decoded", cure="Install PyAV from PyPI, or re-encode.")
-def decoders(table: SampleTable) -> Iterator[Remark]:
+@check(why="it cannot be decoded", cure="Install PyAV from PyPI, or re-encode.")
+def decoders(table: SampleTable) -> Remarks:
     """This FFmpeg has a decoder for each video."""
     for config in table.index.configs:
         if not has_codec(config.decoder, "r"):
             yield error(f"the FFmpeg in PyAV has no decoder {config.decoder}.")
 
 
-@check(SampleTable, why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
-def video_sizes(table: SampleTable) -> Iterator[Remark]:
+@check(why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
+def video_sizes(table: SampleTable) -> Remarks:
     """All videos of a camera have the size that info.json declares."""
     _, height, width = image_shape(table.listed.meta.info.features[table.listed.camera])
     for found in dict.fromkeys((config.width, config.height) for config in table.index.configs):
@@ -318,11 +306,10 @@ def video_sizes(table: SampleTable) -> Iterator[Remark]:
 
 
 @check(
-    SampleTable,
     why="reading and decoding random frames takes longer",
     cure="Nothing is wrong; robostream recode makes a copy that is read faster.",
 )
-def video_layout(table: SampleTable) -> Iterator[Remark]:
+def video_layout(table: SampleTable) -> Remarks:
     """Videos are stored so that random frames are read and decoded fast."""
     index, meta, camera = table.index, table.listed.meta, table.listed.camera
     if index.gop_lengths().max() > LONG_GOP_FRAMES:

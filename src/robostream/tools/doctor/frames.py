@@ -24,7 +24,7 @@ from robostream.errors import DatasetError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.storage import FileOpener
 from robostream.tools.doctor.files import Floats
-from robostream.tools.doctor.findings import Remark, check, error, note, warning
+from robostream.tools.doctor.findings import Remarks, check, error, note, warning
 from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
 
 # Frames are summarised by so many pixels of each side.
@@ -199,19 +199,18 @@ def _decode_images(
 
 
 @check(
-    DecodedClip,
     why="the episode cannot be loaded, or shows frames that were never recorded",
     cure="Copy the file again; else --fix keeps the episodes before it, and "
     "on_bad_episode='quarantine' trains without it.",
 )
-def decoding(clip: DecodedClip) -> Iterator[Remark]:
+def decoding(clip: DecodedClip) -> Remarks:
     """Every frame decodes."""
     if clip.problem:
         yield error(f"{clip.camera}: {clip.problem}")
 
 
-@check(DecodedClip, why="the policy learns to act blindly", cure=_LEAVE_OUT)
-def black(clip: DecodedClip) -> Iterator[Remark]:
+@check(why="the policy learns to act blindly", cure=_LEAVE_OUT)
+def black(clip: DecodedClip) -> Remarks:
     """No camera is black."""
     if clip.num_black > _BLACK_SHARE * clip.num_frames:
         yield warning(f"{clip.camera}: more than a tenth of the frames are black.")
@@ -219,16 +218,16 @@ def black(clip: DecodedClip) -> Iterator[Remark]:
         yield note(f"{clip.camera}: some frames are black.", clip.episodes)
 
 
-@check(DecodedClip, why="actions do not belong to what is seen", cure=_LEAVE_OUT)
-def frozen(clip: DecodedClip) -> Iterator[Remark]:
+@check(why="actions do not belong to what is seen", cure=_LEAVE_OUT)
+def frozen(clip: DecodedClip) -> Remarks:
     """No camera is frozen."""
     still_frames = min(_STILL_S * clip.meta.fps, clip.num_frames)
     if clip.longest_still >= still_frames and clip.motion > _MOTION_STD:
         yield warning(f"{clip.camera}: the image stands still while the robot moves.")
 
 
-@check(DecodedClip, why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
-def image_sizes(clip: DecodedClip) -> Iterator[Remark]:
+@check(why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
+def image_sizes(clip: DecodedClip) -> Remarks:
     """Images have the size that info.json declares."""
     _, height, width = image_shape(clip.meta.info.features[clip.camera])
     if other := sorted(clip.sizes - {(width, height)}):
@@ -237,11 +236,10 @@ def image_sizes(clip: DecodedClip) -> Iterator[Remark]:
 
 
 @check(
-    AllClips,
     why="images are normalised with the statistics of other images",
     cure="Compute them again: robostream stats DATASET --images --write DEST",
 )
-def image_stats(content: AllClips) -> Iterator[Remark]:
+def image_stats(content: AllClips) -> Remarks:
     """Image statistics are those of the frames."""
     for camera in content.meta.camera_keys:
         recorded = recorded_numbers(content.meta, camera).get("mean", np.zeros(0)).ravel()

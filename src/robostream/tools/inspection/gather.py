@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,7 @@ from PIL import Image
 
 from robostream.assemble import CameraReader, OpenedDataset, RowReader
 from robostream.errors import DatasetError, SelectionError, StorageError
-from robostream.meta import (
-    CAMERA_DTYPES,
-    DEFAULT_FEATURES,
-    NO_STATS_DTYPES,
-    LeRobotDatasetMetadata,
-)
+from robostream.meta import CAMERA_DTYPES, DEFAULT_FEATURES, NO_STATS_DTYPES, LeRobotDatasetMetadata
 from robostream.storage import parse_repo_url
 from robostream.tools.inspection.contact_sheet import (
     Cell,
@@ -85,9 +81,8 @@ def view_episode(dataset: OpenedDataset, episode: int) -> EpisodeView:
     frames = spread_frames(length, NUM_FRAMES)
     with CameraReader(dataset) as reader:
         strips = {key: _strip(reader, key, episode, frames) for key in dataset.spec.cameras}
-    tasks = meta.episodes[episode].get("tasks")
-    texts = [str(task) for task in tasks] if isinstance(tasks, list) else []
-    return EpisodeView(episode, length, texts, frames, strips, _read_curves(dataset, episode))
+    tasks, curves = tasks_of(meta, episode), _read_curves(dataset, episode)
+    return EpisodeView(episode, length, tasks, frames, strips, curves)
 
 
 def view_dataset(dataset: OpenedDataset) -> DatasetView:
@@ -102,6 +97,12 @@ def view_dataset(dataset: OpenedDataset) -> DatasetView:
             if not isinstance(images, str):
                 overview.append(Cell(images[0], f"episode {episode}"))
     return DatasetView(camera, overview)
+
+
+def tasks_of(meta: LeRobotDatasetMetadata, episode: int) -> list[str]:
+    """Return the tasks that the episode table names; none if it names none."""
+    tasks = meta.episodes[episode].get("tasks")
+    return [str(task) for task in tasks] if isinstance(tasks, list) else []
 
 
 def importance(key: str) -> int:
@@ -152,9 +153,6 @@ def _read_curves(dataset: OpenedDataset, episode: int) -> dict[str, npt.NDArray[
         and np.prod(entry["shape"]) <= _MOST_NUMBERS
     ]
     keys.sort(key=importance)
-    reader = RowReader(dataset, dataset.file_opener(), keys)
-    try:
+    with closing(RowReader(dataset, dataset.file_opener(), keys)) as reader:
         numbers = reader.read(episode).numbers
-    finally:
-        reader.close()
     return {key: numbers[key].reshape(len(numbers[key]), -1).astype(np.float64) for key in keys}
