@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -124,13 +125,10 @@ def read_columns(
     """
     for dataset in datasets:
         own = [key for key in keys if key in dataset.meta.features]
-        reader = RowReader(dataset, dataset.file_opener(), own)
-        try:
+        with closing(RowReader(dataset, dataset.file_opener(), own)) as reader:
             for episodes in _runs(dataset):
                 numbers = reader.read_numbers(episodes)
                 yield episodes, {key: numbers[key] for key in own}
-        finally:
-            reader.close()
 
 
 def _runs(dataset: OpenedDataset) -> Iterator[range]:
@@ -175,8 +173,7 @@ def _wanted_keys(features: Features, keys: Sequence[str] | None, *, images: bool
     known = [key for key, entry in features.items() if entry["dtype"] not in NO_STATS_DTYPES]
     if keys is None:
         return [key for key in known if images or features[key]["dtype"] not in CAMERA_DTYPES]
-    unknown = [key for key in keys if key not in known]
-    if unknown:
+    if unknown := [key for key in keys if key not in known]:
         raise SelectionError(
             f"want features with statistics, got {', '.join(unknown)}; there are {', '.join(known)}"
         )
@@ -193,7 +190,7 @@ def _plan_passes(
         size = sum(_column_bytes(dataset, key) for dataset in datasets)
         if not size:
             continue
-        if size > free or not groups:
+        if size > free:
             groups.append([])
             free = memory_bytes
         groups[-1].append(key)

@@ -98,19 +98,20 @@ def _describe(differences: Sequence[StatsDifference], file: str) -> str:
     """Return how the recorded statistics of numbers compare, in one or a few lines."""
     lacking = [found.feature for found in differences if found.moments is None]
     lines = [f"{file} lacks {', '.join(lacking)}"] if lacking else []
-    moments = {d.feature: d.moments for d in differences if d.moments is not None}
-    if moments:
-        worst = max(moments, key=lambda key: moments[key])
-        verdict = "agree with" if moments[worst] <= _ROUNDING else "DIFFER from"
+    if found := _largest({d.feature: d.moments for d in differences}):
+        verdict = "agree with" if found[1] <= _ROUNDING else "DIFFER from"
         lines.append(
-            f"min, max, mean and std {verdict} {file}: by at most {moments[worst]:.2g} of the "
-            f"range ({worst})"
+            f"min, max, mean and std {verdict} {file}: by at most {found[1]:.2g} of the range "
+            f"({found[0]})"
         )
-    quantiles = {d.feature: d.quantiles for d in differences if d.quantiles is not None}
-    if quantiles:
-        worst = max(quantiles, key=lambda key: quantiles[key])
+    if found := _largest({d.feature: d.quantiles for d in differences}):
         lines.append(
-            f"quantiles differ by at most {quantiles[worst]:.2g} of the range ({worst}): LeRobot "
+            f"quantiles differ by at most {found[1]:.2g} of the range ({found[0]}): LeRobot "
             "records bounds over episodes, these are exact"
         )
     return "\n".join(lines)
+
+
+def _largest(differences: dict[str, float | None]) -> tuple[str, float] | None:
+    known = [(feature, value) for feature, value in differences.items() if value is not None]
+    return max(known, key=lambda pair: pair[1], default=None)

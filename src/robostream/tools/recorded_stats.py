@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,19 +50,16 @@ def _compare(
 ) -> StatsDifference:
     spread = entry["max"] - entry["min"]
     spread = np.where(spread > 0, spread, np.maximum(np.abs(entry["max"]), 1.0))
-    differences: dict[str, float] = {}
+    found: dict[str, float] = {}
     for name, value in entry.items():
         other = recorded.get(name)
         if other is not None and other.shape == value.shape and other.dtype.kind in "biuf":
-            off = np.abs(value - other) / (1.0 if name == "count" else spread)
-            differences[name] = float(np.max(off))
-
-    def largest(names: Sequence[str]) -> float | None:
-        return max((differences[name] for name in names if name in differences), default=None)
-
-    missing = [name for name in (*MOMENTS, *QUANTILES) if name not in differences]
-    moments = [name for name in MOMENTS if name != "count"]
-    return StatsDifference(feature, largest(moments), largest(list(QUANTILES)), missing)
+            found[name] = float(np.max(np.abs(value - other) / spread))
+    missing = [name for name in (*MOMENTS, *QUANTILES) if name not in found]
+    without_count = MOMENTS[:-1]
+    moments = max((found[name] for name in without_count if name in found), default=None)
+    quantiles = max((found[name] for name in QUANTILES if name in found), default=None)
+    return StatsDifference(feature, moments, quantiles, missing)
 
 
 def find_stats_file(dest: Path) -> Path:

@@ -41,7 +41,7 @@ Facts = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFailure:
+class GpuFailure(Item):
     """Why the GPU does not decode a video that it must decode."""
 
     level: ClassVar[str] = "frames"
@@ -165,9 +165,7 @@ class _Look:
 
     def _try_gpu(self, item: SampleTable, images_per_s: float) -> str:
         """Return whether the GPU decodes a frame of a video, and where to decode it."""
-        obstacle = check_gpu().obstacle
-        works, reason = (False, obstacle) if obstacle else _decode_on_gpu(item, self._opener)
-        if not works:
+        if reason := check_gpu().obstacle or _refuse_on_gpu(item, self._opener):
             if self._is_gpu_wanted:
                 self._ask(GpuFailure(reason))
             return f"no: {reason}"
@@ -178,18 +176,19 @@ class _Look:
         return advise_device(images_per_s, share_of_cores(1), *size, gop_frames)
 
 
-def _decode_on_gpu(item: SampleTable, opener: FileOpener) -> tuple[bool, str]:
+def _refuse_on_gpu(item: SampleTable, opener: FileOpener) -> str:
+    """Return why the GPU does not decode the first frame of a video; empty if it does."""
     file, index = item.listed.file, item.index
     video = VideoFile(file, VideoSource(opener.open(file)), index)
     backend = PyavBackend(partial(open_on_gpu, device="cuda:0"), lambda frame, _: frame.format.name)
     codec = av.Codec(index.configs[0].decoder, "r").canonical_name
     try:
-        run = plan_runs(index, item.numbers[:1])[0]
-        shown = [kind for _, _, kind in backend.decode([(video, run)]) if kind is not None]
+        decoded = backend.decode([(video, plan_runs(index, item.numbers[:1])[0])])
+        is_shown = any(kind is not None for _, _, kind in decoded)
     except (av.FFmpegError, DatasetError, StorageError) as failure:
         cards = f". {AV1_CARDS}" if codec == "av1" else ""
-        return False, f"the GPU cannot decode this {codec} video ({failure}){cards}"
-    return bool(shown), f"the GPU returned {len(shown)} frames of this {codec} video"
+        return f"the GPU cannot decode this {codec} video ({failure}){cards}"
+    return "" if is_shown else f"the GPU returned 0 frames of this {codec} video"
 
 
 def _describe_file(opener: FileOpener, file: str) -> dict[str, Any]:
@@ -209,9 +208,8 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
     bits = 8 * float(index.sizes.sum(dtype=np.int64))
     is_own = item.listed.frames()[0] == episode
     first, last = item.numbers[is_own][[0, -1]].tolist()
-    span = [
-        table[f"videos/{item.listed.camera}/{end}_timestamp"][episode] for end in ("from", "to")
-    ]
+    span = f"videos/{item.listed.camera}"
+    span_s = (table[f"{span}/{end}_timestamp"][episode] for end in ("from", "to"))
     return {
         "video": {
             "codec": av.Codec(config.decoder, "r").canonical_name,
@@ -230,7 +228,7 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
         },
         "span": {
             "frames": f"{first} to {last} of the file",
-            "seconds": " to ".join(f"{end:.3f}" for end in span),
+            "seconds": " to ".join(f"{end_s:.3f}" for end_s in span_s),
             "largest error": f"{1e3 * item.errors_s[is_own].max():.3f} ms",
             "starts at a key frame": "yes" if first in index.start_frames else "no",
         },

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from robostream.errors import DataFileError, DatasetError, StorageError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, open_parquet
 from robostream.storage import FileOpener
 from robostream.tools.doctor.content import FileProblem, explain_file
-from robostream.tools.doctor.findings import Remarks, check, error, note, shorten, warning
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -38,24 +38,22 @@ _MOST_FRAMES = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(Item):
     """A file of rows or a video, the episodes that the table puts into it, and if it is readable.
 
     Attributes:
         camera: The camera of a video; empty for rows.
     """
 
-    level: ClassVar[str] = "default"
     meta: LeRobotDatasetMetadata
     camera: str
     file: str
     episodes: Int64s
     problem: FileProblem | None = None
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of the episode table for the file's episodes."""
-        values: npt.NDArray[Any] = self.meta.episodes[name][self.episodes]
-        return values
+    def column(self, name: str) -> Any:
+        """Return a column of the episode table, an array, for the file's episodes."""
+        return self.meta.episodes[name][self.episodes]
 
     def frames(self) -> tuple[Int64s, Int64s]:
         """Return the episode and the frame number of all rows that should be in the file."""
@@ -65,10 +63,9 @@ class ListedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(Item):
     """The footer of a Parquet file: pyarrow's metadata and schema."""
 
-    level: ClassVar[str] = "default"
     listed: ListedFile
     metadata: Any
     schema: pa.Schema
@@ -92,7 +89,7 @@ class Footer:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleTable:
+class SampleTable(Item):
     """The index of an MP4, matched with the times of its episodes' rows.
 
     Attributes:
@@ -100,7 +97,6 @@ class SampleTable:
         errors_s: The distance between the two times.
     """
 
-    level: ClassVar[str] = "default"
     listed: ListedFile
     index: FrameIndex
     numbers: Int64s
@@ -108,8 +104,7 @@ class SampleTable:
 
     def episodes_of(self, is_concerned: npt.NDArray[np.bool_]) -> list[int]:
         """Return the episodes of some rows."""
-        concerned: list[int] = np.unique(self.listed.frames()[0][is_concerned]).tolist()
-        return concerned
+        return [int(episode) for episode in np.unique(self.listed.frames()[0][is_concerned])]
 
     def is_shared(self) -> npt.NDArray[np.bool_]:
         """Return for each row whether its frame is that of another row too."""
@@ -312,21 +307,21 @@ def video_sizes(table: SampleTable) -> Remarks:
 def video_layout(table: SampleTable) -> Remarks:
     """Videos are stored so that random frames are read and decoded fast."""
     index, meta, camera = table.index, table.listed.meta, table.listed.camera
-    if index.gop_lengths().max() > LONG_GOP_FRAMES:
-        yield note(f"key frames are more than {LONG_GOP_FRAMES} frames apart.")
-    if index.packets is not None:
-        yield note("there are B-frames.")
-    if count_open_gops(index):
-        yield note("there are open GOPs: frames shown before their key frame.")
-    if is_index_last(index):
-        yield note("the index (moov box) comes after the frames.")
     pixels = {describe_pixels(config) for config in index.configs}
-    if camera not in meta.depth_keys and pixels - {"4:2:0 8 bit", None}:
-        yield note(f"the pixels are {', '.join(map(str, pixels))}, not 4:2:0 8 bit.")
+    has_rare_pixels = camera not in meta.depth_keys and pixels - {"4:2:0 8 bit", None}
     declared = (meta.info.features[camera].get("info") or {}).get("video.codec")
     codecs = {config.decoder.replace("libdav1d", "av1") for config in index.configs}
-    if declared and codecs != {declared}:
-        yield note(f"the codec is {', '.join(codecs)}, info.json says {declared}.")
+    is_long = index.gop_lengths().max() > LONG_GOP_FRAMES
+    found = {
+        f"key frames are more than {LONG_GOP_FRAMES} frames apart.": is_long,
+        "there are B-frames.": index.packets is not None,
+        "there are open GOPs: frames shown before their key frame.": count_open_gops(index),
+        "the index (moov box) comes after the frames.": is_index_last(index),
+        f"the pixels are {', '.join(map(str, pixels))}, not 4:2:0 8 bit.": has_rare_pixels,
+        f"the codec is {', '.join(codecs)}, info.json says {declared}.": declared
+        and codecs != {declared},
+    }
+    yield from (note(what) for what, holds in found.items() if holds)
 
 
 def count_open_gops(index: FrameIndex) -> int:

@@ -10,9 +10,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, ClassVar, Protocol, get_type_hints
 
-# Cures of several checks.
+# The cure of most checks.
 COPY_AGAIN = "Copy the whole dataset from one revision, or repair a copy with --fix."
-COMPUTE_STATS = "Compute them again: robostream stats DATASET --write DEST, or --fix."
 _MOST_NAMED = 5
 
 
@@ -59,7 +58,7 @@ class Item(Protocol):
         level: The level at which it is read.
     """
 
-    level: ClassVar[str]
+    level: ClassVar[str] = "default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -24,7 +25,7 @@ from robostream.errors import DatasetError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
 from robostream.storage import FileOpener
 from robostream.tools.doctor.files import Floats
-from robostream.tools.doctor.findings import Remarks, check, error, note, warning
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, warning
 from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
 
 # Frames are summarised by so many pixels of each side.
@@ -51,7 +52,7 @@ class SmallFrame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedClip:
+class DecodedClip(Item):
     """One camera's frames of an episode, up to the one that does not decode.
 
     Attributes:
@@ -76,7 +77,7 @@ class DecodedClip:
 
 
 @dataclass(frozen=True, slots=True)
-class AllClips:
+class AllClips(Item):
     """All decoded clips."""
 
     level: ClassVar[str] = "frames"
@@ -88,17 +89,12 @@ def read_clip(
     dataset: OpenedDataset, opener: FileOpener, files: VideoFiles, camera: str, episode: int
 ) -> DecodedClip:
     """Return the summary of one camera's frames of an episode. Thread-safe."""
-    meta = dataset.meta
-    is_video = camera in meta.video_keys
-    decoded = (
-        decode_video(dataset, files, camera, episode)
-        if is_video
-        else _decode_images(dataset, opener, camera, episode)
-    )
-    found: list[SmallFrame] = []
-    problem = ""
+    meta, found, problem = dataset.meta, list[SmallFrame](), ""
     try:
-        found.extend(decoded)
+        if camera in meta.video_keys:
+            found.extend(decode_video(dataset, files, camera, episode))
+        else:
+            found.extend(_decode_images(dataset, opener, camera, episode))
     except (DatasetError, StorageError) as failure:
         problem = str(failure)
     first, stop = _find_longest_still([frame.pixels for frame in found])
@@ -132,20 +128,15 @@ def _measure_motion(
     dataset: OpenedDataset, opener: FileOpener, episode: int, first: int, stop: int
 ) -> float:
     """Return the largest change of state or action in frames [first, stop), in deviations."""
-    stats = {
-        k: recorded_numbers(dataset.meta, k)
-        for k in filter(is_policy_feature, dataset.meta.features)
-    }
-    keys = [key for key, entry in stats.items() if "std" in entry]
-    reader = RowReader(dataset, opener, keys)
+    stats = {key: recorded_numbers(dataset.meta, key) for key in dataset.meta.features}
+    stds = {k: e["std"] + 1e-9 for k, e in stats.items() if is_policy_feature(k) and "std" in e}
     try:
-        rows = reader.read(episode)
-        changes = [np.ptp(rows.numbers[k][first:stop], 0) / (stats[k]["std"] + 1e-9) for k in keys]
-        return max((float(np.max(change)) for change in changes), default=0.0)
+        with closing(RowReader(dataset, opener, [*stds])) as reader:
+            numbers = reader.read(episode).numbers
     except (DatasetError, StorageError):
         return 0.0  # another check's
-    finally:
-        reader.close()
+    changes = (np.ptp(numbers[key][first:stop], 0) / std for key, std in stds.items())
+    return max((float(np.max(change)) for change in changes), default=0.0)
 
 
 def decode_video(
@@ -183,11 +174,8 @@ def _decode_images(
     dataset: OpenedDataset, opener: FileOpener, camera: str, episode: int
 ) -> Iterator[SmallFrame]:
     channels, _, _ = image_shape(dataset.meta.features[camera])
-    reader = RowReader(dataset, opener, [camera])
-    try:
+    with closing(RowReader(dataset, opener, [camera])) as reader:
         rows = reader.read(episode)
-    finally:
-        reader.close()
     for frame in range(rows.length):
         where = f"{dataset.files.url}: {camera}, episode {episode}, frame {frame}"
         image = decode_image(rows.object_at(camera, frame) or b"", where=where, channels=channels)

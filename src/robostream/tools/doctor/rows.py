@@ -26,16 +26,8 @@ from robostream.meta import (
 )
 from robostream.storage import FileOpener
 from robostream.tools.doctor.files import ListedFile
-from robostream.tools.doctor.findings import (
-    COMPUTE_STATS,
-    Remarks,
-    check,
-    error,
-    note,
-    shorten,
-    warning,
-)
-from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
+from robostream.tools.doctor.tables import COMPUTE_STATS, is_policy_feature, recorded_numbers
 
 # Seconds since 1970 are more; no episode lasts so long.
 _WALL_CLOCK_S = 1e8
@@ -45,7 +37,7 @@ _QUANTILE_SLACK = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeContent:
+class EpisodeContent(Item):
     """The numbers in the rows of one episode by feature; none, and why, if they are unreadable."""
 
     level: ClassVar[str] = "rows"
@@ -76,7 +68,7 @@ class EpisodeSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class AllRows:
+class AllRows(Item):
     """The summaries of all episodes whose rows were read, and selections that must be apart."""
 
     level: ClassVar[str] = "rows"

@@ -8,13 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from robostream.errors import CompatibilityError
 from robostream.meta import (
     CAMERA_DTYPES,
+    MOMENTS,
     NO_STATS_DTYPES,
     QUANTILES,
     FeatureStats,
@@ -22,17 +23,10 @@ from robostream.meta import (
     image_shape,
     is_depth,
 )
-from robostream.tools.doctor.findings import (
-    COMPUTE_STATS,
-    Remarks,
-    check,
-    error,
-    note,
-    shorten,
-    warning,
-)
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
 
-_MOMENTS = ("min", "max", "mean", "std", "count")
+# The cure of wrong statistics.
+COMPUTE_STATS = "Compute them again: robostream stats DATASET --write DEST, or --fix."
 # Recorders round, and add up in other orders.
 _ROUNDING = 1e-4
 # A span's end is measured in the encoded file, whose last frame may last a bit more or less.
@@ -42,17 +36,16 @@ _USUAL_CHUNK = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Item):
     """Whether the metadata can be read, and the branches and tags of a dataset on the Hub."""
 
-    level: ClassVar[str] = "default"
     failure: Exception | None = None
     version: str = ""
     refs: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Item):
     """The metadata.
 
     Attributes:
@@ -62,7 +55,6 @@ class Tables:
         chunk: Frames that a policy predicts at a time; None for the usual number.
     """
 
-    level: ClassVar[str] = "default"
     meta: LeRobotDatasetMetadata
     contradictions: Sequence[Exception] = ()
     stray_files: Sequence[str] = ()
@@ -159,7 +151,7 @@ def stats_missing(tables: Tables) -> Remarks:
     features = tables.meta.features
     wanted = [k for k, entry in features.items() if entry["dtype"] not in NO_STATS_DTYPES]
     for key in wanted:
-        if missing := [name for name in _MOMENTS if name not in tables.stats.get(key, {})]:
+        if missing := [name for name in MOMENTS if name not in tables.stats.get(key, {})]:
             is_used = is_policy_feature(key) or features[key]["dtype"] in CAMERA_DTYPES
             yield (warning if is_used else note)(f"{key} has no {', '.join(missing)}.")
     if not any("q50" in tables.stats.get(key, {}) for key in wanted):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
@@ -65,11 +66,8 @@ def _lights(num_parts: int) -> str:
 
 
 def _about(meta: LeRobotDatasetMetadata) -> str:
-    cameras = [
-        f"{key} {width}x{height}"
-        for key in meta.camera_keys
-        for _, height, width in [image_shape(meta.features[key])]
-    ]
+    sizes = {key: image_shape(meta.features[key]) for key in meta.camera_keys}
+    cameras = [f"{key} {width}x{height}" for key, (_, height, width) in sizes.items()]
     robot = f"Recorded on {meta.robot_type}. " if meta.robot_type else ""
     where = f"{meta.url_root}{f' at {meta.revision}' if meta.revision else ''}"
     return f"{robot}{_count(len(cameras), 'camera')}: {', '.join(cameras) or 'none'}. {where}"
@@ -108,10 +106,8 @@ def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
     lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
     if view.strips:
-        lead += (
-            " Images and curves share one axis of time: an image is the middle of the stretch below"
-            " it."
-        )
+        lead += " Images and curves share one axis of time: an image is the middle of the stretch"
+        lead += " below it."
     return section_html(f"Episode {view.episode}", lead, "".join(parts))
 
 
@@ -120,22 +116,26 @@ def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
     if isinstance(images, str):
         return f'<p class="bad">{escape(images)}</p>'
     figures = "".join(
-        f'<figure class="t{number}"><img alt="frame {frame} of {escape(key)}" '
-        f'src="{jpeg_url(image)}"><figcaption>{frame / meta.fps:.1f} s</figcaption></figure>'
+        _figure(
+            image, f"frame {frame} of {key}", f"{frame / meta.fps:.1f} s", f' class="t{number}"'
+        )
         for number, (frame, image) in enumerate(zip(view.frames, images, strict=True))
     )
     kind = "strip many" if len(images) == NUM_FRAMES else "strip"
     return f'<div class="{kind}" style="--parts: {len(images)}">{figures}</div>'
 
 
+def _figure(image: Image.Image, alt: str, caption: str, attribute: str = "") -> str:
+    return (
+        f'<figure{attribute}><img alt="{escape(alt)}" src="{jpeg_url(image)}">'
+        f"<figcaption>{escape(caption)}</figcaption></figure>"
+    )
+
+
 def _overview(whole: DatasetView) -> str:
     if not whole.overview:
         return ""
-    figures = "".join(
-        f'<figure><img alt="{escape(cell.label)}" src="{jpeg_url(cell.image)}">'
-        f"<figcaption>{escape(cell.label)}</figcaption></figure>"
-        for cell in whole.overview
-    )
+    figures = "".join(_figure(cell.image, cell.label, cell.label) for cell in whole.overview)
     shown = _count(len(whole.overview), "episode")
     lead = f"The middle frame of {shown}, evenly spaced: {whole.camera}."
     return section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
@@ -144,11 +144,10 @@ def _overview(whole: DatasetView) -> str:
 def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     lengths = meta.episodes["length"]
     if lengths.min() == lengths.max():
-        text = f"All {len(lengths):,} episodes have {_count(view.length, 'frame')}."
-        text = (
-            f"The only episode has {_count(view.length, 'frame')}." if len(lengths) == 1 else text
+        which = (
+            f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
         )
-        return section_html("Lengths", text, "")
+        return section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
     chart = histogram_html(lengths, unit="frames", marked=view.length)
     lead = (
         f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
@@ -241,8 +240,7 @@ def viewer_command(meta: LeRobotDatasetMetadata, episode: int) -> Sequence[str] 
     if meta.info.is_v2:
         return None
     options = ["--episode-index", str(episode)]
-    repo = parse_repo_url(meta.url_root)
-    if repo is not None:
+    if repo := parse_repo_url(meta.url_root):
         return ["lerobot-dataset-viz", "--repo-id", repo[0], *options]
     if not isinstance(meta.root, Path):
         return None
