@@ -13,7 +13,7 @@ import av
 import numpy as np
 
 from robostream.assemble import DatasetLocation, OpenedDataset
-from robostream.decode import PyavBackend, VideoFile, VideoFiles, VideoSource, plan_runs
+from robostream.decode import PyavBackend, VideoFile, VideoSource, plan_runs
 from robostream.device import open_on_gpu
 from robostream.errors import DatasetError, SelectionError, StorageError
 from robostream.storage import FileOpener
@@ -34,7 +34,6 @@ from robostream.tools.doctor.findings import (
 )
 from robostream.tools.machine import AV1_CARDS, advise_device, check_gpu
 
-_OPEN_FILES = 16
 _FIRST_BYTES = 16
 # Facts by name, in lines by label.
 Facts = dict[str, dict[str, Any]]
@@ -110,9 +109,8 @@ class _Look:
     """Reads the files of one episode and keeps the answers of the checks."""
 
     def __init__(self, dataset: OpenedDataset, episode: int, *, is_gpu_wanted: bool) -> None:
-        self._dataset, self._episode, self._is_gpu_wanted = dataset, episode, is_gpu_wanted
-        self._opener = dataset.file_opener()
-        self._videos = VideoFiles(self._opener.open, max_files=_OPEN_FILES)
+        self._episode, self._is_gpu_wanted = episode, is_gpu_wanted
+        self._files = files.DatasetFiles(dataset)
         listed = files.list_files(dataset.meta)
         self._listed = {file.camera: file for file in listed if episode in file.episodes}
         self._answers: Answers = []
@@ -125,30 +123,30 @@ class _Look:
 
     def read_rows(self) -> Facts:
         """Return the facts about the dataset and the episode's rows."""
-        meta, listed = self._dataset.meta, self._listed[""]
-        if self._ask(files.read_file(self._opener, listed)):
+        meta, listed = self._files.meta, self._listed[""]
+        if self._ask(files.read_file(self._files.opener, listed)):
             own = replace(listed, episodes=np.array([self._episode]))
-            for content in rows.read_rows(self._dataset, self._opener, own):
+            for content in rows.read_rows(self._files, own):
                 self._ask(content)
         length = int(meta.episodes["length"][self._episode])
         return {
             "version": {"": meta.info.codebase_version, "revision": meta.revision or "none"},
             "episode": {"": self._episode, "of": len(meta.episodes)},
             "frames": {"": length, "of": meta.total_frames, "fps": meta.fps},
-            "rows": _describe_file(self._opener, listed.file),
+            "rows": _describe_file(self._files.opener, listed.file),
         }
 
     def read_camera(self, camera: str) -> Facts:
         """Return the facts about a camera's file, stream and frames."""
         listed = self._listed.get(camera, self._listed[""])
-        facts = {"file": _describe_file(self._opener, listed.file)}
-        item = files.read_file(self._opener, listed)
+        facts = {"file": _describe_file(self._files.opener, listed.file)}
+        item = files.read_file(self._files.opener, listed)
         if not self._ask(item):
             return facts
         if isinstance(item, SampleTable):
             facts |= _describe_video(item, self._episode)
         began = time.perf_counter()
-        clip = frames.read_clip(self._dataset, self._opener, self._videos, camera, self._episode)
+        clip = frames.read_clip(self._files, camera, self._episode)
         rate = clip.num_frames / max(time.perf_counter() - began, 1e-9)
         self._ask(clip)
         mean = [] if clip.mean is None else clip.mean.round(3).tolist()
@@ -165,7 +163,7 @@ class _Look:
 
     def _try_gpu(self, item: SampleTable, images_per_s: float) -> str:
         """Return whether the GPU decodes a frame of a video, and where to decode it."""
-        if reason := check_gpu().obstacle or _refuse_on_gpu(item, self._opener):
+        if reason := check_gpu().obstacle or _refuse_on_gpu(item, self._files.opener):
             if self._is_gpu_wanted:
                 self._ask(GpuFailure(reason))
             return f"no: {reason}"

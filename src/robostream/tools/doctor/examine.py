@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
-from robostream.decode import VideoFiles
 from robostream.errors import (
     DatasetError,
     MissingExtraError,
@@ -42,7 +41,6 @@ CHECKS = tuple(
 SAMPLED_FILES = 500
 _REMOTE_THREADS = 16
 _STAGED = re.compile(r"images/.*/episode[-_](\d+)/")
-_OPEN_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ class _Reader:
 
     def __init__(self, dataset: OpenedDataset, options: DoctorOptions) -> None:
         self._dataset, self._options = dataset, options
-        self._opener = dataset.file_opener()
+        self._files = files.DatasetFiles(dataset)
         self._listed = list(files.list_files(dataset.meta))
         self._readable: list[ListedFile] = []
         self.answers: Answers = []
@@ -132,7 +130,7 @@ class _Reader:
         meta, repo = self._dataset.meta, parse_repo_url(self._dataset.files.url)
         refs = list_refs(repo[0], token=None) if repo else None
         self._ask(tables.Opening(version=meta.info.codebase_version, refs=refs))
-        strays = list_strays(self._opener, self._listed)
+        strays = list_strays(self._files.opener, self._listed)
         recording = is_being_recorded(meta.root)
         stats, chunk = meta.stats or {}, self._options.chunk
         self._ask(tables.Tables(meta, contradictions, strays, recording, chunk, stats))
@@ -145,7 +143,7 @@ class _Reader:
             unit = f"of {len(self._listed):,} files (--all reads them all)"
 
         def read(listed: ListedFile) -> list[Item]:
-            return [files.read_file(self._opener, listed)]
+            return [files.read_file(self._files.opener, listed)]
 
         self._readable = self._run(
             "files", unit, chosen, read, lambda item: getattr(item, "listed", None)
@@ -153,15 +151,13 @@ class _Reader:
 
     def read_rows(self) -> None:
         of_rows = [listed for listed in self._readable if not listed.camera]
-        read = partial(rows.read_rows, self._dataset, self._opener)
+        read = partial(rows.read_rows, self._files)
         summaries = self._run("rows", "files of rows", of_rows, read, rows.summarise)
         self._ask(rows.AllRows(self._dataset.meta, summaries, self._options.selections))
 
     def read_frames(self) -> None:
-        videos = VideoFiles(self._opener.open, max_files=_OPEN_FILES)
-
         def read(clip: tuple[str, int]) -> list[Item]:
-            return [frames.read_clip(self._dataset, self._opener, videos, *clip)]
+            return [frames.read_clip(self._files, *clip)]
 
         clips = self._run("frames", "clips", list(self._choose_clips()), read, lambda clip: clip)
         self._ask(frames.AllClips(self._dataset.meta, clips))

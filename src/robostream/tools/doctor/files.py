@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from robostream.assemble import check_schema
+from robostream.assemble import EpisodeRows, OpenedDataset, RowReader, check_schema
 from robostream.config import TOLERANCE_S
-from robostream.decode import CodecConfig, FrameIndex, VideoSource, build_index, has_codec
+from robostream.decode import (
+    CodecConfig,
+    FrameIndex,
+    VideoFiles,
+    VideoSource,
+    build_index,
+    has_codec,
+)
 from robostream.errors import DataFileError, DatasetError, StorageError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, open_parquet
 from robostream.storage import FileOpener
@@ -33,8 +41,23 @@ _HIGH_PROFILES = (100, 110, 122, 144, 244)
 _CHROMA = ("grey", "4:2:0", "4:2:2", "4:4:4")
 # After the last frame there may be a box of padding; an index takes more.
 _PADDING_BYTES = 64
+_OPEN_FILES = 64
 # No file has more; a damaged table may say so.
 _MOST_FRAMES = 20_000_000
+
+
+class DatasetFiles:
+    """An opened dataset, and what opens its files. Thread-safe."""
+
+    def __init__(self, dataset: OpenedDataset) -> None:
+        self.dataset, self.meta = dataset, dataset.meta
+        self.opener = dataset.file_opener()
+        self.videos = VideoFiles(self.opener.open, max_files=_OPEN_FILES)
+
+    def read_rows(self, keys: Sequence[str], episode: int) -> EpisodeRows:
+        """Return some columns of an episode."""
+        with closing(RowReader(self.dataset, self.opener, keys)) as reader:
+            return reader.read(episode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,23 +195,19 @@ def files(listed: ListedFile) -> Remarks:
 def columns(footer: Footer) -> Remarks:
     """Every Parquet file has the columns of info.json, each once and of the declared type."""
     names, features = footer.schema.names, footer.listed.meta.features
-    for key, entry in features.items():
-        if entry["dtype"] == "video":
-            continue
+    for key in (key for key, entry in features.items() if entry["dtype"] != "video"):
         if (found := names.count(key)) != 1:
-            yield error(
-                f"the column {key} is there {found} times." if found else f"no column {key}."
-            )
+            what = f"the column {key} is there {found} times" if found else f"no column {key}"
+            yield error(f"{what}.")
             continue
         try:
-            check_schema(footer.schema, key, entry)
+            check_schema(footer.schema, key, features[key])
         except DataFileError as failure:
             yield error(str(failure))
     if strange := [name for name in dict.fromkeys(names) if name not in features]:
-        is_v2 = footer.listed.meta.info.is_v2
-        yield (note if is_v2 else warning)(
-            f"LeRobot refuses a v3.0 dataset with columns that info.json lacks: {shorten(strange)}."
-        )
+        tell = note if footer.listed.meta.info.is_v2 else warning
+        what = "LeRobot refuses a v3.0 dataset with columns that info.json lacks"
+        yield tell(f"{what}: {shorten(strange)}.")
 
 
 @check(why="rows of one episode are taken for those of another")
@@ -293,11 +312,9 @@ def decoders(table: SampleTable) -> Remarks:
 def video_sizes(table: SampleTable) -> Remarks:
     """All videos of a camera have the size that info.json declares."""
     _, height, width = image_shape(table.listed.meta.info.features[table.listed.camera])
-    for found in dict.fromkeys((config.width, config.height) for config in table.index.configs):
-        if found != (width, height):
-            yield warning(
-                f"info.json declares {width}x{height}, the video is {found[0]}x{found[1]}."
-            )
+    for wide, tall in dict.fromkeys((one.width, one.height) for one in table.index.configs):
+        if (wide, tall) != (width, height):
+            yield warning(f"info.json declares {width}x{height}, the video is {wide}x{tall}.")
 
 
 @check(

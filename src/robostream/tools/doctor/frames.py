@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -12,19 +11,11 @@ from typing import ClassVar, NamedTuple
 import av
 import numpy as np
 
-from robostream.assemble import OpenedDataset, RowReader, decode_image, find_frames
-from robostream.decode import (
-    CodecConfig,
-    PyavBackend,
-    VideoFiles,
-    new_context,
-    one_thread,
-    plan_runs,
-)
+from robostream.assemble import decode_image, find_frames
+from robostream.decode import CodecConfig, PyavBackend, new_context, one_thread, plan_runs
 from robostream.errors import DatasetError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.storage import FileOpener
-from robostream.tools.doctor.files import Floats
+from robostream.tools.doctor.files import DatasetFiles, Floats
 from robostream.tools.doctor.findings import Item, Remarks, check, error, note, warning
 from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
 
@@ -85,16 +76,12 @@ class AllClips(Item):
     clips: Sequence[DecodedClip]
 
 
-def read_clip(
-    dataset: OpenedDataset, opener: FileOpener, files: VideoFiles, camera: str, episode: int
-) -> DecodedClip:
+def read_clip(files: DatasetFiles, camera: str, episode: int) -> DecodedClip:
     """Return the summary of one camera's frames of an episode. Thread-safe."""
-    meta, found, problem = dataset.meta, list[SmallFrame](), ""
+    meta, found, problem = files.meta, list[SmallFrame](), ""
+    decode = _decode_video if camera in meta.video_keys else _decode_images
     try:
-        if camera in meta.video_keys:
-            found.extend(decode_video(dataset, files, camera, episode))
-        else:
-            found.extend(_decode_images(dataset, opener, camera, episode))
+        found.extend(decode(files, camera, episode))
     except (DatasetError, StorageError) as failure:
         problem = str(failure)
     first, stop = _find_longest_still([frame.pixels for frame in found])
@@ -107,7 +94,7 @@ def read_clip(
         num_frames=len(found),
         num_black=sum(bool(frame.pixels.max() <= _BLACK) for frame in found),
         longest_still=stop - first,
-        motion=_measure_motion(dataset, opener, episode, first, stop) if stop - first > 4 else 0.0,
+        motion=_measure_motion(files, episode, first, stop) if stop - first > 4 else 0.0,
         mean=np.mean(means, axis=0) if means and not is_depth(meta.features[camera]) else None,
         sizes=frozenset(frame.size for frame in found),
     )
@@ -124,27 +111,22 @@ def _find_longest_still(frames: Sequence[Floats]) -> tuple[int, int]:
     return best
 
 
-def _measure_motion(
-    dataset: OpenedDataset, opener: FileOpener, episode: int, first: int, stop: int
-) -> float:
+def _measure_motion(files: DatasetFiles, episode: int, first: int, stop: int) -> float:
     """Return the largest change of state or action in frames [first, stop), in deviations."""
-    stats = {key: recorded_numbers(dataset.meta, key) for key in dataset.meta.features}
+    stats = {key: recorded_numbers(files.meta, key) for key in files.meta.features}
     stds = {k: e["std"] + 1e-9 for k, e in stats.items() if is_policy_feature(k) and "std" in e}
     try:
-        with closing(RowReader(dataset, opener, [*stds])) as reader:
-            numbers = reader.read(episode).numbers
+        numbers = files.read_rows([*stds], episode).numbers
     except (DatasetError, StorageError):
         return 0.0  # another check's
     changes = (np.ptp(numbers[key][first:stop], 0) / std for key, std in stds.items())
     return max((float(np.max(change)) for change in changes), default=0.0)
 
 
-def decode_video(
-    dataset: OpenedDataset, files: VideoFiles, camera: str, episode: int
-) -> Iterator[SmallFrame]:
+def _decode_video(files: DatasetFiles, camera: str, episode: int) -> Iterator[SmallFrame]:
     """Yield the frames of an episode; raise VideoFileError if one does not decode."""
-    file, numbers = find_frames(dataset, files, episode, camera)
-    kind = "gray16le" if camera in dataset.meta.depth_keys else "rgb24"
+    file, numbers = find_frames(files.dataset, files.videos, episode, camera)
+    kind = "gray16le" if camera in files.meta.depth_keys else "rgb24"
     backend = PyavBackend(_open_strictly, partial(_shrink, kind))
     packets = file.index.packets_of(numbers)
     for run in plan_runs(file.index, numbers):
@@ -170,14 +152,11 @@ def _shrink(kind: str, frame: av.VideoFrame, _name: str) -> SmallFrame:
     return SmallFrame((frame.width, frame.height), small.reshape(_SIDE, _SIDE, -1) / scale)
 
 
-def _decode_images(
-    dataset: OpenedDataset, opener: FileOpener, camera: str, episode: int
-) -> Iterator[SmallFrame]:
-    channels, _, _ = image_shape(dataset.meta.features[camera])
-    with closing(RowReader(dataset, opener, [camera])) as reader:
-        rows = reader.read(episode)
+def _decode_images(files: DatasetFiles, camera: str, episode: int) -> Iterator[SmallFrame]:
+    channels, _, _ = image_shape(files.meta.features[camera])
+    rows = files.read_rows([camera], episode)
     for frame in range(rows.length):
-        where = f"{dataset.files.url}: {camera}, episode {episode}, frame {frame}"
+        where = f"{files.dataset.files.url}: {camera}, episode {episode}, frame {frame}"
         image = decode_image(rows.object_at(camera, frame) or b"", where=where, channels=channels)
         _, height, width = image.shape
         places = (np.linspace(0, side - 1, _SIDE).astype(int) for side in (height, width))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from robostream.assemble import OpenedDataset, RowReader
+from robostream.assemble import RowReader
 from robostream.config import TOLERANCE_S
 from robostream.errors import DatasetError, StorageError
 from robostream.meta import (
@@ -24,8 +24,7 @@ from robostream.meta import (
     Stats,
     aggregate_stats,
 )
-from robostream.storage import FileOpener
-from robostream.tools.doctor.files import ListedFile
+from robostream.tools.doctor.files import DatasetFiles, ListedFile
 from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
 from robostream.tools.doctor.tables import COMPUTE_STATS, is_policy_feature, recorded_numbers
 
@@ -77,13 +76,11 @@ class AllRows(Item):
     selections: Mapping[str, Sequence[int]]
 
 
-def read_rows(
-    dataset: OpenedDataset, opener: FileOpener, listed: ListedFile
-) -> Iterator[EpisodeContent]:
+def read_rows(files: DatasetFiles, listed: ListedFile) -> Iterator[EpisodeContent]:
     """Yield the rows of each episode in a file."""
-    features = dataset.meta.features
+    features = files.meta.features
     keys = [key for key, entry in features.items() if entry["dtype"] not in CAMERA_DTYPES]
-    with closing(RowReader(dataset, opener, keys)) as reader:
+    with closing(RowReader(files.dataset, files.opener, keys)) as reader:
         for episode in listed.episodes.tolist():
             own = replace(listed, episodes=np.array([episode]))
             try:

@@ -32,8 +32,7 @@ from robostream.plan import (
     parse_state,
     steps_left,
 )
-from robostream.tools.inspection.contact_sheet import Cell, beside, draw_sheet, draw_thumbnails
-from robostream.tools.inspection.gather import tasks_of
+from robostream.tools.inspection.views import Cell, beside, draw_sheet, draw_thumbnails, tasks_of
 
 _TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 _OPEN_VIDEOS = 64

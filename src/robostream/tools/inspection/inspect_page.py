@@ -23,12 +23,12 @@ from robostream.tools.inspection.charts import (
     histogram_html,
     range_html,
 )
-from robostream.tools.inspection.contact_sheet import jpeg_url
-from robostream.tools.inspection.gather import (
+from robostream.tools.inspection.views import (
     NUM_FRAMES,
     DatasetView,
     EpisodeView,
     importance,
+    jpeg_url,
     name_of,
 )
 from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
@@ -43,18 +43,12 @@ _SHOWN_STATS = ("min", "q01", "q50", "q99", "max", "mean", "std")
 def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: DatasetView) -> str:
     """Return the page of a dataset and one of its episodes."""
     title = name_of(meta)
-    parts = [
-        f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>",
-        _tiles(meta),
-        _episode(meta, view),
-        _overview(whole),
-        _lengths(meta, view),
-        _tasks(meta),
-        _statistics(meta),
-        _viewer(meta, view.episode),
-    ]
-    style = read_style("robostream.tools.inspection", "inspect.css")
-    return page_html(title, "\n".join(filter(None, parts)), style + _lights(len(view.frames)))
+    headline = f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>"
+    episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
+    tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
+    content = "\n".join(filter(None, [headline, _tiles(meta), *episode, *tables]))
+    style = read_style("robostream.tools.inspection", "inspect.css") + _lights(len(view.frames))
+    return page_html(title, content, style)
 
 
 def _lights(num_parts: int) -> str:
@@ -164,27 +158,22 @@ def _tasks(meta: LeRobotDatasetMetadata) -> str:
         counts.update(str(task) for tasks in meta.episodes["tasks"] for task in tasks or ())
     order = sorted(meta.tasks.index, key=lambda task: -counts[task])
     most = max(counts.values(), default=0) or 1
+    bar = '<i class="share" style="width: {:.1f}%"></i>'
     rows = [
-        [escape(task), f"{counts[task]:,}", _share(counts[task] / most)]
+        [escape(task), f"{counts[task]:,}", bar.format(100 * (counts[task] / most))]
         for task in order[:_MOST_TASKS]
     ]
     hidden = len(order) - len(rows)
     more = f" {hidden:,} more are not shown." if hidden else ""
+    lead = f"Episodes with each of {_count(len(order), 'task')}.{more}"
     table = table_html(("task", "episodes", ""), rows, names=("task", ""))
-    return section_html(
-        "Tasks", f"Episodes with each of {_count(len(order), 'task')}.{more}", table
-    )
-
-
-def _share(share: float) -> str:
-    return f'<i class="share" style="width: {100 * share:.1f}%"></i>'
+    return section_html("Tasks", lead, table)
 
 
 def _statistics(meta: LeRobotDatasetMetadata) -> str:
     stats = meta.stats or {}
-    shown = [key for key in meta.features if key in stats and key not in DEFAULT_FEATURES]
-    shown.sort(key=importance)
-    if not shown:
+    own = (key for key in meta.features if key in stats and key not in DEFAULT_FEATURES)
+    if not (shown := sorted(own, key=importance)):
         lead = "The dataset records none. robostream stats computes them from the rows."
         return section_html("Statistics", lead, "")
     parts = [
