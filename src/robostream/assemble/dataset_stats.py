@@ -151,21 +151,18 @@ def _runs(dataset: OpenedDataset) -> Iterator[range]:
 
 def _join_features(datasets: Sequence[OpenedDataset]) -> Features:
     """Return the features of all datasets; raise if two disagree about the shape of one."""
-    features: Features = {}
-    owners: dict[str, str] = {}
+    seen: dict[str, tuple[dict[str, Any], str]] = {}
     for dataset in datasets:
         name = dataset.meta.repo_id
         for key, entry in dataset.meta.info.features.items():
-            known = features.setdefault(key, entry)
-            owner = owners.setdefault(key, name)
-            is_camera = entry["dtype"] in CAMERA_DTYPES
-            if known["shape"] != entry["shape"] and not is_camera:
+            known, owner = seen.setdefault(key, (entry, name))
+            if known["shape"] != entry["shape"] and entry["dtype"] not in CAMERA_DTYPES:
                 raise SelectionError(
                     f"{key} has the shape {known['shape']} in {owner} and {entry['shape']} in "
                     f"{name}, so they have no statistics in common. Compute them one by one, or "
                     "name other features."
                 )
-    return features
+    return {key: entry for key, (entry, _) in seen.items()}
 
 
 def _wanted_keys(features: Features, keys: Sequence[str] | None, *, images: bool) -> list[str]:
@@ -226,8 +223,7 @@ def _camera_stats(datasets: Sequence[OpenedDataset], key: str, bar: Progress) ->
             for episode, length in zip(dataset.selection.episodes.tolist(), lengths, strict=True):
                 frames = sampled_frames(length).tolist()
                 found = np.array(list(_summaries(reader, key, episode, frames, depth=depth)))
-                merged = merge_depth(found) if depth else found.sum(axis=0, dtype=np.int64)
-                summaries.append(merged)
+                summaries.append(merge_depth(found) if depth else found.sum(0, dtype=np.int64))
                 counts.append(len(frames))
                 bar.update()
     if depth:

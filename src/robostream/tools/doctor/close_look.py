@@ -181,12 +181,12 @@ def _refuse_on_gpu(item: SampleTable, opener: FileOpener) -> str:
     backend = PyavBackend(partial(open_on_gpu, device="cuda:0"), lambda frame, _: frame.format.name)
     codec = av.Codec(index.configs[0].decoder, "r").canonical_name
     try:
-        decoded = backend.decode([(video, plan_runs(index, item.numbers[:1])[0])])
-        is_shown = any(kind is not None for _, _, kind in decoded)
+        run = plan_runs(index, item.numbers[:1])[0]
+        shown = [kind for _, _, kind in backend.decode([(video, run)]) if kind is not None]
     except (av.FFmpegError, DatasetError, StorageError) as failure:
         cards = f". {AV1_CARDS}" if codec == "av1" else ""
         return f"the GPU cannot decode this {codec} video ({failure}){cards}"
-    return "" if is_shown else f"the GPU returned 0 frames of this {codec} video"
+    return "" if shown else f"the GPU returned 0 frames of this {codec} video"
 
 
 def _describe_file(opener: FileOpener, file: str) -> dict[str, Any]:
