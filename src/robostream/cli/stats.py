@@ -100,15 +100,12 @@ def _describe(differences: Sequence[StatsDifference], file: str) -> str:
     lines = [f"{file} lacks {', '.join(lacking)}"] if lacking else []
     if found := _largest({d.feature: d.moments for d in differences}):
         verdict = "agree with" if found[1] <= _ROUNDING else "DIFFER from"
-        lines.append(
-            f"min, max, mean and std {verdict} {file}: by at most {found[1]:.2g} of the range "
-            f"({found[0]})"
-        )
+        most = f"{found[1]:.2g} of the range ({found[0]})"
+        lines.append(f"min, max, mean and std {verdict} {file}: by at most {most}")
     if found := _largest({d.feature: d.quantiles for d in differences}):
-        lines.append(
-            f"quantiles differ by at most {found[1]:.2g} of the range ({found[0]}): LeRobot "
-            "records bounds over episodes, these are exact"
-        )
+        most = f"{found[1]:.2g} of the range ({found[0]})"
+        why = "LeRobot records bounds over episodes, these are exact"
+        lines.append(f"quantiles differ by at most {most}: {why}")
     return "\n".join(lines)
 
 

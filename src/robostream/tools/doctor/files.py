@@ -328,6 +328,7 @@ def video_layout(table: SampleTable) -> Remarks:
     has_rare_pixels = camera not in meta.depth_keys and pixels - {"4:2:0 8 bit", None}
     declared = (meta.info.features[camera].get("info") or {}).get("video.codec")
     codecs = {config.decoder.replace("libdav1d", "av1") for config in index.configs}
+    has_other_codec = declared and codecs != {declared}
     is_long = index.gop_lengths().max() > LONG_GOP_FRAMES
     found = {
         f"key frames are more than {LONG_GOP_FRAMES} frames apart.": is_long,
@@ -335,8 +336,7 @@ def video_layout(table: SampleTable) -> Remarks:
         "there are open GOPs: frames shown before their key frame.": count_open_gops(index),
         "the index (moov box) comes after the frames.": is_index_last(index),
         f"the pixels are {', '.join(map(str, pixels))}, not 4:2:0 8 bit.": has_rare_pixels,
-        f"the codec is {', '.join(codecs)}, info.json says {declared}.": declared
-        and codecs != {declared},
+        f"the codec is {', '.join(codecs)}, info.json says {declared}.": has_other_codec,
     }
     yield from (note(what) for what, holds in found.items() if holds)
 

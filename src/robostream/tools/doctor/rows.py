@@ -160,12 +160,9 @@ def not_finite(content: EpisodeContent) -> Remarks:
 @check(why="a policy learns the wrong instruction")
 def row_tasks(content: EpisodeContent) -> Remarks:
     """The rows of an episode have the tasks that the episode table names."""
-    meta, numbers = (
-        content.listed.meta,
-        set(content.numbers.get("task_index", np.zeros(0)).tolist()),
-    )
+    meta, numbers = content.listed.meta, content.numbers.get("task_index", np.zeros(0, np.int64))
     named = meta.episodes[content.episode].get("tasks")
-    found = {meta.tasks[number] for number in numbers if 0 <= number < len(meta.tasks)}
+    found = {meta.tasks[n] for n in np.unique(numbers).tolist() if 0 <= n < len(meta.tasks)}
     if named and not found <= set(named):
         yield warning("the rows have other tasks than the table names.")
 

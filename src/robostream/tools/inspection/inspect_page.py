@@ -110,20 +110,17 @@ def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
     if isinstance(images, str):
         return f'<p class="bad">{escape(images)}</p>'
     figures = "".join(
-        _figure(
-            image, f"frame {frame} of {key}", f"{frame / meta.fps:.1f} s", f' class="t{number}"'
-        )
+        _figure(image, f"frame {frame} of {key}", f"{frame / meta.fps:.1f} s", f"t{number}")
         for number, (frame, image) in enumerate(zip(view.frames, images, strict=True))
     )
     kind = "strip many" if len(images) == NUM_FRAMES else "strip"
     return f'<div class="{kind}" style="--parts: {len(images)}">{figures}</div>'
 
 
-def _figure(image: Image.Image, alt: str, caption: str, attribute: str = "") -> str:
-    return (
-        f'<figure{attribute}><img alt="{escape(alt)}" src="{jpeg_url(image)}">'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
-    )
+def _figure(image: Image.Image, alt: str, caption: str, kind: str = "") -> str:
+    opening = f'<figure class="{kind}">' if kind else "<figure>"
+    shown = f'<img alt="{escape(alt)}" src="{jpeg_url(image)}">'
+    return f"{opening}{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _overview(whole: DatasetView) -> str:
