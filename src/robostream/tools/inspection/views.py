@@ -217,8 +217,7 @@ def importance(key: str) -> int:
 
 def name_of(meta: LeRobotDatasetMetadata) -> str:
     """Return the name of a dataset: on the Hub, of its folder, or its address."""
-    repo = parse_repo_url(meta.url_root)
-    if repo is not None:
+    if repo := parse_repo_url(meta.url_root):
         return repo[0]
     return meta.root.absolute().name if isinstance(meta.root, Path) else meta.repo_id
 
