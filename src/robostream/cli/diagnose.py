@@ -4,16 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 
 from robostream.assemble import DatasetLocation
-from robostream.cli.arguments import (
-    add_dataset,
-    add_json,
-    add_option,
-    fail,
-    print_result,
-    text_width,
-)
+from robostream.cli.arguments import add_dataset, add_json, add_option, fail, text_width
 from robostream.errors import SelectionError
 from robostream.tools import look_closely, look_json, look_text
 
@@ -48,5 +42,7 @@ def run(args: argparse.Namespace) -> int:
         look = look_closely(location, episode=args.episode, cameras=args.cameras, device=device)
     except SelectionError as error:
         return fail(args, error, 2)
-    print_result(args, look_json(look), look_text(look, width=text_width()))
+    print(
+        json.dumps(look_json(look), indent=2) if args.json else look_text(look, width=text_width())
+    )
     return 0 if look.decodes else 1

@@ -212,7 +212,7 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
         "video": {
             "codec": av.Codec(config.decoder, "r").canonical_name,
             "decoder": config.decoder,
-            "pixels": files.describe_pixels(config) or "unknown",
+            "pixels": files.describe_pixels(config.extradata, config.decoder) or "unknown",
             "size": f"{config.width}x{config.height}",
             "frames": index.num_frames,
             "kbit/s": round(bits / seconds / 1e3) if seconds else 0,

@@ -13,13 +13,7 @@ from itertools import chain
 from typing import Any
 
 from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
-from robostream.errors import (
-    DatasetError,
-    MissingExtraError,
-    MissingRevisionError,
-    NoListingError,
-    StorageError,
-)
+from robostream.errors import DatasetError, MissingExtraError, MissingRevisionError, StorageError
 from robostream.meta import LeRobotDatasetMetadata, is_being_recorded, noting_contradictions
 from robostream.progress import track
 from robostream.storage import CancellingPool, FileOpener, as_location, list_refs, parse_repo_url
@@ -214,7 +208,7 @@ def list_strays(opener: FileOpener, listed: Sequence[ListedFile]) -> Sequence[st
     """
     found: set[str] = set()
     for folder, suffix in (("data", ".parquet"), ("videos", ".mp4"), ("images", "")):
-        with suppress(NoListingError, StorageError):
+        with suppress(StorageError):
             found.update(opener.list_files(folder, suffix))
     stop = max(int(file.episodes.max()) for file in listed) + 1
     saved = {file for file in found if (of := _STAGED.match(file)) and int(of[1]) < stop}

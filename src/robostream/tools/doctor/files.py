@@ -15,14 +15,7 @@ import pyarrow as pa
 
 from robostream.assemble import EpisodeRows, OpenedDataset, RowReader, check_schema
 from robostream.config import TOLERANCE_S
-from robostream.decode import (
-    CodecConfig,
-    FrameIndex,
-    VideoFiles,
-    VideoSource,
-    build_index,
-    has_codec,
-)
+from robostream.decode import FrameIndex, VideoFiles, VideoSource, build_index, has_codec
 from robostream.errors import DataFileError, DatasetError, StorageError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, open_parquet
 from robostream.storage import FileOpener
@@ -324,7 +317,7 @@ def video_sizes(table: SampleTable) -> Remarks:
 def video_layout(table: SampleTable) -> Remarks:
     """Videos are stored so that random frames are read and decoded fast."""
     index, meta, camera = table.index, table.listed.meta, table.listed.camera
-    pixels = {describe_pixels(config) for config in index.configs}
+    pixels = {describe_pixels(one.extradata, one.decoder) for one in index.configs}
     has_rare_pixels = camera not in meta.depth_keys and pixels - {"4:2:0 8 bit", None}
     declared = (meta.info.features[camera].get("info") or {}).get("video.codec")
     codecs = {config.decoder.replace("libdav1d", "av1") for config in index.configs}
@@ -358,9 +351,8 @@ def is_index_last(index: FrameIndex) -> bool:
     return index.file_bytes - last_byte > _PADDING_BYTES
 
 
-def describe_pixels(config: CodecConfig) -> str | None:
-    """Return chroma and bits of a stream, such as "4:2:0 8 bit", from its header. Pure."""
-    header, decoder = config.extradata, config.decoder
+def describe_pixels(header: bytes, decoder: str) -> str | None:
+    """Return chroma and bits of a stream, such as "4:2:0 8 bit", from its extradata. Pure."""
     if decoder == "libdav1d" and len(header) > 2:
         is_grey, wide, tall = (header[2] >> bit & 1 for bit in (4, 3, 2))
         bits = 8 + 2 * (header[2] >> 6 & 1) + 2 * (header[2] >> 5 & 1)

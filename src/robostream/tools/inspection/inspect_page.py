@@ -16,21 +16,8 @@ from PIL import Image
 
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
-from robostream.tools.inspection.charts import (
-    axis_html,
-    curves_html,
-    format_number,
-    histogram_html,
-    range_html,
-)
-from robostream.tools.inspection.views import (
-    NUM_FRAMES,
-    DatasetView,
-    EpisodeView,
-    importance,
-    jpeg_url,
-    name_of,
-)
+from robostream.tools.inspection import charts, views
+from robostream.tools.inspection.views import DatasetView, EpisodeView
 from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
 
 _MOST_LINES = 32
@@ -42,7 +29,7 @@ _SHOWN_STATS = ("min", "q01", "q50", "q99", "max", "mean", "std")
 
 def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: DatasetView) -> str:
     """Return the page of a dataset and one of its episodes."""
-    title = name_of(meta)
+    title = views.name_of(meta)
     headline = f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>"
     episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
     tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
@@ -89,13 +76,13 @@ def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     seconds = view.length / meta.fps
     parts = [f"<h3>{escape(key)}</h3>{_strip(meta, view, key)}" for key in view.strips]
     digits = 1 if seconds > 1 else 2
-    axis = axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
+    axis = charts.axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
     for key, values in view.curves.items():
         count = values.shape[1]
         names = dimension_names(meta.features[key], count)[:_MOST_LINES]
         more = f", the first {_MOST_LINES} of {count}" if count > _MOST_LINES else ""
         shown = values[:, :_MOST_LINES]
-        chart = curves_html(shown, names, num_parts=len(view.frames), axis=axis)
+        chart = charts.curves_html(shown, names, num_parts=len(view.frames), axis=axis)
         parts.append(f"<h3>{escape(key)}{more}</h3>{chart}")
     tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
     lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
@@ -113,13 +100,13 @@ def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
         _figure(image, f"frame {frame} of {key}", f"{frame / meta.fps:.1f} s", f"t{number}")
         for number, (frame, image) in enumerate(zip(view.frames, images, strict=True))
     )
-    kind = "strip many" if len(images) == NUM_FRAMES else "strip"
+    kind = "strip many" if len(images) == views.NUM_FRAMES else "strip"
     return f'<div class="{kind}" style="--parts: {len(images)}">{figures}</div>'
 
 
 def _figure(image: Image.Image, alt: str, caption: str, kind: str = "") -> str:
     opening = f'<figure class="{kind}">' if kind else "<figure>"
-    shown = f'<img alt="{escape(alt)}" src="{jpeg_url(image)}">'
+    shown = f'<img alt="{escape(alt)}" src="{views.jpeg_url(image)}">'
     return f"{opening}{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
@@ -139,7 +126,7 @@ def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
             f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
         )
         return section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
-    chart = histogram_html(lengths, unit="frames", marked=view.length)
+    chart = charts.histogram_html(lengths, unit="frames", marked=view.length)
     lead = (
         f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
         f"{view.episode} is orange."
@@ -170,7 +157,7 @@ def _tasks(meta: LeRobotDatasetMetadata) -> str:
 def _statistics(meta: LeRobotDatasetMetadata) -> str:
     stats = meta.stats or {}
     own = (key for key in meta.features if key in stats and key not in DEFAULT_FEATURES)
-    if not (shown := sorted(own, key=importance)):
+    if not (shown := sorted(own, key=views.importance)):
         lead = "The dataset records none. robostream stats computes them from the rows."
         return section_html("Statistics", lead, "")
     parts = [
@@ -194,10 +181,10 @@ def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
     }
     names = [name for name in _SHOWN_STATS if name in entry]
     size = min((len(value) for value in entry.values()), default=0)
-    rows = [
-        [escape(name), *(format_number(entry[stat][at]) for stat in names), _range(entry, at)]
-        for at, name in enumerate(dimension_names(meta.features[key], size))
-    ]
+    rows = []
+    for at, name in enumerate(dimension_names(meta.features[key], size)):
+        numbers = [charts.format_number(entry[stat][at]) for stat in names]
+        rows.append([escape(name), *numbers, _range(entry, at)])
     return table_html(("", *names, "range"), rows, names=("",))
 
 
@@ -206,7 +193,8 @@ def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
         return ""
     low, high = float(entry["min"].min()), float(entry["max"].max())
     values = {name: float(value[at]) for name, value in entry.items()}
-    return range_html(values, low, high) if np.isfinite([low, high, values["mean"]]).all() else ""
+    is_finite = np.isfinite([low, high, values["mean"]]).all()
+    return charts.range_html(values, low, high) if is_finite else ""
 
 
 def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
