@@ -55,22 +55,16 @@ def curves_html(values: Numbers, names: Sequence[str], *, num_parts: int, axis: 
     )
     legend = f'<div class="legend">{legend}</div>' if any(names) else ""
     kind = "chart" if len(names) > 1 else "chart low"
-    drawn = f'<div class="bands">{bands}</div>{_svg(line + lines)}{_bounds(low, high)}'
+    bounds = {"middle": high} if low == high else {"top": high, "bottom": low}
+    labels = "".join(
+        f'<span class="y {place}">{format_number(value)}</span>' for place, value in bounds.items()
+    )
+    drawn = f'<div class="bands">{bands}</div>{_svg(line + lines)}{labels}'
     return f'<div class="{kind}">{drawn}</div>{axis}{legend}'
 
 
 def _svg(content: str) -> str:
     return f'<svg viewBox="0 0 {_WIDTH} 100" preserveAspectRatio="none">{content}</svg>'
-
-
-def _bounds(low: float, high: float) -> str:
-    """Return the labels of the smallest and the largest value, or of the only one."""
-    if low == high:
-        return f'<span class="y middle">{format_number(high)}</span>'
-    return (
-        f'<span class="y top">{format_number(high)}</span>'
-        f'<span class="y bottom">{format_number(low)}</span>'
-    )
 
 
 def _points(heights: Numbers) -> str:
