@@ -78,14 +78,12 @@ def run(args: argparse.Namespace) -> int:
     examined = examine_dataset(DatasetLocation(args.dataset, revision=args.revision), options)
     form: dict[str, Any] = {"markdown": args.markdown, "width": text_width()}
     found = examination_json(examined)
-    if not args.json:
-        print(examination_text(examined, **form))
+    show = (lambda _: None) if args.json else print
+    show(examination_text(examined, **form))
     if args.fix:
         repaired = repair_dataset(args.dataset, Path(args.fix), options, before=examined)
-        examined = repaired.examined
-        found["repair"] = repair_json(repaired)
-        if not args.json:
-            print(f"\n{repair_text(repaired, **form)}")
+        examined, found["repair"] = repaired.examined, repair_json(repaired)
+        show(f"\n{repair_text(repaired, **form)}")
     if args.json:
         print(json.dumps(found, indent=2))
     return int(examined.verdict.name.lower() in ("error", args.fail_on))

@@ -24,7 +24,7 @@ from robostream.cli.arguments import (
     terminal_table,
 )
 from robostream.errors import SelectionError
-from robostream.plan import Cut, PlanState, format_receipt
+from robostream.plan import Cut, format_receipt
 from robostream.storage import ByteRange, coalesce
 from robostream.tools import (
     BatchExplanation,
@@ -81,10 +81,11 @@ def run(args: argparse.Namespace) -> int:
             save_sheet(args.png, batch_sheet(dataset, found, most=args.most))
     except SelectionError as error:
         return fail(args, error, 2)
-    delivered = _delivered(args.log, state, found)
     result = dataclasses.asdict(found) | {"digest": format_receipt(found.digest)}
     text = _as_text(found, args.most)
     if args.log:
+        logged = logged_digest(args.log, state, found.epoch, found.start, found.stop)
+        delivered = None if logged is None else format_receipt(logged)
         result |= {"delivered": delivered, "is_confirmed": delivered == result["digest"]}
         text += f"\n\n{_verdict(args.log, result)}"
     if args.png:
@@ -92,13 +93,6 @@ def run(args: argparse.Namespace) -> int:
         text += f"\n\ncontact sheet written to {args.png}"
     print_result(args, result, text)
     return 0 if result.get("is_confirmed", True) else 1
-
-
-def _delivered(log: Path | None, state: PlanState, found: BatchExplanation) -> str | None:
-    if log is None:
-        return None
-    value = logged_digest(log, state, found.epoch, found.start, found.stop)
-    return None if value is None else format_receipt(value)
 
 
 def _verdict(log: Path, result: dict[str, Any]) -> str:

@@ -13,13 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from robostream.assemble import DatasetLocation, SampleOptions, compute_stats, open_dataset
-from robostream.cli.arguments import (
-    add_dataset,
-    add_episodes,
-    add_json,
-    add_option,
-    terminal_table,
-)
+from robostream.cli.arguments import add_dataset, add_episodes, add_json, add_option, terminal_table
 from robostream.meta import (
     DEFAULT_FEATURES,
     Features,
@@ -104,19 +98,17 @@ def _describe(differences: Sequence[StatsDifference], file: str) -> str:
     """Return how the recorded statistics of numbers compare, in one or a few lines."""
     lacking = [found.feature for found in differences if found.moments is None]
     lines = [f"{file} lacks {', '.join(lacking)}"] if lacking else []
-    moments = {d.feature: d.moments for d in differences if d.moments is not None}
-    if moments:
-        worst = max(moments, key=lambda key: moments[key])
-        verdict = "agree with" if moments[worst] <= _ROUNDING else "DIFFER from"
-        lines.append(
-            f"min, max, mean and std {verdict} {file}: by at most {moments[worst]:.2g} of the "
-            f"range ({worst})"
-        )
-    quantiles = {d.feature: d.quantiles for d in differences if d.quantiles is not None}
-    if quantiles:
-        worst = max(quantiles, key=lambda key: quantiles[key])
-        lines.append(
-            f"quantiles differ by at most {quantiles[worst]:.2g} of the range ({worst}): LeRobot "
-            "records bounds over episodes, these are exact"
-        )
+    if found := _largest({d.feature: d.moments for d in differences}):
+        verdict = "agree with" if found[1] <= _ROUNDING else "DIFFER from"
+        most = f"{found[1]:.2g} of the range ({found[0]})"
+        lines.append(f"min, max, mean and std {verdict} {file}: by at most {most}")
+    if found := _largest({d.feature: d.quantiles for d in differences}):
+        most = f"{found[1]:.2g} of the range ({found[0]})"
+        why = "LeRobot records bounds over episodes, these are exact"
+        lines.append(f"quantiles differ by at most {most}: {why}")
     return "\n".join(lines)
+
+
+def _largest(differences: dict[str, float | None]) -> tuple[str, float] | None:
+    known = [(feature, value) for feature, value in differences.items() if value is not None]
+    return max(known, key=lambda pair: pair[1], default=None)

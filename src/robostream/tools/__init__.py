@@ -42,7 +42,6 @@ from robostream.tools.doctor.report import (
     repair_json,
     repair_text,
 )
-from robostream.tools.inspection.contact_sheet import save_result, save_sheet
 from robostream.tools.inspection.explain import (
     BatchExplanation,
     BatchSample,
@@ -50,8 +49,14 @@ from robostream.tools.inspection.explain import (
     explain_batch,
     load_state,
 )
-from robostream.tools.inspection.gather import sheet_of, view_dataset, view_episode
 from robostream.tools.inspection.inspect_page import inspect_html, viewer_command
+from robostream.tools.inspection.views import (
+    save_result,
+    save_sheet,
+    sheet_of,
+    view_dataset,
+    view_episode,
+)
 from robostream.tools.machine import check_gpu, check_software
 from robostream.tools.mixture_import import (
     ListedDataset,

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from robostream import config
 from robostream.errors import WriteError
@@ -40,29 +39,20 @@ class StatsDifference:
 
 def compare_stats(computed: Stats, recorded: Mapping[str, Any]) -> list[StatsDifference]:
     """Return the differences of every computed feature. Pure."""
-    return [
-        _compare(feature, entry, recorded.get(feature, {})) for feature, entry in computed.items()
-    ]
-
-
-def _compare(
-    feature: str, entry: Mapping[str, npt.NDArray[Any]], recorded: Mapping[str, npt.NDArray[Any]]
-) -> StatsDifference:
-    spread = entry["max"] - entry["min"]
-    spread = np.where(spread > 0, spread, np.maximum(np.abs(entry["max"]), 1.0))
-    differences: dict[str, float] = {}
-    for name, value in entry.items():
-        other = recorded.get(name)
-        if other is not None and other.shape == value.shape and other.dtype.kind in "biuf":
-            off = np.abs(value - other) / (1.0 if name == "count" else spread)
-            differences[name] = float(np.max(off))
-
-    def largest(names: Sequence[str]) -> float | None:
-        return max((differences[name] for name in names if name in differences), default=None)
-
-    missing = [name for name in (*MOMENTS, *QUANTILES) if name not in differences]
-    moments = [name for name in MOMENTS if name != "count"]
-    return StatsDifference(feature, largest(moments), largest(list(QUANTILES)), missing)
+    found = []
+    for feature, entry in computed.items():
+        spread = entry["max"] - entry["min"]
+        spread = np.where(spread > 0, spread, np.maximum(np.abs(entry["max"]), 1.0))
+        shares: dict[str, float] = {}
+        for name, value in entry.items():
+            other = recorded.get(feature, {}).get(name)
+            if other is not None and other.shape == value.shape and other.dtype.kind in "biuf":
+                shares[name] = float(np.max(np.abs(value - other) / spread))
+        missing = [name for name in (*MOMENTS, *QUANTILES) if name not in shares]
+        groups = [name for name in MOMENTS if name != "count"], [*QUANTILES]
+        worst = [max((shares[n] for n in group if n in shares), default=None) for group in groups]
+        found.append(StatsDifference(feature, worst[0], worst[1], missing))
+    return found
 
 
 def find_stats_file(dest: Path) -> Path:

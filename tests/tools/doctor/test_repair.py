@@ -34,6 +34,7 @@ REPAIRED = {
     "zeros in a file of rows": 4,
     "a video is a folder": 0,
     "a video is a broken link": 0,
+    "a video of an unknown codec": 0,
     "there are no statistics": 6,
     "a deviation is missing": 6,
     "statistics of another shape": 6,

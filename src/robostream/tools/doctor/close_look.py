@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -12,21 +12,20 @@ from typing import Any, ClassVar
 import av
 import numpy as np
 
-from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
-from robostream.decode import PyavBackend, VideoFile, VideoFiles, VideoSource, plan_runs
+from robostream.assemble import DatasetLocation, OpenedDataset
+from robostream.decode import PyavBackend, VideoFile, VideoSource, plan_runs
 from robostream.device import open_on_gpu
-from robostream.errors import DatasetError, MissingExtraError, SelectionError, StorageError
-from robostream.meta import LeRobotDatasetMetadata
+from robostream.errors import DatasetError, SelectionError, StorageError
 from robostream.storage import FileOpener
 from robostream.tools.doctor import files, frames, rows, tables
-from robostream.tools.doctor.content import HEAD_BYTES, recognise
-from robostream.tools.doctor.examine import CHECKS, judge_opening
+from robostream.tools.doctor.content import read_head, recognise
+from robostream.tools.doctor.examine import CHECKS, open_or_judge
 from robostream.tools.doctor.files import ListedFile, SampleTable
 from robostream.tools.doctor.findings import (
     Answers,
     Finding,
     Item,
-    Remark,
+    Remarks,
     Verdict,
     ask,
     check,
@@ -35,31 +34,26 @@ from robostream.tools.doctor.findings import (
 )
 from robostream.tools.machine import AV1_CARDS, advise_device, check_gpu
 
-_OPEN_FILES = 16
 _FIRST_BYTES = 16
 # Facts by name, in lines by label.
 Facts = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuTrial:
-    """Whether the GPU decodes a video, and why; `is_wanted` if it must."""
+class GpuFailure(Item):
+    """Why the GPU does not decode a video that it must decode."""
 
     level: ClassVar[str] = "frames"
-    works: bool
     reason: str
-    is_wanted: bool
 
 
 @check(
-    GpuTrial,
     why="training with video_decode_device='cuda' fails",
     cure="Decode on the CPU, or make a copy: robostream recode ROOT COPY --codec h264",
 )
-def gpu(trial: GpuTrial) -> Iterator[Remark]:
+def gpu(failure: GpuFailure) -> Remarks:
     """The GPU decodes the videos, if it is asked to."""
-    if trial.is_wanted and not trial.works:
-        yield error(trial.reason)
+    yield error(failure.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,38 +88,29 @@ def look_closely(
     Raises:
         SelectionError: There is no such episode or camera.
     """
-    try:
-        dataset = open_dataset(location, SampleOptions())
-    except (DatasetError, MissingExtraError, OSError) as failure:
-        where = str(location.root or location.repo_id)
-        return CloseLook(where, episode, {}, judge_opening(location, failure))
-    selected = _select_cameras(dataset.meta, episode, cameras)
-    look = _Look(dataset, episode, is_gpu_wanted=device == "cuda")
-    facts = {"dataset": look.read_rows()} | {key: look.read_camera(key) for key in selected}
-    return CloseLook(dataset.files.url, episode, facts, tuple(look.findings()))
-
-
-def _select_cameras(
-    meta: LeRobotDatasetMetadata, episode: int, cameras: Sequence[str] | None
-) -> Sequence[str]:
-    known, count = meta.camera_keys, len(meta.episodes)
-    if not 0 <= episode < count:
+    dataset = open_or_judge(location)
+    if not isinstance(dataset, OpenedDataset):
+        return CloseLook(str(location.root or location.repo_id), episode, {}, dataset)
+    meta, known = dataset.meta, dataset.meta.camera_keys
+    if not 0 <= episode < (count := len(meta.episodes)):
         raise SelectionError(
             f"there is no episode {episode}; {meta.repo_id} has {count}, from 0 on"
         )
     if unknown := [key for key in cameras or () if key not in known]:
         listed = ", ".join(known) or "none"
         raise SelectionError(f"there is no camera {', '.join(unknown)}; the cameras are {listed}")
-    return known if cameras is None else cameras
+    look = _Look(dataset, episode, is_gpu_wanted=device == "cuda")
+    facts = {"dataset": look.read_rows()}
+    facts |= {key: look.read_camera(key) for key in (known if cameras is None else cameras)}
+    return CloseLook(dataset.files.url, episode, facts, tuple(look.findings()))
 
 
 class _Look:
     """Reads the files of one episode and keeps the answers of the checks."""
 
     def __init__(self, dataset: OpenedDataset, episode: int, *, is_gpu_wanted: bool) -> None:
-        self._dataset, self._episode, self._is_gpu_wanted = dataset, episode, is_gpu_wanted
-        self._opener = dataset.file_opener()
-        self._videos = VideoFiles(self._opener.open, max_files=_OPEN_FILES)
+        self._episode, self._is_gpu_wanted = episode, is_gpu_wanted
+        self._files = files.DatasetFiles(dataset)
         listed = files.list_files(dataset.meta)
         self._listed = {file.camera: file for file in listed if episode in file.episodes}
         self._answers: Answers = []
@@ -138,30 +123,30 @@ class _Look:
 
     def read_rows(self) -> Facts:
         """Return the facts about the dataset and the episode's rows."""
-        meta, listed = self._dataset.meta, self._listed[""]
-        if self._ask(files.read_file(self._opener, listed)):
+        meta, listed = self._files.meta, self._listed[""]
+        if self._ask(files.read_file(self._files.opener, listed)):
             own = replace(listed, episodes=np.array([self._episode]))
-            for content in rows.read_rows(self._dataset, self._opener, own):
+            for content in rows.read_rows(self._files, own):
                 self._ask(content)
         length = int(meta.episodes["length"][self._episode])
         return {
             "version": {"": meta.info.codebase_version, "revision": meta.revision or "none"},
             "episode": {"": self._episode, "of": len(meta.episodes)},
             "frames": {"": length, "of": meta.total_frames, "fps": meta.fps},
-            "rows": _describe_file(self._opener, listed.file),
+            "rows": _describe_file(self._files.opener, listed.file),
         }
 
     def read_camera(self, camera: str) -> Facts:
         """Return the facts about a camera's file, stream and frames."""
         listed = self._listed.get(camera, self._listed[""])
-        facts = {"file": _describe_file(self._opener, listed.file)}
-        item = files.read_file(self._opener, listed)
+        facts = {"file": _describe_file(self._files.opener, listed.file)}
+        item = files.read_file(self._files.opener, listed)
         if not self._ask(item):
             return facts
         if isinstance(item, SampleTable):
             facts |= _describe_video(item, self._episode)
         began = time.perf_counter()
-        clip = frames.read_clip(self._dataset, self._opener, self._videos, camera, self._episode)
+        clip = frames.read_clip(self._files, camera, self._episode)
         rate = clip.num_frames / max(time.perf_counter() - began, 1e-9)
         self._ask(clip)
         mean = [] if clip.mean is None else clip.mean.round(3).tolist()
@@ -178,10 +163,9 @@ class _Look:
 
     def _try_gpu(self, item: SampleTable, images_per_s: float) -> str:
         """Return whether the GPU decodes a frame of a video, and where to decode it."""
-        obstacle = check_gpu().obstacle
-        works, reason = (False, obstacle) if obstacle else _decode_on_gpu(item, self._opener)
-        self._ask(GpuTrial(works, reason, self._is_gpu_wanted))
-        if not works:
+        if reason := check_gpu().obstacle or _refuse_on_gpu(item, self._files.opener):
+            if self._is_gpu_wanted:
+                self._ask(GpuFailure(reason))
             return f"no: {reason}"
         from robostream.loader import share_of_cores  # imports torch, which other tools do not need
 
@@ -190,7 +174,8 @@ class _Look:
         return advise_device(images_per_s, share_of_cores(1), *size, gop_frames)
 
 
-def _decode_on_gpu(item: SampleTable, opener: FileOpener) -> tuple[bool, str]:
+def _refuse_on_gpu(item: SampleTable, opener: FileOpener) -> str:
+    """Return why the GPU does not decode the first frame of a video; empty if it does."""
     file, index = item.listed.file, item.index
     video = VideoFile(file, VideoSource(opener.open(file)), index)
     backend = PyavBackend(partial(open_on_gpu, device="cuda:0"), lambda frame, _: frame.format.name)
@@ -200,15 +185,13 @@ def _decode_on_gpu(item: SampleTable, opener: FileOpener) -> tuple[bool, str]:
         shown = [kind for _, _, kind in backend.decode([(video, run)]) if kind is not None]
     except (av.FFmpegError, DatasetError, StorageError) as failure:
         cards = f". {AV1_CARDS}" if codec == "av1" else ""
-        return False, f"the GPU cannot decode this {codec} video ({failure}){cards}"
-    return bool(shown), f"the GPU returned {len(shown)} frames of this {codec} video"
+        return f"the GPU cannot decode this {codec} video ({failure}){cards}"
+    return "" if shown else f"the GPU returned 0 frames of this {codec} video"
 
 
 def _describe_file(opener: FileOpener, file: str) -> dict[str, Any]:
-    source = opener.open(file)
     try:
-        size = source.size()
-        head = source.read(0, min(size, HEAD_BYTES)) if size else b""
+        head, size = read_head(opener.open(file))
     except StorageError:
         return {"": file, "is": "not found, or not readable"}
     letters = "".join(chr(byte) if 32 < byte < 127 else "." for byte in head[:_FIRST_BYTES])
@@ -223,14 +206,13 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
     bits = 8 * float(index.sizes.sum(dtype=np.int64))
     is_own = item.listed.frames()[0] == episode
     first, last = item.numbers[is_own][[0, -1]].tolist()
-    span = [
-        table[f"videos/{item.listed.camera}/{end}_timestamp"][episode] for end in ("from", "to")
-    ]
+    span = f"videos/{item.listed.camera}"
+    span_s = (table[f"{span}/{end}_timestamp"][episode] for end in ("from", "to"))
     return {
         "video": {
             "codec": av.Codec(config.decoder, "r").canonical_name,
             "decoder": config.decoder,
-            "pixels": files.describe_pixels(config) or "unknown",
+            "pixels": files.describe_pixels(config.extradata, config.decoder) or "unknown",
             "size": f"{config.width}x{config.height}",
             "frames": index.num_frames,
             "kbit/s": round(bits / seconds / 1e3) if seconds else 0,
@@ -244,7 +226,7 @@ def _describe_video(item: SampleTable, episode: int) -> Facts:
         },
         "span": {
             "frames": f"{first} to {last} of the file",
-            "seconds": " to ".join(f"{end:.3f}" for end in span),
+            "seconds": " to ".join(f"{end_s:.3f}" for end_s in span_s),
             "largest error": f"{1e3 * item.errors_s[is_own].max():.3f} ms",
             "starts at a key frame": "yes" if first in index.start_frames else "no",
         },

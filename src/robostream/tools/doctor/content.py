@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from robostream.byte_sizes import format_bytes
 from robostream.errors import DamagedFileError, MissingFileError, StorageError
-from robostream.storage import FileOpener
+from robostream.storage import ByteSource, FileOpener
 
 # Enough for a whole Git LFS pointer, which says how large the real file is.
-HEAD_BYTES = 512
+_HEAD_BYTES = 512
 # Kinds of files: a word for scripts, words for people, and a pattern of the first bytes.
 _MESSAGE = "perhaps a server's error message"
 _CONTENTS = (
@@ -59,6 +59,12 @@ def recognise(head: bytes, size_bytes: int) -> tuple[str, str]:
     return next((kind, words) for kind, words, start in _CONTENTS if re.match(start, head))
 
 
+def read_head(source: ByteSource) -> tuple[bytes, int]:
+    """Return the first bytes of a file, and its size."""
+    size = source.size()
+    return source.read(0, min(size, _HEAD_BYTES)) if size else b"", size
+
+
 def explain_file(opener: FileOpener, file: str, want: str, error: Exception) -> FileProblem:
     """Return why a file is not a readable "mp4" or "parquet": its contents, else the error."""
     cause = error if isinstance(error, StorageError) else error.__cause__
@@ -82,8 +88,7 @@ def explain_content(opener: FileOpener, file: str, want: str) -> FileProblem | N
     """
     source = opener.open(file)
     try:
-        size = source.size()
-        head = source.read(0, min(size, HEAD_BYTES)) if size else b""
+        head, size = read_head(source)
     except StorageError:
         return None
     kind, words = recognise(head, size)

@@ -5,22 +5,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from robostream.assemble import DatasetLocation, OpenedDataset, SampleOptions, open_dataset
-from robostream.decode import VideoFiles
-from robostream.errors import (
-    DatasetError,
-    MissingExtraError,
-    MissingRevisionError,
-    NoListingError,
-    StorageError,
-)
+from robostream.errors import DatasetError, MissingExtraError, MissingRevisionError, StorageError
 from robostream.meta import LeRobotDatasetMetadata, is_being_recorded, noting_contradictions
 from robostream.progress import track
 from robostream.storage import CancellingPool, FileOpener, as_location, list_refs, parse_repo_url
@@ -29,8 +22,7 @@ from robostream.tools.doctor.content import explain_content
 from robostream.tools.doctor.files import ListedFile
 from robostream.tools.doctor.findings import Answers, Check, Finding, Item, Verdict, ask, collect
 
-Job = TypeVar("Job")
-Result = TypeVar("Result")
+Read = Callable[[Any], Iterable[Item]]
 
 # In the order in which their modules define them.
 CHECKS = tuple(
@@ -43,7 +35,6 @@ CHECKS = tuple(
 SAMPLED_FILES = 500
 _REMOTE_THREADS = 16
 _STAGED = re.compile(r"images/.*/episode[-_](\d+)/")
-_OPEN_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +83,9 @@ def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examin
     """Return what is wrong with a dataset. Shows its progress on standard error."""
     began = time.perf_counter()
     with noting_contradictions() as contradictions:
-        try:
-            dataset = open_dataset(location, SampleOptions())
-        except (DatasetError, MissingExtraError, OSError) as failure:
-            found = judge_opening(location, failure)
-            return Examination(location.repo_id, None, {}, found, time.perf_counter() - began)
+        dataset = open_or_judge(location)
+    if not isinstance(dataset, OpenedDataset):
+        return Examination(location.repo_id, None, {}, dataset, time.perf_counter() - began)
     reader = _Reader(dataset, options)
     reader.read_tables(contradictions)
     reader.read_files()
@@ -110,12 +99,22 @@ def examine_dataset(location: DatasetLocation, options: DoctorOptions) -> Examin
     return Examination(dataset.files.url, dataset.meta, reader.read, tuple(findings), seconds)
 
 
+def open_or_judge(location: DatasetLocation) -> OpenedDataset | tuple[Finding, ...]:
+    """Return the opened dataset, or the answers of the checks if it cannot be opened."""
+    try:
+        return open_dataset(location, SampleOptions())
+    except (DatasetError, MissingExtraError, OSError) as failure:
+        asked = [one for one in CHECKS if one.item is tables.Opening]
+        opening = tables.Opening(failure=_explain_opening(location, failure))
+        return tuple(collect(asked, ask(asked, opening)))
+
+
 class _Reader:
     """Reads a dataset level by level and keeps the answers of the checks."""
 
     def __init__(self, dataset: OpenedDataset, options: DoctorOptions) -> None:
         self._dataset, self._options = dataset, options
-        self._opener = dataset.file_opener()
+        self._files = files.DatasetFiles(dataset)
         self._listed = list(files.list_files(dataset.meta))
         self._readable: list[ListedFile] = []
         self.answers: Answers = []
@@ -125,44 +124,37 @@ class _Reader:
         meta, repo = self._dataset.meta, parse_repo_url(self._dataset.files.url)
         refs = list_refs(repo[0], token=None) if repo else None
         self._ask(tables.Opening(version=meta.info.codebase_version, refs=refs))
-        strays = list_strays(self._opener, self._listed)
+        strays = list_strays(self._files.opener, self._listed)
         recording = is_being_recorded(meta.root)
         stats, chunk = meta.stats or {}, self._options.chunk
         self._ask(tables.Tables(meta, contradictions, strays, recording, chunk, stats))
 
     def read_files(self) -> None:
-        chosen = self._listed
+        chosen, unit = self._listed, "files"
         if self._dataset.files.is_remote and not self._options.reads_all:
             chosen = chosen[:: -(-len(chosen) // SAMPLED_FILES)]
+        if len(chosen) < len(self._listed):
+            unit = f"of {len(self._listed):,} files (--all reads them all)"
 
-        def read(listed: ListedFile) -> tuple[Answers, Any]:
-            item = files.read_file(self._opener, listed)
-            return ask(CHECKS, item), getattr(item, "listed", None)
+        def read(listed: ListedFile) -> list[Item]:
+            return [files.read_file(self._files.opener, listed)]
 
-        is_sample = len(chosen) < len(self._listed)
-        unit = f"of {len(self._listed):,} files (--all reads them all)" if is_sample else "files"
-        for answers, listed in self._run(read, chosen, "files", unit):
-            self.answers += answers
-            self._readable += [listed] if listed is not None else []
+        self._readable = self._run(
+            "files", unit, chosen, read, lambda item: getattr(item, "listed", None)
+        )
 
     def read_rows(self) -> None:
-        def read(listed: ListedFile) -> list[tuple[Answers, rows.EpisodeSummary | None]]:
-            contents = rows.read_rows(self._dataset, self._opener, listed)
-            return [(ask(CHECKS, content), rows.summarise(content)) for content in contents]
-
         of_rows = [listed for listed in self._readable if not listed.camera]
-        found = list(chain(*self._run(read, of_rows, "rows", "files of rows")))
-        self.answers += chain(*(answers for answers, _ in found))
-        summaries = [summary for _, summary in found if summary is not None]
+        read = partial(rows.read_rows, self._files)
+        summaries = self._run("rows", "files of rows", of_rows, read, rows.summarise)
         self._ask(rows.AllRows(self._dataset.meta, summaries, self._options.selections))
 
     def read_frames(self) -> None:
-        videos = VideoFiles(self._opener.open, max_files=_OPEN_FILES)
-        read = partial(frames.read_clip, self._dataset, self._opener, videos)
-        clips = list(self._choose_clips())
-        found = list(self._run(lambda clip: read(*clip), clips, "frames", "clips"))
-        self.answers += chain(*(ask(CHECKS, clip) for clip in found))
-        self._ask(frames.AllClips(self._dataset.meta, found))
+        def read(clip: tuple[str, int]) -> list[Item]:
+            return [frames.read_clip(self._files, *clip)]
+
+        clips = self._run("frames", "clips", list(self._choose_clips()), read, lambda clip: clip)
+        self._ask(frames.AllClips(self._dataset.meta, clips))
 
     def _choose_clips(self) -> Iterator[tuple[str, int]]:
         """Yield (camera, episode) of an even share of each camera's clips that can be read."""
@@ -178,19 +170,20 @@ class _Reader:
         self.answers += ask(CHECKS, item)
 
     def _run(
-        self, function: Callable[[Job], Result], jobs: Sequence[Job], label: str, unit: str
-    ) -> Iterator[Result]:
-        is_remote = self._dataset.files.is_remote
-        with CancellingPool(_REMOTE_THREADS if is_remote else self._options.threads) as pool:
-            yield from track(pool.map(function, jobs), f"doctor: {label}", len(jobs), unit)
-        self.read |= {unit: len(jobs)}
+        self, label: str, unit: str, jobs: Sequence[Any], read: Read, keep: Callable[[Any], Any]
+    ) -> list[Any]:
+        """Read items in parallel, ask the checks about them, and return what is kept of them."""
+        threads = _REMOTE_THREADS if self._dataset.files.is_remote else self._options.threads
 
+        def examine(job: Any) -> list[tuple[Answers, Any]]:
+            return [(ask(CHECKS, item), keep(item)) for item in read(job)]
 
-def judge_opening(location: DatasetLocation, failure: Exception) -> tuple[Finding, ...]:
-    """Return the answers about a dataset that cannot be opened."""
-    asked = [one for one in CHECKS if one.item is tables.Opening]
-    opening = tables.Opening(failure=_explain_opening(location, failure))
-    return tuple(collect(asked, ask(asked, opening)))
+        with CancellingPool(threads) as pool:
+            done = track(pool.map(examine, jobs), f"doctor: {label}", len(jobs), unit)
+            found = list(chain.from_iterable(done))
+        self.read[unit] = len(jobs)
+        self.answers += chain.from_iterable(answers for answers, _ in found)
+        return [kept for _, kept in found if kept is not None]
 
 
 def _explain_opening(location: DatasetLocation, failure: Exception) -> Exception:
@@ -215,7 +208,7 @@ def list_strays(opener: FileOpener, listed: Sequence[ListedFile]) -> Sequence[st
     """
     found: set[str] = set()
     for folder, suffix in (("data", ".parquet"), ("videos", ".mp4"), ("images", "")):
-        with suppress(NoListingError, StorageError):
+        with suppress(StorageError):
             found.update(opener.list_files(folder, suffix))
     stop = max(int(file.episodes.max()) for file in listed) + 1
     saved = {file for file in found if (of := _STAGED.match(file)) and int(of[1]) < stop}

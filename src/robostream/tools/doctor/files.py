@@ -4,34 +4,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from robostream.assemble import check_schema
+from robostream.assemble import EpisodeRows, OpenedDataset, RowReader, check_schema
 from robostream.config import TOLERANCE_S
-from robostream.decode import CodecConfig, FrameIndex, VideoSource, build_index, has_codec
+from robostream.decode import FrameIndex, VideoFiles, VideoSource, build_index, has_codec
 from robostream.errors import DataFileError, DatasetError, StorageError
-from robostream.meta import (
-    LeRobotDatasetMetadata,
-    OpenParquet,
-    image_shape,
-)
+from robostream.meta import LeRobotDatasetMetadata, OpenParquet, image_shape
 from robostream.storage import FileOpener
 from robostream.tools.doctor.content import FileProblem, explain_file
-from robostream.tools.doctor.findings import (
-    COPY_AGAIN,
-    Remark,
-    check,
-    error,
-    note,
-    shorten,
-    warning,
-)
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
 
 Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -45,29 +34,42 @@ _HIGH_PROFILES = (100, 110, 122, 144, 244)
 _CHROMA = ("grey", "4:2:0", "4:2:2", "4:4:4")
 # After the last frame there may be a box of padding; an index takes more.
 _PADDING_BYTES = 64
+_OPEN_FILES = 64
 # No file has more; a damaged table may say so.
 _MOST_FRAMES = 20_000_000
 
 
+class DatasetFiles:
+    """An opened dataset, and what opens its files. Thread-safe."""
+
+    def __init__(self, dataset: OpenedDataset) -> None:
+        self.dataset, self.meta = dataset, dataset.meta
+        self.opener = dataset.file_opener()
+        self.videos = VideoFiles(self.opener.open, max_files=_OPEN_FILES)
+
+    def read_rows(self, keys: Sequence[str], episode: int) -> EpisodeRows:
+        """Return some columns of an episode."""
+        with closing(RowReader(self.dataset, self.opener, keys)) as reader:
+            return reader.read(episode)
+
+
 @dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(Item):
     """A file of rows or a video, the episodes that the table puts into it, and if it is readable.
 
     Attributes:
         camera: The camera of a video; empty for rows.
     """
 
-    level: ClassVar[str] = "default"
     meta: LeRobotDatasetMetadata
     camera: str
     file: str
     episodes: Int64s
     problem: FileProblem | None = None
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of the episode table for the file's episodes."""
-        values: npt.NDArray[Any] = self.meta.episodes[name][self.episodes]
-        return values
+    def column(self, name: str) -> Any:
+        """Return a column of the episode table, an array, for the file's episodes."""
+        return self.meta.episodes[name][self.episodes]
 
     def frames(self) -> tuple[Int64s, Int64s]:
         """Return the episode and the frame number of all rows that should be in the file."""
@@ -77,10 +79,9 @@ class ListedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Footer:
+class Footer(Item):
     """The footer of a Parquet file: pyarrow's metadata and schema."""
 
-    level: ClassVar[str] = "default"
     listed: ListedFile
     metadata: Any
     schema: pa.Schema
@@ -104,7 +105,7 @@ class Footer:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleTable:
+class SampleTable(Item):
     """The index of an MP4, matched with the times of its episodes' rows.
 
     Attributes:
@@ -112,7 +113,6 @@ class SampleTable:
         errors_s: The distance between the two times.
     """
 
-    level: ClassVar[str] = "default"
     listed: ListedFile
     index: FrameIndex
     numbers: Int64s
@@ -120,8 +120,7 @@ class SampleTable:
 
     def episodes_of(self, is_concerned: npt.NDArray[np.bool_]) -> list[int]:
         """Return the episodes of some rows."""
-        concerned: list[int] = np.unique(self.listed.frames()[0][is_concerned]).tolist()
-        return concerned
+        return [int(episode) for episode in np.unique(self.listed.frames()[0][is_concerned])]
 
     def is_shared(self) -> npt.NDArray[np.bool_]:
         """Return for each row whether its frame is that of another row too."""
@@ -178,38 +177,34 @@ def match_table(listed: ListedFile, index: FrameIndex) -> SampleTable:
     return SampleTable(listed, index, numbers, np.abs(index.times_s()[numbers] - wanted_s))
 
 
-@check(ListedFile, why="its episodes cannot be loaded", cure=COPY_AGAIN)
-def files(listed: ListedFile) -> Iterator[Remark]:
+@check(why="its episodes cannot be loaded")
+def files(listed: ListedFile) -> Remarks:
     """Every file is there and is a readable Parquet file or MP4."""
     if (problem := listed.problem) is not None:
         yield error(f"{problem.what} ({problem.kind})", cure=problem.cure)
 
 
-@check(Footer, why="its episodes cannot be loaded", cure=COPY_AGAIN)
-def columns(footer: Footer) -> Iterator[Remark]:
+@check(why="its episodes cannot be loaded")
+def columns(footer: Footer) -> Remarks:
     """Every Parquet file has the columns of info.json, each once and of the declared type."""
     names, features = footer.schema.names, footer.listed.meta.features
-    for key, entry in features.items():
-        if entry["dtype"] == "video":
-            continue
+    for key in (key for key, entry in features.items() if entry["dtype"] != "video"):
         if (found := names.count(key)) != 1:
-            yield error(
-                f"the column {key} is there {found} times." if found else f"no column {key}."
-            )
+            what = f"the column {key} is there {found} times" if found else f"no column {key}"
+            yield error(f"{what}.")
             continue
         try:
-            check_schema(footer.schema, key, entry)
+            check_schema(footer.schema, key, features[key])
         except DataFileError as failure:
             yield error(str(failure))
     if strange := [name for name in dict.fromkeys(names) if name not in features]:
-        is_v2 = footer.listed.meta.info.is_v2
-        yield (note if is_v2 else warning)(
-            f"LeRobot refuses a v3.0 dataset with columns that info.json lacks: {shorten(strange)}."
-        )
+        tell = note if footer.listed.meta.info.is_v2 else warning
+        what = "LeRobot refuses a v3.0 dataset with columns that info.json lacks"
+        yield tell(f"{what}: {shorten(strange)}.")
 
 
-@check(Footer, why="rows of one episode are taken for those of another", cure=COPY_AGAIN)
-def row_counts(footer: Footer) -> Iterator[Remark]:
+@check(why="rows of one episode are taken for those of another")
+def row_counts(footer: Footer) -> Remarks:
     """A Parquet file has as many rows as its episodes have frames."""
     ends = np.cumsum(footer.listed.column("length"))
     found, wanted = footer.metadata.num_rows, int(ends[-1])
@@ -218,8 +213,8 @@ def row_counts(footer: Footer) -> Iterator[Remark]:
         yield error(f"the file has {found} rows, its episodes have {wanted} frames.", lacking)
 
 
-@check(Footer, why="an episode gets actions or frames of another moment", cure=COPY_AGAIN)
-def row_places(footer: Footer) -> Iterator[Remark]:
+@check(why="an episode gets actions or frames of another moment")
+def row_places(footer: Footer) -> Remarks:
     """A Parquet file holds the rows that the table puts into it, by the bounds in its footer."""
     meta = footer.listed.meta
     episodes, frames = footer.listed.frames()
@@ -245,16 +240,16 @@ def row_places(footer: Footer) -> Iterator[Remark]:
             return
 
 
-@check(Footer, why="the instruction of a frame cannot be found", cure=COPY_AGAIN)
-def task_numbers(footer: Footer) -> Iterator[Remark]:
+@check(why="the instruction of a frame cannot be found")
+def task_numbers(footer: Footer) -> Remarks:
     """The task numbers of rows are in the table of tasks."""
     found, count = footer.bounds("task_index"), len(footer.listed.meta.tasks)
     if (found < 0).any() or (found >= count).any():
         yield error(f"rows have the task number {np.nanmax(found):g}, there are {count} tasks.")
 
 
-@check(Footer, why="reading one episode reads many", cure="Nothing is wrong; a cache_dir helps.")
-def row_groups(footer: Footer) -> Iterator[Remark]:
+@check(why="reading one episode reads many", cure="Nothing is wrong; a cache_dir helps.")
+def row_groups(footer: Footer) -> Remarks:
     """Row groups hold about an episode each, or have a page index."""
     longest, most = footer.group_rows().max(initial=0), footer.listed.column("length").max()
     is_long = longest > _LONG_GROUP * most
@@ -262,8 +257,8 @@ def row_groups(footer: Footer) -> Iterator[Remark]:
         yield note("row groups hold many episodes each, without a page index.")
 
 
-@check(SampleTable, why="the policy sees frames of another moment", cure=COPY_AGAIN)
-def frame_times(table: SampleTable) -> Iterator[Remark]:
+@check(why="the policy sees frames of another moment")
+def frame_times(table: SampleTable) -> Remarks:
     """Each row has a frame at its time."""
     is_missed = table.errors_s > TOLERANCE_S
     if is_missed.any():
@@ -277,8 +272,8 @@ def frame_times(table: SampleTable) -> Iterator[Remark]:
         yield error(what, table.episodes_of(is_missed))
 
 
-@check(SampleTable, why="one frame stands for two moments", cure=COPY_AGAIN)
-def frame_overlaps(table: SampleTable) -> Iterator[Remark]:
+@check(why="one frame stands for two moments")
+def frame_overlaps(table: SampleTable) -> Remarks:
     """Each frame has its own time and belongs to one episode."""
     is_shared = table.is_shared()
     firsts = table.numbers[table.listed.frames()[1] == 0]
@@ -290,56 +285,53 @@ def frame_overlaps(table: SampleTable) -> Iterator[Remark]:
         yield warning("the video has its episodes in another order than the table.")
 
 
-@check(SampleTable, why="frames may have been lost before an episode", cure=COPY_AGAIN)
-def frame_leftovers(table: SampleTable) -> Iterator[Remark]:
+@check(why="frames may have been lost before an episode")
+def frame_leftovers(table: SampleTable) -> Remarks:
     """Each frame of a video belongs to an episode."""
     unused = table.num_unused()
     if unused and (table.errors_s <= TOLERANCE_S).all():
         yield warning(f"{unused} of {table.index.num_frames} frames belong to no episode.")
 
 
-@check(SampleTable, why="it cannot be decoded", cure="Install PyAV from PyPI, or re-encode.")
-def decoders(table: SampleTable) -> Iterator[Remark]:
+@check(why="it cannot be decoded", cure="Install PyAV from PyPI, or re-encode.")
+def decoders(table: SampleTable) -> Remarks:
     """This FFmpeg has a decoder for each video."""
     for config in table.index.configs:
         if not has_codec(config.decoder, "r"):
             yield error(f"the FFmpeg in PyAV has no decoder {config.decoder}.")
 
 
-@check(SampleTable, why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
-def video_sizes(table: SampleTable) -> Iterator[Remark]:
+@check(why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
+def video_sizes(table: SampleTable) -> Remarks:
     """All videos of a camera have the size that info.json declares."""
     _, height, width = image_shape(table.listed.meta.info.features[table.listed.camera])
-    for found in dict.fromkeys((config.width, config.height) for config in table.index.configs):
-        if found != (width, height):
-            yield warning(
-                f"info.json declares {width}x{height}, the video is {found[0]}x{found[1]}."
-            )
+    for wide, tall in dict.fromkeys((one.width, one.height) for one in table.index.configs):
+        if (wide, tall) != (width, height):
+            yield warning(f"info.json declares {width}x{height}, the video is {wide}x{tall}.")
 
 
 @check(
-    SampleTable,
     why="reading and decoding random frames takes longer",
     cure="Nothing is wrong; robostream recode makes a copy that is read faster.",
 )
-def video_layout(table: SampleTable) -> Iterator[Remark]:
+def video_layout(table: SampleTable) -> Remarks:
     """Videos are stored so that random frames are read and decoded fast."""
     index, meta, camera = table.index, table.listed.meta, table.listed.camera
-    if index.gop_lengths().max() > LONG_GOP_FRAMES:
-        yield note(f"key frames are more than {LONG_GOP_FRAMES} frames apart.")
-    if index.packets is not None:
-        yield note("there are B-frames.")
-    if count_open_gops(index):
-        yield note("there are open GOPs: frames shown before their key frame.")
-    if is_index_last(index):
-        yield note("the index (moov box) comes after the frames.")
-    pixels = {describe_pixels(config) for config in index.configs}
-    if camera not in meta.depth_keys and pixels - {"4:2:0 8 bit", None}:
-        yield note(f"the pixels are {', '.join(map(str, pixels))}, not 4:2:0 8 bit.")
+    pixels = {describe_pixels(one.extradata, one.decoder) for one in index.configs}
+    has_rare_pixels = camera not in meta.depth_keys and pixels - {"4:2:0 8 bit", None}
     declared = (meta.info.features[camera].get("info") or {}).get("video.codec")
     codecs = {config.decoder.replace("libdav1d", "av1") for config in index.configs}
-    if declared and codecs != {declared}:
-        yield note(f"the codec is {', '.join(codecs)}, info.json says {declared}.")
+    has_other_codec = declared and codecs != {declared}
+    is_long = index.gop_lengths().max() > LONG_GOP_FRAMES
+    found = {
+        f"key frames are more than {LONG_GOP_FRAMES} frames apart.": is_long,
+        "there are B-frames.": index.packets is not None,
+        "there are open GOPs: frames shown before their key frame.": count_open_gops(index),
+        "the index (moov box) comes after the frames.": is_index_last(index),
+        f"the pixels are {', '.join(map(str, pixels))}, not 4:2:0 8 bit.": has_rare_pixels,
+        f"the codec is {', '.join(codecs)}, info.json says {declared}.": has_other_codec,
+    }
+    yield from (note(what) for what, holds in found.items() if holds)
 
 
 def count_open_gops(index: FrameIndex) -> int:
@@ -359,9 +351,8 @@ def is_index_last(index: FrameIndex) -> bool:
     return index.file_bytes - last_byte > _PADDING_BYTES
 
 
-def describe_pixels(config: CodecConfig) -> str | None:
-    """Return chroma and bits of a stream, such as "4:2:0 8 bit", from its header. Pure."""
-    header, decoder = config.extradata, config.decoder
+def describe_pixels(header: bytes, decoder: str) -> str | None:
+    """Return chroma and bits of a stream, such as "4:2:0 8 bit", from its extradata. Pure."""
     if decoder == "libdav1d" and len(header) > 2:
         is_grey, wide, tall = (header[2] >> bit & 1 for bit in (4, 3, 2))
         bits = 8 + 2 * (header[2] >> 6 & 1) + 2 * (header[2] >> 5 & 1)

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol, get_type_hints
 
-# Cures of several checks.
+# The cure of most checks.
 COPY_AGAIN = "Copy the whole dataset from one revision, or repair a copy with --fix."
-COMPUTE_STATS = "Compute them again: robostream stats DATASET --write DEST, or --fix."
 _MOST_NAMED = 5
 
 
@@ -42,19 +42,11 @@ class Remark:
     cure: str = ""
 
 
-def error(what: str, episodes: Sequence[int] = (), cure: str = "") -> Remark:
-    """Return the remark that training is wrong or impossible."""
-    return Remark(Verdict.ERROR, what, episodes, cure=cure)
-
-
-def warning(what: str, episodes: Sequence[int] = ()) -> Remark:
-    """Return the remark that training may suffer."""
-    return Remark(Verdict.WARNING, what, episodes)
-
-
-def note(what: str, episodes: Sequence[int] = ()) -> Remark:
-    """Return a remark that is good to know."""
-    return Remark(Verdict.NOTE, what, episodes)
+Remarks = Iterator[Remark]
+# Remarks that training is wrong or impossible, that it may suffer, and that are good to know.
+error = partial(Remark, Verdict.ERROR)
+warning = partial(Remark, Verdict.WARNING)
+note = partial(Remark, Verdict.NOTE)
 
 
 class Item(Protocol):
@@ -66,7 +58,7 @@ class Item(Protocol):
         level: The level at which it is read.
     """
 
-    level: ClassVar[str]
+    level: ClassVar[str] = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ class Check:
     title: str
     why: str
     cure: str
-    find: Callable[[Any], Iterable[Remark]]
+    find: Callable[[Any], Remarks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +100,15 @@ class Finding:
         return sorted({int(episode) for remark in self.remarks for episode in remark.episodes})
 
 
-def check(item: type[Item], *, why: str, cure: str) -> Callable[[Any], Check]:
-    """Make a check of a function: its name is the id, its docstring what holds if all is well."""
+def check(*, why: str, cure: str = COPY_AGAIN) -> Callable[[Callable[[Any], Remarks]], Check]:
+    """Make a check of a function, whose parameter is the item that it looks at.
 
-    def make(find: Callable[[Any], Iterable[Remark]]) -> Check:
+    The function's name is the id, its docstring says what holds if all is well.
+    """
+
+    def make(find: Callable[[Any], Remarks]) -> Check:
         title = (find.__doc__ or "").split("\n")[0].rstrip(".")
+        item, _ = get_type_hints(find).values()
         return Check(find.__name__.replace("_", "-"), item, title, why, cure, find)
 
     return make

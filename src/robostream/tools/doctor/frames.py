@@ -11,20 +11,12 @@ from typing import ClassVar, NamedTuple
 import av
 import numpy as np
 
-from robostream.assemble import OpenedDataset, RowReader, decode_image, find_frames
-from robostream.decode import (
-    CodecConfig,
-    PyavBackend,
-    VideoFiles,
-    new_context,
-    one_thread,
-    plan_runs,
-)
+from robostream.assemble import decode_image, find_frames
+from robostream.decode import CodecConfig, PyavBackend, new_context, one_thread, plan_runs
 from robostream.errors import DatasetError, StorageError, VideoFileError
 from robostream.meta import LeRobotDatasetMetadata, image_shape, is_depth
-from robostream.storage import FileOpener
-from robostream.tools.doctor.files import Floats
-from robostream.tools.doctor.findings import Remark, check, error, note, warning
+from robostream.tools.doctor.files import DatasetFiles, Floats
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, warning
 from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
 
 # Frames are summarised by so many pixels of each side.
@@ -51,7 +43,7 @@ class SmallFrame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedClip:
+class DecodedClip(Item):
     """One camera's frames of an episode, up to the one that does not decode.
 
     Attributes:
@@ -76,7 +68,7 @@ class DecodedClip:
 
 
 @dataclass(frozen=True, slots=True)
-class AllClips:
+class AllClips(Item):
     """All decoded clips."""
 
     level: ClassVar[str] = "frames"
@@ -84,21 +76,12 @@ class AllClips:
     clips: Sequence[DecodedClip]
 
 
-def read_clip(
-    dataset: OpenedDataset, opener: FileOpener, files: VideoFiles, camera: str, episode: int
-) -> DecodedClip:
+def read_clip(files: DatasetFiles, camera: str, episode: int) -> DecodedClip:
     """Return the summary of one camera's frames of an episode. Thread-safe."""
-    meta = dataset.meta
-    is_video = camera in meta.video_keys
-    decoded = (
-        decode_video(dataset, files, camera, episode)
-        if is_video
-        else _decode_images(dataset, opener, camera, episode)
-    )
-    found: list[SmallFrame] = []
-    problem = ""
+    meta, found, problem = files.meta, list[SmallFrame](), ""
+    decode = _decode_video if camera in meta.video_keys else _decode_images
     try:
-        found.extend(decoded)
+        found.extend(decode(files, camera, episode))
     except (DatasetError, StorageError) as failure:
         problem = str(failure)
     first, stop = _find_longest_still([frame.pixels for frame in found])
@@ -111,7 +94,7 @@ def read_clip(
         num_frames=len(found),
         num_black=sum(bool(frame.pixels.max() <= _BLACK) for frame in found),
         longest_still=stop - first,
-        motion=_measure_motion(dataset, opener, episode, first, stop) if stop - first > 4 else 0.0,
+        motion=_measure_motion(files, episode, first, stop) if stop - first > 4 else 0.0,
         mean=np.mean(means, axis=0) if means and not is_depth(meta.features[camera]) else None,
         sizes=frozenset(frame.size for frame in found),
     )
@@ -128,32 +111,22 @@ def _find_longest_still(frames: Sequence[Floats]) -> tuple[int, int]:
     return best
 
 
-def _measure_motion(
-    dataset: OpenedDataset, opener: FileOpener, episode: int, first: int, stop: int
-) -> float:
+def _measure_motion(files: DatasetFiles, episode: int, first: int, stop: int) -> float:
     """Return the largest change of state or action in frames [first, stop), in deviations."""
-    stats = {
-        k: recorded_numbers(dataset.meta, k)
-        for k in filter(is_policy_feature, dataset.meta.features)
-    }
-    keys = [key for key, entry in stats.items() if "std" in entry]
-    reader = RowReader(dataset, opener, keys)
+    stats = {key: recorded_numbers(files.meta, key) for key in files.meta.features}
+    stds = {k: e["std"] + 1e-9 for k, e in stats.items() if is_policy_feature(k) and "std" in e}
     try:
-        rows = reader.read(episode)
-        changes = [np.ptp(rows.numbers[k][first:stop], 0) / (stats[k]["std"] + 1e-9) for k in keys]
-        return max((float(np.max(change)) for change in changes), default=0.0)
+        numbers = files.read_rows([*stds], episode).numbers
     except (DatasetError, StorageError):
         return 0.0  # another check's
-    finally:
-        reader.close()
+    changes = (np.ptp(numbers[key][first:stop], 0) / std for key, std in stds.items())
+    return max((float(np.max(change)) for change in changes), default=0.0)
 
 
-def decode_video(
-    dataset: OpenedDataset, files: VideoFiles, camera: str, episode: int
-) -> Iterator[SmallFrame]:
+def _decode_video(files: DatasetFiles, camera: str, episode: int) -> Iterator[SmallFrame]:
     """Yield the frames of an episode; raise VideoFileError if one does not decode."""
-    file, numbers = find_frames(dataset, files, episode, camera)
-    kind = "gray16le" if camera in dataset.meta.depth_keys else "rgb24"
+    file, numbers = find_frames(files.dataset, files.videos, episode, camera)
+    kind = "gray16le" if camera in files.meta.depth_keys else "rgb24"
     backend = PyavBackend(_open_strictly, partial(_shrink, kind))
     packets = file.index.packets_of(numbers)
     for run in plan_runs(file.index, numbers):
@@ -179,17 +152,11 @@ def _shrink(kind: str, frame: av.VideoFrame, _name: str) -> SmallFrame:
     return SmallFrame((frame.width, frame.height), small.reshape(_SIDE, _SIDE, -1) / scale)
 
 
-def _decode_images(
-    dataset: OpenedDataset, opener: FileOpener, camera: str, episode: int
-) -> Iterator[SmallFrame]:
-    channels, _, _ = image_shape(dataset.meta.features[camera])
-    reader = RowReader(dataset, opener, [camera])
-    try:
-        rows = reader.read(episode)
-    finally:
-        reader.close()
+def _decode_images(files: DatasetFiles, camera: str, episode: int) -> Iterator[SmallFrame]:
+    channels, _, _ = image_shape(files.meta.features[camera])
+    rows = files.read_rows([camera], episode)
     for frame in range(rows.length):
-        where = f"{dataset.files.url}: {camera}, episode {episode}, frame {frame}"
+        where = f"{files.dataset.files.url}: {camera}, episode {episode}, frame {frame}"
         image = decode_image(rows.object_at(camera, frame) or b"", where=where, channels=channels)
         _, height, width = image.shape
         places = (np.linspace(0, side - 1, _SIDE).astype(int) for side in (height, width))
@@ -199,19 +166,18 @@ def _decode_images(
 
 
 @check(
-    DecodedClip,
     why="the episode cannot be loaded, or shows frames that were never recorded",
     cure="Copy the file again; else --fix keeps the episodes before it, and "
     "on_bad_episode='quarantine' trains without it.",
 )
-def decoding(clip: DecodedClip) -> Iterator[Remark]:
+def decoding(clip: DecodedClip) -> Remarks:
     """Every frame decodes."""
     if clip.problem:
         yield error(f"{clip.camera}: {clip.problem}")
 
 
-@check(DecodedClip, why="the policy learns to act blindly", cure=_LEAVE_OUT)
-def black(clip: DecodedClip) -> Iterator[Remark]:
+@check(why="the policy learns to act blindly", cure=_LEAVE_OUT)
+def black(clip: DecodedClip) -> Remarks:
     """No camera is black."""
     if clip.num_black > _BLACK_SHARE * clip.num_frames:
         yield warning(f"{clip.camera}: more than a tenth of the frames are black.")
@@ -219,16 +185,16 @@ def black(clip: DecodedClip) -> Iterator[Remark]:
         yield note(f"{clip.camera}: some frames are black.", clip.episodes)
 
 
-@check(DecodedClip, why="actions do not belong to what is seen", cure=_LEAVE_OUT)
-def frozen(clip: DecodedClip) -> Iterator[Remark]:
+@check(why="actions do not belong to what is seen", cure=_LEAVE_OUT)
+def frozen(clip: DecodedClip) -> Remarks:
     """No camera is frozen."""
     still_frames = min(_STILL_S * clip.meta.fps, clip.num_frames)
     if clip.longest_still >= still_frames and clip.motion > _MOTION_STD:
         yield warning(f"{clip.camera}: the image stands still while the robot moves.")
 
 
-@check(DecodedClip, why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
-def image_sizes(clip: DecodedClip) -> Iterator[Remark]:
+@check(why="sizes do not fit one batch", cure="Correct info.json, or resize=.")
+def image_sizes(clip: DecodedClip) -> Remarks:
     """Images have the size that info.json declares."""
     _, height, width = image_shape(clip.meta.info.features[clip.camera])
     if other := sorted(clip.sizes - {(width, height)}):
@@ -237,11 +203,10 @@ def image_sizes(clip: DecodedClip) -> Iterator[Remark]:
 
 
 @check(
-    AllClips,
     why="images are normalised with the statistics of other images",
     cure="Compute them again: robostream stats DATASET --images --write DEST",
 )
-def image_stats(content: AllClips) -> Iterator[Remark]:
+def image_stats(content: AllClips) -> Remarks:
     """Image statistics are those of the frames."""
     for camera in content.meta.camera_keys:
         recorded = recorded_numbers(content.meta, camera).get("mean", np.zeros(0)).ravel()

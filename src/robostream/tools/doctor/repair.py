@@ -10,13 +10,12 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,11 @@ from robostream.errors import WriteError
 from robostream.meta import LeRobotDatasetMetadata, noting_contradictions
 from robostream.storage import FileOpener, as_location, write_bytes_atomic
 from robostream.tools.doctor.examine import DoctorOptions, Examination, examine_dataset, list_strays
-from robostream.tools.doctor.files import ListedFile, SampleTable, list_files, read_file
+from robostream.tools.doctor.files import Int64s, SampleTable, list_files, read_file
 from robostream.tools.doctor.findings import Verdict, shorten
 from robostream.tools.doctor.tables import split_texts
 from robostream.tools.recorded_stats import write_stats
-from robostream.tools.staging import copy_cheaply, local_folder, new_folder
+from robostream.tools.staging import copy_cheaply, local_folder, new_folder, visible_files
 from robostream.write import PARQUET_OPTIONS, VideoPart, frame_rate, iter_packets, split_videos
 
 # Errors that are no matter of episodes; with others an episode is left out, and all after it.
@@ -80,18 +79,17 @@ def repair_dataset(
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as temp:
         copy = Path(temp) / dest.name
-        hidden = shutil.ignore_patterns(".*")
-        shutil.copytree(
-            source, copy, ignore=hidden, copy_function=_clone, ignore_dangling_symlinks=True
-        )
-        repairs = [text for step in _STEPS for text in step(copy)]
+        for name in visible_files(source):
+            if (source / name).exists():  # no broken link
+                copy_cheaply(source / name, copy / name, link=False)
+        repairs = [text for step in _STEPS for text in step(_Copy(copy))]
         location, total = DatasetLocation(dest.name, root=copy), len(before.meta.episodes)
         found = examine_dataset(location, options).findings
         remarks = (r for f in found if f.check.id not in _NOT_FATAL for r in f.remarks)
         bad = (e for r in remarks if r.verdict == Verdict.ERROR for e in r.episodes)
         keep = min(bad, default=total)
-        repairs += [_truncate(copy, keep)] if keep < total else []
-        repairs += _leave_out_strays(copy)
+        repairs += [_truncate(_Copy(copy), keep)] if keep < total else []
+        repairs += _leave_out_strays(_Copy(copy))
         wrong = [r.what for f in before.findings if f.check.id in _STATS for r in f.remarks]
         if repairs or wrong:
             cameras = tuple(before.meta.camera_keys)
@@ -102,33 +100,30 @@ def repair_dataset(
     return RepairReport(dest, tuple(repairs), range(keep, total), replace(examined, url=str(dest)))
 
 
-def _clone(source: str, target: str) -> str:
-    return copy_cheaply(Path(source), Path(target), link=False)
+class _Copy:
+    """The copy as it is now: its metadata, and the files that it refers to."""
+
+    def __init__(self, root: Path) -> None:
+        with noting_contradictions() as contradictions:
+            self.meta = LeRobotDatasetMetadata(root.name, root=root)
+        self.root, self.is_contradicted = root, bool(contradictions)
+        self.lengths, self.fps = self.meta.episodes["length"], self.meta.fps
+        self.listed = list(list_files(self.meta))
+        self.opener = FileOpener(as_location(root))
 
 
-def _open(root: Path) -> tuple[LeRobotDatasetMetadata, list[ListedFile], bool]:
-    """Return the metadata, its files, and whether it contradicts itself."""
-    with noting_contradictions() as contradictions:
-        meta = LeRobotDatasetMetadata(root.name, root=root)
-    return meta, list(list_files(meta)), bool(contradictions)
-
-
-def _salvage(root: Path) -> Iterator[str]:
+def _salvage(copy: _Copy) -> Iterator[str]:
     """Cut bytes after the footer of Parquet files, and keep the whole frames of cut-off videos."""
-    meta, listed, _ = _open(root)
-    opener = FileOpener(as_location(root))
-    for file in listed:
-        problem = getattr(read_file(opener, file), "problem", None)
+    for file in copy.listed:
+        problem = getattr(read_file(copy.opener, file), "problem", None)
         if problem is None or problem.kind != "damaged":
             continue
-        path = root / file.file
+        path = copy.root / file.file
         if not file.camera and (content := _trim_parquet(path.read_bytes())):
             path.write_bytes(content)
             yield f"{file.file}: cut what followed the footer"
-        elif file.camera and (frames := _count_whole_frames(path, meta)):
-            ends = np.cumsum(file.column("length"))
-            if _cut_video(path, int(ends[ends <= frames].max(initial=0)), meta):
-                yield f"{file.file}: kept the frames that are whole"
+        elif file.camera and _cut_video(path, np.cumsum(file.column("length")), copy.fps):
+            yield f"{file.file}: kept the frames that are whole"
 
 
 def _trim_parquet(content: bytes) -> bytes | None:
@@ -141,40 +136,36 @@ def _trim_parquet(content: bytes) -> bytes | None:
     return None
 
 
-def _count_whole_frames(path: Path, meta: LeRobotDatasetMetadata) -> int:
-    count = 0
+def _cut_video(path: Path, stops: Int64s, fps: float) -> bool:
+    """Keep a video's whole frames up to the last possible stop; return whether there is one.
+
+    Nothing is encoded.
+    """
+    shown: list[int] = []
+    rate, target = frame_rate(fps), path.with_suffix(".part")
     with suppress(av.FFmpegError, WriteError, IndexError):
-        for packet in iter_packets(path, frame_rate(meta.fps)):
-            if packet.is_corrupt:
-                break
-            count += 1
-    return count
-
-
-def _cut_video(path: Path, num_frames: int, meta: LeRobotDatasetMetadata) -> bool:
-    """Keep the first frames of a video, without encoding; return whether that is possible."""
-    rate, target = frame_rate(meta.fps), path.with_suffix(".part")
+        packets = islice(iter_packets(path, rate), int(stops[-1]))
+        shown.extend(p.pts or 0 for p in takewhile(lambda packet: not packet.is_corrupt, packets))
+    keep = int(stops[stops <= len(shown)].max(initial=0))
+    reorder = max((place - frame for place, frame in enumerate(shown[:keep])), default=0)
+    if not keep or sorted(shown[:keep]) != list(range(keep)):
+        return False
     try:
-        shown = [packet.pts or 0 for packet in islice(iter_packets(path, rate), num_frames)]
-        reorder = max((place - frame for place, frame in enumerate(shown)), default=0)
-        if not num_frames or sorted(shown) != list(range(num_frames)):
-            return False
-        split_videos(path, [VideoPart(target, 0, num_frames, reorder)], rate=rate)
+        split_videos(path, [VideoPart(target, 0, keep, reorder)], rate=rate)
         os.replace(target, path)
-    except (av.FFmpegError, WriteError):
+    except (av.FFmpegError, WriteError, ValueError):  # ValueError: of no codec that FFmpeg knows
         target.unlink(missing_ok=True)
         return False
     return True
 
 
-def _repair_places(root: Path) -> Iterator[str]:
+def _repair_places(copy: _Copy) -> Iterator[str]:
     """Count episodes and frames again, and take the file of each episode from its rows."""
-    meta, listed, is_contradicted = _open(root)
-    lengths = meta.episodes["length"]
+    lengths = copy.lengths
     places: dict[int, list[int]] = defaultdict(list)
-    for file in listed:
+    for file in copy.listed:
         if not file.camera:
-            for episode, count in _list_episodes(root / file.file):
+            for episode, count in _list_episodes(copy.root / file.file):
                 if 0 <= episode < len(lengths) and lengths[episode] == count:
                     places[episode].append(int(file.episodes[0]))
     stops = np.cumsum(lengths)
@@ -182,11 +173,11 @@ def _repair_places(root: Path) -> Iterator[str]:
     if all(len(places[episode]) == 1 for episode in range(len(lengths))):
         like = [places[episode][0] for episode in range(len(lengths))]
         names = ("data/chunk_index", "data/file_index")
-        found = {name: meta.episodes[name][like] for name in names}
-        if any((found[name] != meta.episodes[name]).any() for name in names):
+        found = {name: copy.meta.episodes[name][like] for name in names}
+        if any((found[name] != copy.meta.episodes[name]).any() for name in names):
             columns |= found
             yield "took the file of each episode from its rows"
-    if _write_tables(root, meta, columns, len(lengths)) or is_contradicted:
+    if _write_tables(copy, columns, len(lengths)) or copy.is_contradicted:
         yield "counted episodes, frames and tasks again"
 
 
@@ -199,38 +190,32 @@ def _list_episodes(path: Path) -> list[tuple[int, int]]:
     return []
 
 
-def _repair_spans(root: Path) -> Iterator[str]:
+def _repair_spans(copy: _Copy) -> Iterator[str]:
     """Take spans from the order of episodes in videos that have exactly their frames."""
-    meta, listed, _ = _open(root)
-    opener, lengths = FileOpener(as_location(root)), meta.episodes["length"]
-    columns = {
-        name: meta.episodes[name].copy() for name in meta.episodes.columns if "_time" in name
-    }
-    for file in listed:
-        table = read_file(opener, file) if file.camera else None
+    recorded = copy.meta.episodes
+    columns = {name: recorded[name].copy() for name in recorded.columns if "_time" in name}
+    for file in copy.listed:
+        table = read_file(copy.opener, file) if file.camera else None
         if not isinstance(table, SampleTable):
             continue
-        starts_s, stops_s = (
-            columns[f"videos/{file.camera}/{end}_timestamp"] for end in ("from", "to")
-        )
+        span, own, frames = f"videos/{file.camera}", file.episodes, file.column("length")
+        starts_s, stops_s = columns[f"{span}/from_timestamp"], columns[f"{span}/to_timestamp"]
         is_wrong = (table.errors_s > config.TOLERANCE_S).any() or table.is_shared().any()
-        if is_wrong and table.index.num_frames == lengths[file.episodes].sum():
-            first = np.cumsum(lengths[file.episodes]) - lengths[file.episodes]
-            starts_s[file.episodes] = table.index.times_s()[first]
-        ends_s = starts_s[file.episodes] + lengths[file.episodes] / meta.fps
-        is_off = np.abs(stops_s[file.episodes] - ends_s) * meta.fps > 0.5
-        stops_s[file.episodes] = np.where(is_off, ends_s, stops_s[file.episodes])
-    if any((np.abs(columns[name] - meta.episodes[name]) > 1e-9).any() for name in columns):
-        _write_tables(root, meta, columns, len(lengths))
+        if is_wrong and table.index.num_frames == frames.sum():
+            starts_s[own] = table.index.times_s()[np.cumsum(frames) - frames]
+        ends_s = starts_s[own] + frames / copy.fps
+        is_off = np.abs(stops_s[own] - ends_s) * copy.fps > 0.5
+        stops_s[own] = np.where(is_off, ends_s, stops_s[own])
+    if any((np.abs(columns[name] - recorded[name]) > 1e-9).any() for name in columns):
+        _write_tables(copy, columns, len(recorded))
         yield "took the spans of episodes from their videos"
 
 
-def _repair_rows(root: Path) -> Iterator[str]:
+def _repair_rows(copy: _Copy) -> Iterator[str]:
     """Number and time rows again where their times since the first show that they are in order."""
-    meta, listed, _ = _open(root)
-    lengths = meta.episodes["length"]
-    for file in listed:
-        path = root / file.file
+    lengths = copy.lengths
+    for file in copy.listed:
+        path = copy.root / file.file
         with suppress(pa.ArrowException, KeyError, OSError):
             if file.camera or pq.read_metadata(path).num_rows != lengths[file.episodes].sum():
                 continue
@@ -238,43 +223,41 @@ def _repair_rows(root: Path) -> Iterator[str]:
             index = (np.cumsum(lengths) - lengths)[episodes] + frames
             wanted = {"episode_index": episodes, "frame_index": frames, "index": index}
             found = pq.read_table(path, columns=[*wanted, "timestamp"])
-            times_s, wanted_s = found["timestamp"].to_numpy(), frames / meta.fps
+            times_s, wanted_s = found["timestamp"].to_numpy(), frames / copy.fps
             starts_s = np.repeat(times_s[frames == 0], file.column("length"))
             if not np.allclose(times_s - starts_s, wanted_s, rtol=0, atol=1e-3):
                 continue
             if not np.allclose(times_s, wanted_s, rtol=0, atol=1e-3):
                 wanted |= {"timestamp": wanted_s}
             if any((found[k].to_numpy() != v).any() for k, v in wanted.items()):
-                lengths_of = file.column("length").tolist()
-                _write_rows(path, _set_columns(pq.read_table(path), wanted), lengths_of)
+                _write_rows(path, _set_columns(pq.read_table(path), wanted), file.column("length"))
                 yield f"{file.file}: numbered its rows again"
 
 
-def _truncate(root: Path, keep: int) -> str:
+def _truncate(copy: _Copy, keep: int) -> str:
     """Keep the first episodes only."""
     if not keep:
-        raise WriteError(f"{root.name}: no episode can be read, so there is nothing to keep.")
-    meta, listed, _ = _open(root)
-    for file in listed:
+        raise WriteError(f"{copy.root.name}: no episode can be read, so there is nothing to keep.")
+    for file in copy.listed:
         lengths = file.column("length")[file.episodes < keep]
-        path, num_frames = root / file.file, int(lengths.sum())
+        path = copy.root / file.file
         if not len(lengths):
             with suppress(OSError):  # it may be missing, or a folder
                 path.unlink()
         elif len(lengths) < len(file.episodes):
             if file.camera:
-                _cut_video(path, num_frames, meta)
+                _cut_video(path, lengths.sum(keepdims=True), copy.fps)
             else:
-                _write_rows(path, _read_first(path, num_frames), lengths.tolist())
-    _write_tables(root, meta, {}, keep)
+                _write_rows(path, _read_first(path, int(lengths.sum())), lengths)
+    _write_tables(copy, {}, keep)
     return f"kept the {keep} episodes before the first that cannot be read"
 
 
-def _leave_out_strays(root: Path) -> list[str]:
+def _leave_out_strays(copy: _Copy) -> list[str]:
     """Delete the files that no episode refers to."""
-    strays = list_strays(FileOpener(as_location(root)), _open(root)[1])
+    strays = list_strays(copy.opener, copy.listed)
     for file in strays:
-        (root / file).unlink()
+        (copy.root / file).unlink()
     return [f"left out files that belong to no episode: {shorten(strays)}"] if strays else []
 
 
@@ -299,15 +282,13 @@ def _compute_stats(root: Path, *, images: bool) -> str:
     return "computed the statistics again"
 
 
-def _write_tables(
-    root: Path, meta: LeRobotDatasetMetadata, columns: Mapping[str, Any], keep: int
-) -> bool:
+def _write_tables(copy: _Copy, columns: Mapping[str, Any], keep: int) -> bool:
     """Write columns of the episode table for the first episodes, and count them in info.json.
 
     Returns whether info.json counted others.
     """
     at = 0
-    for path in sorted((root / "meta/episodes").glob("*/*.parquet")):
+    for path in sorted((copy.root / "meta/episodes").glob("*/*.parquet")):
         table = pq.read_table(path)
         own = {name: values[at : at + table.num_rows] for name, values in columns.items()}
         kept = _set_columns(table, own).slice(0, max(0, keep - at))
@@ -316,33 +297,30 @@ def _write_tables(
             pq.write_table(kept, path, **PARQUET_OPTIONS)
         else:
             path.unlink()
-    before = (root / config.INFO_PATH).read_text(encoding="utf-8-sig")
+    before = (copy.root / config.INFO_PATH).read_text(encoding="utf-8-sig")
     info = json.loads(before)
-    frames = int(meta.episodes["length"][:keep].sum())
-    info |= {"total_episodes": keep, "total_frames": frames, "total_tasks": len(meta.tasks)}
+    frames = int(copy.lengths[:keep].sum())
+    info |= {"total_episodes": keep, "total_frames": frames, "total_tasks": len(copy.meta.tasks)}
     for name, text in split_texts(info.get("splits")).items():
         first, stop = (min(int(end), keep) for end in text.split(":"))
         info["splits"][name] = f"{first}:{stop}"
     text = json.dumps(info, indent=4, ensure_ascii=False)
-    write_bytes_atomic(root / config.INFO_PATH, text.encode())
+    write_bytes_atomic(copy.root / config.INFO_PATH, text.encode())
     return bool(info != json.loads(before))
 
 
 def _set_columns(table: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
     for name, values in columns.items():
-        field = table.schema.field(name)
-        at = table.schema.get_field_index(name)
+        at, field = table.schema.get_field_index(name), table.schema.field(name)
         table = table.set_column(at, field, pa.array(values).cast(field.type))
     return table
 
 
-def _write_rows(path: Path, table: pa.Table, lengths: Iterable[int]) -> None:
+def _write_rows(path: Path, table: pa.Table, lengths: Int64s) -> None:
     """Write a row group for each episode."""
     with pq.ParquetWriter(path, table.schema, **PARQUET_OPTIONS) as writer:
-        at = 0
-        for length in map(int, lengths):
-            writer.write_table(table.slice(at, length), row_group_size=length)
-            at += length
+        for stop, length in zip(np.cumsum(lengths).tolist(), lengths.tolist(), strict=True):
+            writer.write_table(table.slice(stop - length, length), row_group_size=length)
 
 
 _STEPS = (_salvage, _repair_places, _repair_spans, _repair_rows)

@@ -6,12 +6,14 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
-from robostream.assemble import EpisodeRows, OpenedDataset, RowReader
+from robostream.assemble import RowReader
 from robostream.config import TOLERANCE_S
 from robostream.errors import DatasetError, StorageError
 from robostream.meta import (
@@ -22,19 +24,9 @@ from robostream.meta import (
     Stats,
     aggregate_stats,
 )
-from robostream.storage import FileOpener
-from robostream.tools.doctor.files import Floats, ListedFile
-from robostream.tools.doctor.findings import (
-    COMPUTE_STATS,
-    COPY_AGAIN,
-    Remark,
-    check,
-    error,
-    note,
-    shorten,
-    warning,
-)
-from robostream.tools.doctor.tables import is_policy_feature, recorded_numbers
+from robostream.tools.doctor.files import DatasetFiles, ListedFile
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
+from robostream.tools.doctor.tables import COMPUTE_STATS, is_policy_feature, recorded_numbers
 
 # Seconds since 1970 are more; no episode lasts so long.
 _WALL_CLOCK_S = 1e8
@@ -44,15 +36,18 @@ _QUANTILE_SLACK = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class EpisodeContent:
-    """The rows of one episode, or why they cannot be read."""
+class EpisodeContent(Item):
+    """The numbers in the rows of one episode by feature; none, and why, if they are unreadable."""
 
     level: ClassVar[str] = "rows"
     listed: ListedFile
-    meta: LeRobotDatasetMetadata
-    episode: int
-    rows: EpisodeRows | None
+    numbers: Mapping[str, npt.NDArray[Any]]
     problem: str = ""
+
+    @property
+    def episode(self) -> int:
+        """The only episode that is listed."""
+        return int(self.listed.episodes[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +56,18 @@ class EpisodeSummary:
 
     Attributes:
         stats: Moments of each feature.
-        shares: By (feature, quantile), the share of values below the recorded one, and up to it.
+        ranks: By (feature, quantile), how many values are below the recorded one, and up to it.
         digest: A digest of actions and states.
     """
 
     episode: int
     stats: Stats
-    shares: Mapping[tuple[str, str], Floats]
+    ranks: Mapping[tuple[str, str], npt.NDArray[np.int64]]
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
-class AllRows:
+class AllRows(Item):
     """The summaries of all episodes whose rows were read, and selections that must be apart."""
 
     level: ClassVar[str] = "rows"
@@ -81,62 +76,58 @@ class AllRows:
     selections: Mapping[str, Sequence[int]]
 
 
-def read_rows(
-    dataset: OpenedDataset, opener: FileOpener, listed: ListedFile
-) -> Iterator[EpisodeContent]:
+def read_rows(files: DatasetFiles, listed: ListedFile) -> Iterator[EpisodeContent]:
     """Yield the rows of each episode in a file."""
-    features = dataset.meta.features
+    features = files.meta.features
     keys = [key for key, entry in features.items() if entry["dtype"] not in CAMERA_DTYPES]
-    reader = RowReader(dataset, opener, keys)
-    for episode in listed.episodes.tolist():
-        try:
-            rows, problem = reader.read(episode), ""
-        except (DatasetError, StorageError) as failure:
-            rows, problem = None, str(failure)
-        yield EpisodeContent(listed, dataset.meta, episode, rows, problem)
-    reader.close()
+    with closing(RowReader(files.dataset, files.opener, keys)) as reader:
+        for episode in listed.episodes.tolist():
+            own = replace(listed, episodes=np.array([episode]))
+            try:
+                yield EpisodeContent(own, reader.read(episode).numbers)
+            except (DatasetError, StorageError) as failure:
+                yield EpisodeContent(own, {}, str(failure))
 
 
 def summarise(content: EpisodeContent) -> EpisodeSummary | None:
     """Return what is kept of an episode's rows; None if they cannot be read. Pure."""
-    if content.rows is None:
-        return None
-    stats, shares = {}, {}
+    stats, ranks = {}, {}
     digest = hashlib.blake2b(digest_size=16)
-    for key, values in sorted(content.rows.numbers.items()):
+    for key, values in sorted(content.numbers.items()):
         flat = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1).astype(np.float64)
         with np.errstate(invalid="ignore"):  # NaN and infinite values are another check's
             moments = [flat.min(0), flat.max(0), flat.mean(0), flat.std(0), np.array([len(values)])]
         stats[key] = dict(zip(("min", "max", "mean", "std", "count"), moments, strict=True))
-        for name, wanted in recorded_numbers(content.meta, key).items():
+        for name, wanted in recorded_numbers(content.listed.meta, key).items():
             if name in QUANTILES and wanted.shape == flat.shape[1:]:
-                shares[key, name] = np.stack([(flat < wanted).mean(0), (flat <= wanted).mean(0)])
+                ranks[key, name] = np.stack([(flat < wanted).sum(0), (flat <= wanted).sum(0)])
         if is_policy_feature(key):
             digest.update(values.tobytes())
-    return EpisodeSummary(content.episode, stats, shares, digest.hexdigest())
+    summary = EpisodeSummary(content.episode, stats, ranks, digest.hexdigest())
+    return summary if content.numbers else None
 
 
-@check(EpisodeContent, why="the episode cannot be loaded", cure=COPY_AGAIN)
-def rows(content: EpisodeContent) -> Iterator[Remark]:
+@check(why="the episode cannot be loaded")
+def rows(content: EpisodeContent) -> Remarks:
     """The rows of each episode can be read, and are its frames in order."""
-    if content.rows is None:
-        yield error(content.problem, [content.episode])
+    if content.problem:
+        yield error(content.problem)
     else:
-        first = int(content.meta.episodes["dataset_from_index"][content.episode])
-        if (content.rows.numbers["index"] != first + np.arange(content.rows.length)).any():
-            yield error("the column index does not count on.", [content.episode])
+        index = content.numbers["index"]
+        first = int(content.listed.meta.episodes["dataset_from_index"][content.episode])
+        if (index != first + np.arange(len(index))).any():
+            yield error("the column index does not count on.")
 
 
 @check(
-    EpisodeContent,
     why="frames of the video are found by these times, and actions are taken to be 1 / fps apart",
     cure="Correct fps in info.json, or write the times again as frame_index / fps.",
 )
-def times(content: EpisodeContent) -> Iterator[Remark]:
+def times(content: EpisodeContent) -> Remarks:
     """Timestamps are frame_index / fps."""
-    if content.rows is None:
+    if content.problem:
         return
-    fps, times_s = content.meta.fps, content.rows.numbers["timestamp"].astype(np.float64)
+    fps, times_s = content.listed.meta.fps, content.numbers["timestamp"].astype(np.float64)
     wanted_s = np.arange(len(times_s)) / fps
     if (np.abs(times_s - wanted_s) <= TOLERANCE_S + np.spacing(np.float32(wanted_s))).all():
         return
@@ -152,29 +143,28 @@ def times(content: EpisodeContent) -> Iterator[Remark]:
         kind = f"begin at {times_s[0]:.6g} s, not at 0" if is_late else kind
     else:
         kind = "have gaps" if steps_s.max() > 1.5 / fps else "are not even"
-    yield error(f"the timestamps {kind}.", [content.episode])
+    yield error(f"the timestamps {kind}.")
 
 
 @check(
-    EpisodeContent,
     why="one of them makes the loss NaN, and with it all weights",
     cure="Leave the episodes out, or repair the values.",
 )
-def not_finite(content: EpisodeContent) -> Iterator[Remark]:
+def not_finite(content: EpisodeContent) -> Remarks:
     """No value is NaN or infinite."""
-    for key, values in content.rows.numbers.items() if content.rows else ():
+    for key, values in content.numbers.items():
         if not np.isfinite(values).all():
-            yield error(f"values of {key} are NaN or infinite.", [content.episode])
+            yield error(f"values of {key} are NaN or infinite.")
 
 
-@check(EpisodeContent, why="a policy learns the wrong instruction", cure=COPY_AGAIN)
-def row_tasks(content: EpisodeContent) -> Iterator[Remark]:
+@check(why="a policy learns the wrong instruction")
+def row_tasks(content: EpisodeContent) -> Remarks:
     """The rows of an episode have the tasks that the episode table names."""
-    named, texts = content.meta.episodes[content.episode].get("tasks"), content.meta.tasks
-    if content.rows is not None and named:
-        numbers = np.unique(content.rows.numbers["task_index"]).tolist()
-        if not {texts[number] for number in numbers if 0 <= number < len(texts)} <= set(named):
-            yield warning("the rows have other tasks than the table names.", [content.episode])
+    meta, numbers = content.listed.meta, content.numbers.get("task_index", np.zeros(0, np.int64))
+    named = meta.episodes[content.episode].get("tasks")
+    found = {meta.tasks[n] for n in np.unique(numbers).tolist() if 0 <= n < len(meta.tasks)}
+    if named and not found <= set(named):
+        yield warning("the rows have other tasks than the table names.")
 
 
 def _aggregate(content: AllRows) -> Iterator[tuple[str, Any, Any]]:
@@ -186,8 +176,8 @@ def _aggregate(content: AllRows) -> Iterator[tuple[str, Any, Any]]:
         yield key, entry, recorded_numbers(content.meta, key)
 
 
-@check(AllRows, why="a policy learns nothing from it", cure="Check the sensor; leave it out.")
-def constant(content: AllRows) -> Iterator[Remark]:
+@check(why="a policy learns nothing from it", cure="Check the sensor; leave it out.")
+def constant(content: AllRows) -> Remarks:
     """Every entry of actions and states varies."""
     for key, found, _ in _aggregate(content):
         still = np.flatnonzero(found["min"] == found["max"]).tolist()
@@ -195,8 +185,8 @@ def constant(content: AllRows) -> Iterator[Remark]:
             yield warning(f"{key}: the entries {shorten(still)} never change.")
 
 
-@check(AllRows, why="values are normalised with those of other data", cure=COMPUTE_STATS)
-def stats_stale(content: AllRows) -> Iterator[Remark]:
+@check(why="values are normalised with those of other data", cure=COMPUTE_STATS)
+def stats_stale(content: AllRows) -> Remarks:
     """Statistics are those of the rows."""
     for key, found, recorded in _aggregate(content):
         slack = _STALE * (found["max"] - found["min"]) + 1e-6
@@ -211,40 +201,35 @@ def stats_stale(content: AllRows) -> Iterator[Remark]:
                 break
 
 
-@check(AllRows, why="normalising with them clips or stretches values", cure=COMPUTE_STATS)
-def quantiles(content: AllRows) -> Iterator[Remark]:
+@check(why="normalising with them clips or stretches values", cure=COMPUTE_STATS)
+def quantiles(content: AllRows) -> Remarks:
     """Quantiles are exact, not averages over episodes."""
-    sums: dict[tuple[str, str], Any] = defaultdict(float)
-    total = 0
+    total = sum(int(content.meta.episodes["length"][one.episode]) for one in content.summaries)
+    ranks: dict[tuple[str, str], Any] = defaultdict(int)
     for summary in content.summaries:
-        length = int(content.meta.episodes["length"][summary.episode])
-        total += length
-        for place, share in summary.shares.items():
-            sums[place] += share * length
+        for place, found in summary.ranks.items():
+            ranks[place] += found
     wrong = []
-    for (key, name), (below, upto) in sums.items():
-        slack, wanted = _QUANTILE_SLACK + 1 / total, QUANTILES[name]
-        if ((below / total > wanted + slack) | (upto / total < wanted - slack)).any():
-            wrong += [f"{key} {name}"] if is_policy_feature(key) else []
+    for (key, name), (below, upto) in ranks.items():
+        low, high = (total * (QUANTILES[name] + sign * _QUANTILE_SLACK) + sign for sign in (-1, 1))
+        if is_policy_feature(key) and ((below > high) | (upto < low)).any():
+            wrong.append(f"{key} {name}")
     if wrong:
         yield note(f"not exact: {shorten(wrong)}. Recorders average them, or take the widest.")
 
 
 @check(
-    AllRows,
     why="an evaluation on an episode that was trained on says nothing",
     cure="Put all copies of a recording into one selection.",
 )
-def leakage(content: AllRows) -> Iterator[Remark]:
+def leakage(content: AllRows) -> Remarks:
     """No recording is in two selections."""
     names: dict[str, set[str]] = defaultdict(set)
     copies: dict[str, list[int]] = defaultdict(list)
     for summary in content.summaries:
-        copies[summary.digest].append(summary.episode)
-        chosen = (
-            name for name, episodes in content.selections.items() if summary.episode in episodes
-        )
-        names[summary.digest].update(chosen)
+        episode, selections = summary.episode, content.selections
+        copies[summary.digest].append(episode)
+        names[summary.digest].update(name for name, of in selections.items() if episode in of)
     leaking = sorted(e for digest, same in copies.items() if len(names[digest]) > 1 for e in same)
     doubled = sorted(e for same in copies.values() if len(same) > 1 for e in same)
     if leaking:

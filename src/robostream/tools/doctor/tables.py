@@ -8,13 +8,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from robostream.errors import CompatibilityError
 from robostream.meta import (
     CAMERA_DTYPES,
+    MOMENTS,
     NO_STATS_DTYPES,
     QUANTILES,
     FeatureStats,
@@ -22,18 +23,10 @@ from robostream.meta import (
     image_shape,
     is_depth,
 )
-from robostream.tools.doctor.findings import (
-    COMPUTE_STATS,
-    COPY_AGAIN,
-    Remark,
-    check,
-    error,
-    note,
-    shorten,
-    warning,
-)
+from robostream.tools.doctor.findings import Item, Remarks, check, error, note, shorten, warning
 
-_MOMENTS = ("min", "max", "mean", "std", "count")
+# The cure of wrong statistics.
+COMPUTE_STATS = "Compute them again: robostream stats DATASET --write DEST, or --fix."
 # Recorders round, and add up in other orders.
 _ROUNDING = 1e-4
 # A span's end is measured in the encoded file, whose last frame may last a bit more or less.
@@ -43,17 +36,16 @@ _USUAL_CHUNK = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class Opening(Item):
     """Whether the metadata can be read, and the branches and tags of a dataset on the Hub."""
 
-    level: ClassVar[str] = "default"
     failure: Exception | None = None
     version: str = ""
     refs: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class Tables(Item):
     """The metadata.
 
     Attributes:
@@ -63,7 +55,6 @@ class Tables:
         chunk: Frames that a policy predicts at a time; None for the usual number.
     """
 
-    level: ClassVar[str] = "default"
     meta: LeRobotDatasetMetadata
     contradictions: Sequence[Exception] = ()
     stray_files: Sequence[str] = ()
@@ -83,19 +74,18 @@ def recorded_numbers(meta: LeRobotDatasetMetadata, key: str) -> FeatureStats:
     return {name: value for name, value in entry.items() if value.dtype.kind in "biuf"}
 
 
-@check(Opening, why="nothing can be loaded", cure="Do what the message says.")
-def metadata(opening: Opening) -> Iterator[Remark]:
+@check(why="nothing can be loaded", cure="Do what the message says.")
+def metadata(opening: Opening) -> Remarks:
     """The files of meta/ can be read."""
     if opening.failure and not isinstance(opening.failure, CompatibilityError):
         yield error(str(opening.failure))
 
 
 @check(
-    Opening,
     why="LeRobot finds a dataset on the Hub by the tag of its version",
     cure="Convert an old dataset; tag a new one: hf repo tag create NAME v3.0 --repo-type dataset",
 )
-def version(opening: Opening) -> Iterator[Remark]:
+def version(opening: Opening) -> Remarks:
     """The codebase version is a known one, and a tag on the Hub."""
     if isinstance(opening.failure, CompatibilityError):
         yield error(str(opening.failure))
@@ -104,8 +94,8 @@ def version(opening: Opening) -> Iterator[Remark]:
         yield warning(f"info.json says {opening.version}, the repository has no such tag: {refs}.")
 
 
-@check(Tables, why="readers refuse the dataset, or leave episodes out", cure=COPY_AGAIN)
-def counts(tables: Tables) -> Iterator[Remark]:
+@check(why="readers refuse the dataset, or leave episodes out")
+def counts(tables: Tables) -> Remarks:
     """The counts of info.json, episode table and tasks agree."""
     meta, num_episodes = tables.meta, len(tables.meta.episodes)
     yield from (error(str(contradiction)) for contradiction in tables.contradictions)
@@ -123,11 +113,10 @@ def split_texts(splits: object) -> dict[str, str]:
 
 
 @check(
-    Tables,
     why="episodes that were recorded are missing in training",
     cure="LeRobotDataset.resume(...).finalize(); delete files that are not wanted.",
 )
-def unfinished(tables: Tables) -> Iterator[Remark]:
+def unfinished(tables: Tables) -> Remarks:
     """The recording was finalised, and every file belongs to an episode."""
     if tables.is_being_recorded:
         yield warning("a recorder left saved episodes in .recording/ that are not in the dataset.")
@@ -135,12 +124,11 @@ def unfinished(tables: Tables) -> Iterator[Remark]:
         yield warning(f"files that belong to no episode: {shorten(tables.stray_files)}.")
 
 
-@check(Tables, why="a policy learns the wrong instruction", cure="Write the texts again.")
-def tasks(tables: Tables) -> Iterator[Remark]:
+@check(why="a policy learns the wrong instruction", cure="Write the texts again.")
+def tasks(tables: Tables) -> Remarks:
     """Every episode has a task, every task one text."""
     meta = tables.meta
-    doubled = [text for text, count in Counter(meta.tasks).items() if count > 1]
-    if doubled:
+    if doubled := [text for text, count in Counter(meta.tasks).items() if count > 1]:
         yield warning(f"the same text has several task numbers: {shorten(doubled)}.")
     if not all(text.strip() for text in meta.tasks) or not len(meta.tasks):
         yield warning("a task has no text, or there are no tasks at all.")
@@ -154,8 +142,8 @@ def tasks(tables: Tables) -> Iterator[Remark]:
         yield error("the episode table names tasks that the table of tasks lacks.", unknown)
 
 
-@check(Tables, why="policies normalise with them", cure=COMPUTE_STATS)
-def stats_missing(tables: Tables) -> Iterator[Remark]:
+@check(why="policies normalise with them", cure=COMPUTE_STATS)
+def stats_missing(tables: Tables) -> Remarks:
     """Every feature has statistics."""
     if not tables.stats:
         yield warning("there are no statistics at all.")
@@ -163,16 +151,15 @@ def stats_missing(tables: Tables) -> Iterator[Remark]:
     features = tables.meta.features
     wanted = [k for k, entry in features.items() if entry["dtype"] not in NO_STATS_DTYPES]
     for key in wanted:
-        missing = [name for name in _MOMENTS if name not in tables.stats.get(key, {})]
-        if missing:
+        if missing := [name for name in MOMENTS if name not in tables.stats.get(key, {})]:
             is_used = is_policy_feature(key) or features[key]["dtype"] in CAMERA_DTYPES
             yield (warning if is_used else note)(f"{key} has no {', '.join(missing)}.")
     if not any("q50" in tables.stats.get(key, {}) for key in wanted):
         yield note("there are no quantiles, which some policies normalise with.")
 
 
-@check(Tables, why="normalised values are wrong everywhere", cure=COMPUTE_STATS)
-def stats_wrong(tables: Tables) -> Iterator[Remark]:
+@check(why="normalised values are wrong everywhere", cure=COMPUTE_STATS)
+def stats_wrong(tables: Tables) -> Remarks:
     """Shapes, counts and order of statistics are possible."""
     features, total = tables.meta.features, tables.meta.total_frames
     counted: dict[str, list[str]] = defaultdict(list)
@@ -182,10 +169,9 @@ def stats_wrong(tables: Tables) -> Iterator[Remark]:
             continue
         is_camera = features[key]["dtype"] in CAMERA_DTYPES
         shape = (image_shape(features[key])[0], 1, 1) if is_camera else features[key]["shape"][-1:]
-        wrong = {n: v.shape for n, v in entry.items() if n != "count" and v.shape != shape}
-        if wrong:
-            found = next(iter(wrong.values()))
-            yield error(f"{key}: the shape of {', '.join(wrong)} is {found}, want {shape}.")
+        if wrong := {n: v.shape for n, v in entry.items() if n != "count" and v.shape != shape}:
+            first = next(iter(wrong.values()))
+            yield error(f"{key}: the shape of {', '.join(wrong)} is {first}, want {shape}.")
         else:
             yield from (error(f"{key}: {what}.") for what in _find_disorder(entry))
         most = recorded_numbers(tables.meta, key).get("max", np.zeros(1))
@@ -195,8 +181,7 @@ def stats_wrong(tables: Tables) -> Iterator[Remark]:
         if not is_camera and frames != [total]:
             counted[shorten(frames)].append(key)
     for number, keys in counted.items():
-        what = f"computed from {number} frames, there are {total}: {shorten(keys)}."
-        yield warning(what)
+        yield warning(f"computed from {number} frames, there are {total}: {shorten(keys)}.")
 
 
 def _find_disorder(entry: FeatureStats) -> Iterator[str]:
@@ -217,11 +202,10 @@ def _find_disorder(entry: FeatureStats) -> Iterator[str]:
 
 
 @check(
-    Tables,
     why="normalising divides by it: a small change at inference becomes a huge value",
     cure="Leave the entry out, or normalise without it.",
 )
-def stats_zero_std(tables: Tables) -> Iterator[Remark]:
+def stats_zero_std(tables: Tables) -> Remarks:
     """No action or state has a deviation of 0."""
     for key, entry in tables.stats.items():
         still = np.flatnonzero(entry.get("std", np.ones(1)) == 0).tolist()
@@ -229,8 +213,8 @@ def stats_zero_std(tables: Tables) -> Iterator[Remark]:
             yield warning(f"{key}: std is 0 for the entries {shorten(still)}.")
 
 
-@check(Tables, why="most of each chunk is padding", cure="Leave them out (episode_filter=).")
-def short_episodes(tables: Tables) -> Iterator[Remark]:
+@check(why="most of each chunk is padding", cure="Leave them out (episode_filter=).")
+def short_episodes(tables: Tables) -> Remarks:
     """Episodes are at least as long as a policy's chunk of actions."""
     chunk = tables.chunk or _USUAL_CHUNK
     if (short := np.flatnonzero(tables.meta.episodes["length"] < chunk)).size:
@@ -238,13 +222,13 @@ def short_episodes(tables: Tables) -> Iterator[Remark]:
         yield tell(f"fewer than {chunk} frames.", short.tolist())
 
 
-@check(Tables, why="an episode gets frames of another", cure=COPY_AGAIN)
-def span_lengths(tables: Tables) -> Iterator[Remark]:
+@check(why="an episode gets frames of another")
+def span_lengths(tables: Tables) -> Remarks:
     """The span of an episode in its video is as long as the episode."""
     table, fps = tables.meta.episodes, tables.meta.fps
     for key in tables.meta.video_keys:
-        ends = [table[f"videos/{key}/{end}_timestamp"] for end in ("to", "from")]
-        frames = (ends[0] - ends[1]) * fps
+        from_s, to_s = (table[f"videos/{key}/{end}_timestamp"] for end in ("from", "to"))
+        frames = (to_s - from_s) * fps
         # Written with "not", so that a time that is NaN counts too.
         wrong = np.flatnonzero(~(np.abs(frames - table["length"]) <= _SLACK_FRAMES))
         if wrong.size:

@@ -37,48 +37,34 @@ def curves_html(values: Numbers, names: Sequence[str], *, num_parts: int, axis: 
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     pad = 0.06 * (high - low) or 0.5
     scale = 100 / (high - low + 2 * pad)
+    colours = [
+        f"c{number % NUM_COLOURS}{' dash' * (number // NUM_COLOURS % 2)}"
+        for number in range(len(names))
+    ]
     lines = "".join(
-        f'<polyline class="c{number % NUM_COLOURS}{_dash(number)}" '
-        f'points="{_points((high + pad - values[:, number]) * scale)}">'
+        f'<polyline class="{colour}" points="{_points((high + pad - heights) * scale)}">'
         f"<title>{escape(name)}</title></polyline>"
-        for number, name in enumerate(names)
+        for colour, name, heights in zip(colours, names, values.T, strict=True)
     )
     zero = (high + pad) * scale
     line = f'<path class="zero" d="M0 {zero:.2f}H{_WIDTH}"/>' if 0 < zero < 100 else ""
-    return (
-        f'<div class="{"chart" if len(names) > 1 else "chart low"}">{_bands(num_parts)}'
-        f'<svg viewBox="0 0 {_WIDTH} 100" preserveAspectRatio="none">{line}{lines}</svg>'
-        f"{_bounds(low, high)}</div>{axis}{_legend(names)}"
+    bands = "".join(f"<i class=t{part}></i>" for part in range(num_parts))
+    legend = "".join(
+        f'<span><i class="{colour}"></i>{escape(name)}</span>'
+        for colour, name in zip(colours, names, strict=True)
     )
-
-
-def _bounds(low: float, high: float) -> str:
-    """Return the labels of the smallest and the largest value, or of the only one."""
-    if low == high:
-        return f'<span class="y middle">{format_number(high)}</span>'
-    return (
-        f'<span class="y top">{format_number(high)}</span>'
-        f'<span class="y bottom">{format_number(low)}</span>'
+    legend = f'<div class="legend">{legend}</div>' if any(names) else ""
+    kind = "chart" if len(names) > 1 else "chart low"
+    bounds = {"middle": high} if low == high else {"top": high, "bottom": low}
+    labels = "".join(
+        f'<span class="y {place}">{format_number(value)}</span>' for place, value in bounds.items()
     )
+    drawn = f'<div class="bands">{bands}</div>{_svg(line + lines)}{labels}'
+    return f'<div class="{kind}">{drawn}</div>{axis}{legend}'
 
 
-def _dash(number: int) -> str:
-    return " dash" if number // NUM_COLOURS % 2 else ""
-
-
-def _legend(names: Sequence[str]) -> str:
-    if not any(names):
-        return ""
-    entries = "".join(
-        f'<span><i class="c{number % NUM_COLOURS}{_dash(number)}"></i>{escape(name)}</span>'
-        for number, name in enumerate(names)
-    )
-    return f'<div class="legend">{entries}</div>'
-
-
-def _bands(num_parts: int) -> str:
-    """Return a field behind a chart for each part of time, lit with the image above it."""
-    return f'<div class="bands">{"".join(f"<i class=t{n}></i>" for n in range(num_parts))}</div>'
+def _svg(content: str) -> str:
+    return f'<svg viewBox="0 0 {_WIDTH} 100" preserveAspectRatio="none">{content}</svg>'
 
 
 def _points(heights: Numbers) -> str:
@@ -105,19 +91,18 @@ def histogram_html(values: Numbers, *, unit: str, marked: float | None) -> str:
     counts, edges = np.histogram(values, bins, (values.min(), values.max() + 1))
     width = _WIDTH / bins
     chosen = -1 if marked is None else int(np.searchsorted(edges, marked, side="right")) - 1
+    heights = (96 * counts / counts.max()).tolist()
     bars = "".join(
         f'<rect class="{"bar chosen" if number == chosen else "bar"}" x="{number * width:.2f}" '
-        f'y="{100 - 96 * count / counts.max():.2f}" width="{0.88 * width:.2f}" '
-        f'height="{96 * count / counts.max():.2f}"><title>{count} of {round(edges[number]):,} to '
-        f"{int(np.ceil(edges[number + 1])) - 1:,} {unit}</title></rect>"
-        for number, count in enumerate(counts.tolist())
+        f'y="{100 - height:.2f}" width="{0.88 * width:.2f}" height="{height:.2f}"><title>'
+        f"{count} of {round(edges[number]):,} to {int(np.ceil(edges[number + 1])) - 1:,} {unit}"
+        "</title></rect>"
+        for number, (count, height) in enumerate(zip(counts.tolist(), heights, strict=True))
         if count
     )
-    labels = f"{values.min():,}", f"{values.max():,} {unit}"
-    return (
-        f'<div class="chart low"><svg viewBox="0 0 {_WIDTH} 100" preserveAspectRatio="none">{bars}'
-        f'</svg><span class="y top">{counts.max():,}</span></div>{axis_html(labels)}'
-    )
+    axis = axis_html((f"{values.min():,}", f"{values.max():,} {unit}"))
+    most = f'<span class="y top">{counts.max():,}</span>'
+    return f'<div class="chart low">{_svg(bars)}{most}</div>{axis}'
 
 
 def axis_html(labels: Sequence[str]) -> str:
@@ -132,19 +117,15 @@ def axis_html(labels: Sequence[str]) -> str:
 
 def range_html(entry: dict[str, float], low: float, high: float) -> str:
     """Return one dimension's range: a line from min to max, a box from q10 to q90, the mean."""
-    spread = high - low or 1.0
-
-    def x(name: str) -> float:
-        return 2 + 96 * (entry[name] - low) / spread
-
+    x = {name: 2 + 96 * (value - low) / (high - low or 1.0) for name, value in entry.items()}
     box = ""
-    if {"q10", "q90"} <= set(entry):
-        wide = max(x("q90") - x("q10"), 0.5)
-        box = f'<rect class="box" x="{x("q10"):.1f}" y="3" width="{wide:.1f}" height="10"/>'
+    if {"q10", "q90"} <= set(x):
+        wide = max(x["q90"] - x["q10"], 0.5)
+        box = f'<rect class="box" x="{x["q10"]:.1f}" y="3" width="{wide:.1f}" height="10"/>'
     return (
         '<svg class="range" viewBox="0 0 100 16" preserveAspectRatio="none">'
-        f'<path class="line" d="M{x("min"):.1f} 8H{x("max"):.1f}"/>{box}'
-        f'<path class="mean" d="M{x("mean"):.1f} 1V15"/></svg>'
+        f'<path class="line" d="M{x["min"]:.1f} 8H{x["max"]:.1f}"/>{box}'
+        f'<path class="mean" d="M{x["mean"]:.1f} 1V15"/></svg>'
     )
 
 

@@ -8,19 +8,19 @@ replayed. Nothing is decoded, unless a contact sheet is wanted.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from robostream import config
 from robostream.assemble import CameraReader, OpenedDataset, RowReader, find_frames
-from robostream.decode import VideoFile, VideoFiles, packet_span
+from robostream.decode import VideoFiles, packet_span
 from robostream.errors import SelectionError, StateError
 from robostream.plan import (
     Cut,
@@ -32,7 +32,7 @@ from robostream.plan import (
     parse_state,
     steps_left,
 )
-from robostream.tools.inspection.contact_sheet import Cell, beside, draw_sheet, draw_thumbnails
+from robostream.tools.inspection.views import Cell, beside, draw_sheet, draw_thumbnails, tasks_of
 
 _TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 _OPEN_VIDEOS = 64
@@ -176,11 +176,6 @@ def explain_batch(
     stop = min(start + cut.step_size, plan.num_frames)
     # Positions after the last frame complete the tail, so that all ranks deliver equally many.
     padded = range(start, start + -(-(stop - start) // cut.world_size) * cut.world_size)
-    episodes, frames = frames_at(plan, padded)
-    samples = [
-        _sample(dataset, position, episode, frame, cut=cut, is_repeated=position >= stop)
-        for position, episode, frame in zip(padded, episodes.tolist(), frames.tolist(), strict=True)
-    ]
     return BatchExplanation(
         epoch=plan.epoch,
         step=step,
@@ -190,7 +185,7 @@ def explain_batch(
         stop=stop,
         digest=digest(*plan.slice(start, stop)),
         quarantined=list(plan.quarantined),
-        samples=_with_sources(dataset, samples),
+        samples=list(_trace(dataset, plan, padded, cut.world_size, stop)),
     )
 
 
@@ -216,73 +211,55 @@ def _plan_of(dataset: OpenedDataset, state: PlanState) -> EpochPlan:
     return plan.replace(quarantined=state.quarantined)
 
 
-def _sample(
-    dataset: OpenedDataset, position: int, episode: int, frame: int, *, cut: Cut, is_repeated: bool
-) -> BatchSample:
-    meta = dataset.meta
-    tasks = meta.episodes[episode].get("tasks")
-    return BatchSample(
-        position=position,
-        rank=position % cut.world_size,
-        episode=episode,
-        frame=frame,
-        index=int(meta.episodes["dataset_from_index"][episode]) + frame,
-        seconds=frame / meta.fps,
-        tasks=[str(task) for task in tasks] if isinstance(tasks, list) else [],
-        is_repeated=is_repeated,
-        sources=[],
-    )
-
-
-def _with_sources(dataset: OpenedDataset, samples: Sequence[BatchSample]) -> list[BatchSample]:
-    """Return the samples with their files and bytes; reads only footers and sample tables."""
-    opener = dataset.file_opener()
+def _trace(
+    dataset: OpenedDataset, plan: EpochPlan, positions: range, world_size: int, stop: int
+) -> Iterator[BatchSample]:
+    """Yield the samples at some positions; reads only footers and sample tables."""
+    meta, opener = dataset.meta, dataset.file_opener()
     videos = VideoFiles(
         opener.open,
         max_files=_OPEN_VIDEOS,
         index_folder=dataset.index_folder,
         looked_since_s=dataset.opened_at_s,
     )
-    rows = RowReader(dataset, opener, [])
-    clips: dict[tuple[int, str], tuple[VideoFile, npt.NDArray[np.int64]]] = {}
-
-    def sources_of(sample: BatchSample) -> Iterator[SourceBytes]:
-        found = rows.find(sample.episode)
-        yield SourceBytes("rows", found.file, *found.groups, None)
-        for key in dataset.spec.videos:
-            if (sample.episode, key) not in clips:
-                clips[sample.episode, key] = find_frames(dataset, videos, sample.episode, key)
-            file, numbers = clips[sample.episode, key]
-            number = int(numbers[sample.frame])
-            yield SourceBytes(key, file.name, *packet_span(file.index, [number]), number)
-
-    try:
-        return [replace(sample, sources=list(sources_of(sample))) for sample in samples]
-    finally:
-        rows.close()
-        videos.clear()
+    find_clip = cache(partial(find_frames, dataset, videos))
+    places = (numbers.tolist() for numbers in frames_at(plan, positions))
+    with closing(RowReader(dataset, opener, [])) as rows:
+        for position, episode, frame in zip(positions, *places, strict=True):
+            found = rows.find(episode)
+            sources = [SourceBytes("rows", found.file, *found.groups, None)]
+            for key in dataset.spec.videos:
+                file, numbers = find_clip(episode, key)
+                number = int(numbers[frame])
+                span = packet_span(file.index, [number])
+                sources.append(SourceBytes(key, file.name, *span, number))
+            yield BatchSample(
+                position=position,
+                rank=position % world_size,
+                episode=episode,
+                frame=frame,
+                index=int(meta.episodes["dataset_from_index"][episode]) + frame,
+                seconds=frame / meta.fps,
+                tasks=tasks_of(meta, episode),
+                is_repeated=position >= stop,
+                sources=sources,
+            )
 
 
 def batch_sheet(dataset: OpenedDataset, explanation: BatchExplanation, *, most: int) -> Image.Image:
     """Return a contact sheet of the first samples of a batch, all cameras of each side by side."""
     if not dataset.spec.cameras:
         raise SelectionError(f"{dataset.meta.repo_id} has no cameras, so there is no contact sheet")
-    cells = []
-    shown = explanation.samples[:most]
+    shown, rows = explanation.samples[:most], []
     with CameraReader(dataset) as reader:
-        for sample in shown:
-            images = [
-                image
-                for key in dataset.spec.cameras
-                for image in draw_thumbnails(
-                    reader.read(key, sample.episode, [sample.frame]), width=_THUMBNAIL_PX
-                )
-            ]
-            cells.append(Cell(beside(images), f"{sample.episode}, frame {sample.frame}"))
-    rows = []
-    for begin in range(0, len(cells), _CELLS_PER_ROW):
-        part = shown[begin : begin + _CELLS_PER_ROW]
-        text = f"positions {part[0].position:,} to {part[-1].position:,}"
-        rows.append((text, cells[begin : begin + _CELLS_PER_ROW]))
+        for begin in range(0, len(shown), _CELLS_PER_ROW):
+            part, cells = shown[begin : begin + _CELLS_PER_ROW], []
+            for sample in part:
+                place = sample.episode, [sample.frame]
+                images = (reader.read(key, *place) for key in dataset.spec.cameras)
+                drawn = [draw_thumbnails(image, width=_THUMBNAIL_PX)[0] for image in images]
+                cells.append(Cell(beside(drawn), f"{sample.episode}, frame {sample.frame}"))
+            text = f"positions {part[0].position:,} to {part[-1].position:,}"
+            rows.append((text, cells))
     title = f"epoch {explanation.epoch}, step {explanation.step}: episode and frame of each sample"
     return draw_sheet(title, rows)

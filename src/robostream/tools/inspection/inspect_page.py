@@ -12,24 +12,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from robostream.meta import DEFAULT_FEATURES, LeRobotDatasetMetadata, dimension_names, image_shape
 from robostream.storage import parse_repo_url
-from robostream.tools.inspection.charts import (
-    axis_html,
-    curves_html,
-    format_number,
-    histogram_html,
-    range_html,
-)
-from robostream.tools.inspection.contact_sheet import jpeg_url
-from robostream.tools.inspection.gather import (
-    NUM_FRAMES,
-    DatasetView,
-    EpisodeView,
-    importance,
-    name_of,
-)
+from robostream.tools.inspection import charts, views
+from robostream.tools.inspection.views import DatasetView, EpisodeView
 from robostream.tools.page import page_html, read_style, section_html, table_html, tile_html
 
 _MOST_LINES = 32
@@ -41,19 +29,13 @@ _SHOWN_STATS = ("min", "q01", "q50", "q99", "max", "mean", "std")
 
 def inspect_html(meta: LeRobotDatasetMetadata, view: EpisodeView, whole: DatasetView) -> str:
     """Return the page of a dataset and one of its episodes."""
-    title = name_of(meta)
-    parts = [
-        f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>",
-        _tiles(meta),
-        _episode(meta, view),
-        _overview(whole),
-        _lengths(meta, view),
-        _tasks(meta),
-        _statistics(meta),
-        _viewer(meta, view.episode),
-    ]
-    style = read_style("robostream.tools.inspection", "inspect.css")
-    return page_html(title, "\n".join(filter(None, parts)), style + _lights(len(view.frames)))
+    title = views.name_of(meta)
+    headline = f"<h1>{escape(title)}</h1><p>{escape(_about(meta))}</p>"
+    episode = [_episode(meta, view), _overview(whole), _lengths(meta, view)]
+    tables = [_tasks(meta), _statistics(meta), _viewer(meta, view.episode)]
+    content = "\n".join(filter(None, [headline, _tiles(meta), *episode, *tables]))
+    style = read_style("robostream.tools.inspection", "inspect.css") + _lights(len(view.frames))
+    return page_html(title, content, style)
 
 
 def _lights(num_parts: int) -> str:
@@ -65,11 +47,8 @@ def _lights(num_parts: int) -> str:
 
 
 def _about(meta: LeRobotDatasetMetadata) -> str:
-    cameras = [
-        f"{key} {width}x{height}"
-        for key in meta.camera_keys
-        for _, height, width in [image_shape(meta.features[key])]
-    ]
+    sizes = {key: image_shape(meta.features[key]) for key in meta.camera_keys}
+    cameras = [f"{key} {width}x{height}" for key, (_, height, width) in sizes.items()]
     robot = f"Recorded on {meta.robot_type}. " if meta.robot_type else ""
     where = f"{meta.url_root}{f' at {meta.revision}' if meta.revision else ''}"
     return f"{robot}{_count(len(cameras), 'camera')}: {', '.join(cameras) or 'none'}. {where}"
@@ -97,21 +76,19 @@ def _episode(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     seconds = view.length / meta.fps
     parts = [f"<h3>{escape(key)}</h3>{_strip(meta, view, key)}" for key in view.strips]
     digits = 1 if seconds > 1 else 2
-    axis = axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
+    axis = charts.axis_html([f"{seconds * part / 4:.{digits}f} s" for part in range(5)])
     for key, values in view.curves.items():
         count = values.shape[1]
         names = dimension_names(meta.features[key], count)[:_MOST_LINES]
         more = f", the first {_MOST_LINES} of {count}" if count > _MOST_LINES else ""
         shown = values[:, :_MOST_LINES]
-        chart = curves_html(shown, names, num_parts=len(view.frames), axis=axis)
+        chart = charts.curves_html(shown, names, num_parts=len(view.frames), axis=axis)
         parts.append(f"<h3>{escape(key)}{more}</h3>{chart}")
     tasks = ", ".join(view.tasks).rstrip(". ") or "No task"
     lead = f"{tasks}. {_count(view.length, 'frame')}, {seconds:.{digits}f} s."
     if view.strips:
-        lead += (
-            " Images and curves share one axis of time: an image is the middle of the stretch below"
-            " it."
-        )
+        lead += " Images and curves share one axis of time: an image is the middle of the stretch"
+        lead += " below it."
     return section_html(f"Episode {view.episode}", lead, "".join(parts))
 
 
@@ -120,22 +97,23 @@ def _strip(meta: LeRobotDatasetMetadata, view: EpisodeView, key: str) -> str:
     if isinstance(images, str):
         return f'<p class="bad">{escape(images)}</p>'
     figures = "".join(
-        f'<figure class="t{number}"><img alt="frame {frame} of {escape(key)}" '
-        f'src="{jpeg_url(image)}"><figcaption>{frame / meta.fps:.1f} s</figcaption></figure>'
+        _figure(image, f"frame {frame} of {key}", f"{frame / meta.fps:.1f} s", f"t{number}")
         for number, (frame, image) in enumerate(zip(view.frames, images, strict=True))
     )
-    kind = "strip many" if len(images) == NUM_FRAMES else "strip"
+    kind = "strip many" if len(images) == views.NUM_FRAMES else "strip"
     return f'<div class="{kind}" style="--parts: {len(images)}">{figures}</div>'
+
+
+def _figure(image: Image.Image, alt: str, caption: str, kind: str = "") -> str:
+    opening = f'<figure class="{kind}">' if kind else "<figure>"
+    shown = f'<img alt="{escape(alt)}" src="{views.jpeg_url(image)}">'
+    return f"{opening}{shown}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _overview(whole: DatasetView) -> str:
     if not whole.overview:
         return ""
-    figures = "".join(
-        f'<figure><img alt="{escape(cell.label)}" src="{jpeg_url(cell.image)}">'
-        f"<figcaption>{escape(cell.label)}</figcaption></figure>"
-        for cell in whole.overview
-    )
+    figures = "".join(_figure(cell.image, cell.label, cell.label) for cell in whole.overview)
     shown = _count(len(whole.overview), "episode")
     lead = f"The middle frame of {shown}, evenly spaced: {whole.camera}."
     return section_html("Across the dataset", lead, f'<div class="sheet">{figures}</div>')
@@ -144,12 +122,11 @@ def _overview(whole: DatasetView) -> str:
 def _lengths(meta: LeRobotDatasetMetadata, view: EpisodeView) -> str:
     lengths = meta.episodes["length"]
     if lengths.min() == lengths.max():
-        text = f"All {len(lengths):,} episodes have {_count(view.length, 'frame')}."
-        text = (
-            f"The only episode has {_count(view.length, 'frame')}." if len(lengths) == 1 else text
+        which = (
+            f"All {len(lengths):,} episodes have" if len(lengths) > 1 else "The only episode has"
         )
-        return section_html("Lengths", text, "")
-    chart = histogram_html(lengths, unit="frames", marked=view.length)
+        return section_html("Lengths", f"{which} {_count(view.length, 'frame')}.", "")
+    chart = charts.histogram_html(lengths, unit="frames", marked=view.length)
     lead = (
         f"Frames of an episode, {np.median(lengths):,.0f} in the median; the bar of episode "
         f"{view.episode} is orange."
@@ -165,27 +142,22 @@ def _tasks(meta: LeRobotDatasetMetadata) -> str:
         counts.update(str(task) for tasks in meta.episodes["tasks"] for task in tasks or ())
     order = sorted(meta.tasks.index, key=lambda task: -counts[task])
     most = max(counts.values(), default=0) or 1
+    bar = '<i class="share" style="width: {:.1f}%"></i>'
     rows = [
-        [escape(task), f"{counts[task]:,}", _share(counts[task] / most)]
+        [escape(task), f"{counts[task]:,}", bar.format(100 * (counts[task] / most))]
         for task in order[:_MOST_TASKS]
     ]
     hidden = len(order) - len(rows)
     more = f" {hidden:,} more are not shown." if hidden else ""
+    lead = f"Episodes with each of {_count(len(order), 'task')}.{more}"
     table = table_html(("task", "episodes", ""), rows, names=("task", ""))
-    return section_html(
-        "Tasks", f"Episodes with each of {_count(len(order), 'task')}.{more}", table
-    )
-
-
-def _share(share: float) -> str:
-    return f'<i class="share" style="width: {100 * share:.1f}%"></i>'
+    return section_html("Tasks", lead, table)
 
 
 def _statistics(meta: LeRobotDatasetMetadata) -> str:
     stats = meta.stats or {}
-    shown = [key for key in meta.features if key in stats and key not in DEFAULT_FEATURES]
-    shown.sort(key=importance)
-    if not shown:
+    own = (key for key in meta.features if key in stats and key not in DEFAULT_FEATURES)
+    if not (shown := sorted(own, key=views.importance)):
         lead = "The dataset records none. robostream stats computes them from the rows."
         return section_html("Statistics", lead, "")
     parts = [
@@ -209,10 +181,10 @@ def _feature_table(meta: LeRobotDatasetMetadata, key: str) -> str:
     }
     names = [name for name in _SHOWN_STATS if name in entry]
     size = min((len(value) for value in entry.values()), default=0)
-    rows = [
-        [escape(name), *(format_number(entry[stat][at]) for stat in names), _range(entry, at)]
-        for at, name in enumerate(dimension_names(meta.features[key], size))
-    ]
+    rows = []
+    for at, name in enumerate(dimension_names(meta.features[key], size)):
+        numbers = [charts.format_number(entry[stat][at]) for stat in names]
+        rows.append([escape(name), *numbers, _range(entry, at)])
     return table_html(("", *names, "range"), rows, names=("",))
 
 
@@ -221,7 +193,8 @@ def _range(entry: dict[str, npt.NDArray[Any]], at: int) -> str:
         return ""
     low, high = float(entry["min"].min()), float(entry["max"].max())
     values = {name: float(value[at]) for name, value in entry.items()}
-    return range_html(values, low, high) if np.isfinite([low, high, values["mean"]]).all() else ""
+    is_finite = np.isfinite([low, high, values["mean"]]).all()
+    return charts.range_html(values, low, high) if is_finite else ""
 
 
 def _viewer(meta: LeRobotDatasetMetadata, episode: int) -> str:
@@ -241,8 +214,7 @@ def viewer_command(meta: LeRobotDatasetMetadata, episode: int) -> Sequence[str] 
     if meta.info.is_v2:
         return None
     options = ["--episode-index", str(episode)]
-    repo = parse_repo_url(meta.url_root)
-    if repo is not None:
+    if repo := parse_repo_url(meta.url_root):
         return ["lerobot-dataset-viz", "--repo-id", repo[0], *options]
     if not isinstance(meta.root, Path):
         return None
