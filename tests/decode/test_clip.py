@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from robostream.decode import plan_runs
 from robostream.decode.clip import NEVER, Clip, ClipUses, Clock, needed_frames
 from tests.decode.clips import no_file
 
@@ -73,10 +74,9 @@ def test_frames_are_found_by_their_number_in_the_file(booking: Booking) -> None:
     numbers = clip.numbers.tolist()
     expected = {number: frame for frame, number in enumerate(numbers)}
 
-    assert clip.numbers_of(range(len(clip))) == numbers
+    assert clip.plan_runs(range(len(clip))) == plan_runs(clip.file.index, numbers)
     for number in range(-1, numbers[-1] + 3):
         assert clip.frame_of(number) == expected.get(number, -1)
-        assert clip.frame_from(number) == sum(other < number for other in numbers)
 
 
 @given(booking=bookings(), gop=st.integers(1, 9))
@@ -88,6 +88,7 @@ def test_a_gop_is_the_frames_between_two_starts(booking: Booking, gop: int) -> N
     for frame, its_gop in enumerate(gops):
         first, stop = clip.gop_of(frame)
         assert [f for f, g in enumerate(gops) if g == its_gop] == list(range(first, stop))
+        assert clip.start_from(first or stop) == (first or stop)
 
 
 @given(booking=bookings(), now=st.integers(0, 45))

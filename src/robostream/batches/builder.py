@@ -236,7 +236,9 @@ class BatchBuilder:
         except DatasetError:
             return  # the first sample that needs these frames raises the error
         for uses, first, stop in ranges:
-            missing = uses.missing(first, uses.clip.end_of_gop(stop))
+            if stop > 0 and not uses.clip.has_long_gops:
+                stop = uses.clip.start_from(stop)
+            missing = uses.missing(first, stop)
             if missing and lane.is_catching_up:
                 # Frames that leave only at the end of the epoch are decoded then.
                 soon = uses.due(np.array(missing)) <= 2 * lane.window_steps

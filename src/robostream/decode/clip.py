@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
+from robostream.decode.frame_index import Run, plan_runs
 from robostream.decode.render import Size
 from robostream.decode.video_files import VideoFile
 from robostream.plan import Ints
@@ -31,8 +32,8 @@ class Clip:
         first: The episode's frame that is frame 0 of the clip.
         size: The size frames are scaled to; None for their own.
         has_long_gops: Whether decoders wait inside its GOPs.
-        base: The number of frame 0 if the numbers have no gaps, else None.
         name: The file and the episode, for messages.
+        starts: The frames after the first at which a GOP begins, ascending.
     """
 
     file: VideoFile
@@ -42,17 +43,24 @@ class Clip:
     first: int = 0
     size: Size | None = None
     has_long_gops: bool = False
-    base: int | None = field(init=False)
     name: str = field(init=False)
+    starts: Ints = field(init=False)
+    _base: int | None = field(init=False)
     _frames: dict[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         base, last = int(self.numbers[0]), int(self.numbers[-1])
         is_gapless = last - base == len(self.numbers) - 1
         frames = {} if is_gapless else {int(n): frame for frame, n in enumerate(self.numbers)}
-        name, episode = self.file.source.name, self.episode
-        object.__setattr__(self, "base", base if is_gapless else None)
-        object.__setattr__(self, "name", name if episode < 0 else f"{name}, episode {episode}")
+        name, gops = self.file.source.name, self.file.index.start_frames
+        starts = gops[max(bisect_right(gops, base), 1) : bisect_right(gops, last)]
+        if base or not is_gapless:
+            starts = starts - base if is_gapless else np.searchsorted(self.numbers, starts)
+        object.__setattr__(
+            self, "name", name if self.episode < 0 else f"{name}, episode {self.episode}"
+        )
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "_base", base if is_gapless else None)
         object.__setattr__(self, "_frames", frames)
 
     def __len__(self) -> int:
@@ -60,34 +68,26 @@ class Clip:
 
     def frame_of(self, number: int) -> int:
         """Return the frame that has a number in the file; -1 if the clip has none."""
-        if self.base is None:
+        if self._base is None:
             return self._frames.get(number, -1)
-        frame = number - self.base
+        frame = number - self._base
         return frame if 0 <= frame < len(self.numbers) else -1
 
-    def numbers_of(self, frames: Iterable[int]) -> list[int]:
-        """Return the numbers of frames in the file."""
-        base = self.base
-        if base is None:
-            return [int(self.numbers[frame]) for frame in frames]
-        return [base + frame for frame in frames]
-
-    def frame_from(self, number: int) -> int:
-        """Return the first frame that has a number, or a larger one, in the file."""
-        if self.base is None:
-            return bisect_left(self.numbers, number)
-        return min(max(number - self.base, 0), len(self.numbers))
+    def plan_runs(self, frames: Sequence[int]) -> list[Run]:
+        """Return the runs that decode some frames, ascending."""
+        base = self._base
+        numbers = [int(self.numbers[f]) if base is None else base + f for f in frames]
+        return plan_runs(self.file.index, numbers)
 
     def gop_of(self, frame: int) -> tuple[int, int]:
         """Return the frames [first, stop) of the clip that share a GOP with a frame."""
-        first, stop = self.file.index.gop_of(int(self.numbers[frame]))
-        return self.frame_from(first), self.frame_from(stop)
+        place = bisect_right(self.starts, frame)
+        return int(self.starts[place - 1]) if place else 0, self.start_from(frame + 1)
 
-    def end_of_gop(self, stop: int) -> int:
-        """Return `stop`, moved to the end of the GOP it lies in, unless GOPs are long."""
-        if not 0 < stop < len(self.numbers) or self.has_long_gops:
-            return stop
-        return max(stop, self.gop_of(stop - 1)[1])
+    def start_from(self, frame: int) -> int:
+        """Return the first frame, from `frame` > 0 on, that begins a GOP; else the clip's end."""
+        place = bisect_left(self.starts, frame)
+        return int(self.starts[place]) if place < len(self.starts) else len(self.numbers)
 
 
 class Slots(Protocol):

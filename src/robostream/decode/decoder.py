@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -20,7 +21,6 @@ from robostream.decode.clip import Clip, ClipUses, Uses
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache
 from robostream.decode.frames import DecodedFrame
-from robostream.decode.packets import plan_runs
 from robostream.decode.render import Renderer, Size
 from robostream.decode.statistics import Meter
 from robostream.decode.yuv420 import label_of
@@ -103,7 +103,7 @@ class FrameDecoder:
                 if clip.has_long_gops:
                     self._continue(uses, frames)
                     continue
-                for run in plan_runs(clip.file.index, clip.numbers_of(frames)):
+                for run in clip.plan_runs(frames):
                     file_runs.append((clip.file, run))
                     owners.append(uses)
             for place, number, decoded in self._backend.decode(file_runs):
@@ -223,15 +223,14 @@ class FrameDecoder:
         following = self._next_frame.get(clip)
         if following is None or frame <= following:
             return frame == following
-        start, _ = clip.file.index.gop_of(int(clip.numbers[frame]))
-        return start <= int(clip.numbers[following])
+        return clip.gop_of(frame)[0] <= following
 
     def _start(self, uses: Uses, frame: int) -> None:
         """Open a decoder for a clip that begins at a frame's GOP."""
         clip = uses.clip
-        index = clip.file.index
-        stop = clip.frame_from(index.start_from(int(clip.numbers[frame]) + _FRAMES_PER_RUN))
-        run = plan_runs(index, clip.numbers_of(range(frame, stop)))[0]
+        after = bisect_left(clip.numbers, int(clip.numbers[frame]) + _FRAMES_PER_RUN)
+        stop = clip.start_from(after)
+        run = clip.plan_runs(range(frame, stop))[0]
         self._waiting[clip] = _WaitingDecoder(uses, self._backend.decode([(clip.file, run)]), stop)
         self._next_frame[clip] = 0
         while len(self._waiting) > self._max_waiting:

@@ -19,6 +19,10 @@ from av.video.reformatter import VideoReformatter
 from robostream.errors import VideoFileError
 
 CPU = "cpu"
+# FFmpeg's vector code may read a little past the end of a frame.
+MARGIN_BYTES = 256
+# Vector instructions are fastest with frames that begin at a multiple of this.
+_ALIGN_BYTES = 64
 PLANAR_8BIT = ("yuv420p", "yuvj420p")
 _GRAY_16BIT = ("gray12le", "gray10le", "gray16le")
 _DEPTH_TYPES = (np.dtype(np.uint16),)
@@ -138,6 +142,21 @@ def frame_of_arrays(layout: FrameLayout, arrays: Iterable[npt.NDArray[Any]]) -> 
     """Return a frame whose planes are arrays (height, width), each contiguous."""
     planes = tuple(Plane(a, a.ctypes.data, a.strides[0]) for a in arrays)
     return DecodedFrame(layout, planes)
+
+
+class SlotMemory(NamedTuple):
+    """The bytes of a slot, and their address, stored because numpy is slow to give it."""
+
+    content: npt.NDArray[np.uint8]
+    address: int
+
+
+def allocate(nbytes: int) -> SlotMemory:
+    """Return memory for one frame outside any pool."""
+    memory = np.empty(nbytes + MARGIN_BYTES, np.uint8)
+    address = memory.ctypes.data
+    first = -address % _ALIGN_BYTES
+    return SlotMemory(memory[first : first + nbytes], address + first)
 
 
 class PackedFrame(NamedTuple):

@@ -9,7 +9,7 @@ a wanted frame's GOP is still cached from an earlier read, the rest of that GOP.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +20,9 @@ from robostream.config import STRETCH_FRAMES
 from robostream.decode.backends import Backend
 from robostream.decode.clip import Clip, Slots, Uses
 from robostream.decode.decoder import FrameDecoder, raise_missing
-from robostream.decode.frame_cache import LruFrameCache
+from robostream.decode.frame_cache import FrameCache, Pack
 from robostream.decode.frame_index import FrameIndex
-from robostream.decode.frames import DecodedFrame
+from robostream.decode.frames import DecodedFrame, PackedFrame, allocate
 from robostream.decode.statistics import DecodeStatistics, Meter
 from robostream.decode.video_files import VideoFiles
 from robostream.storage import ByteSource, LruCache
@@ -38,6 +38,100 @@ _REMEMBERED_FILES = 32
 _STRETCHES = 8
 # A GOP is decoded whole only if it takes at most half of the memory.
 _GOPS = 2
+
+
+class _CachedFrame(NamedTuple):
+    """A cached frame, and its file and number."""
+
+    packed: PackedFrame
+    key: tuple[str, int]
+
+
+class FileSlots:
+    """The slots of one file's frames, among those of all files."""
+
+    def __init__(self, file: str, slots: dict[tuple[str, int], int]) -> None:
+        self._file = file
+        self._slots = slots
+
+    def __getitem__(self, frame: int) -> int:
+        return self._slots.get((self._file, frame), -1)
+
+    def __setitem__(self, frame: int, slot: int) -> None:
+        self._slots[self._file, frame] = slot
+
+
+class LruFrameCache(FrameCache):
+    """Frames by file and number, at most `budget_bytes`; the least recently used are evicted.
+
+    They stay when their file is closed.
+
+    Attributes:
+        budget_bytes: The budget.
+        next_slot: The slot of the next frame that is added; slots are not reused.
+    """
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self.keeps_used = budget_bytes > 0
+        self._slots: dict[tuple[str, int], int] = {}
+        self._frames: LruCache[int, _CachedFrame] = LruCache(
+            budget_bytes,
+            weigh=lambda cached: cached.packed.layout.nbytes,
+            drop=lambda cached: self._slots.pop(cached.key),
+        )
+        self.next_slot = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all frames."""
+        return self._frames.weight
+
+    def slots(self, clip: Clip) -> FileSlots:
+        """Return the slots of a file's frames; they change with the cache."""
+        return FileSlots(clip.file.name, self._slots)
+
+    def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
+        """Return the frames in some slots; they count as used now."""
+        found = map(self._frames.get, slots)
+        return [cached.packed for cached in found if cached is not None]
+
+    def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
+        """Cache a frame that is not cached yet; return False if it exceeds the whole budget."""
+        layout = decoded.layout
+        if layout.nbytes > self.budget_bytes:
+            return False
+        content = None
+        for oldest in self._frames.evict_for(layout.nbytes):
+            # Reuse the evicted frame's memory: fresh pages would cost more than the copy.
+            if oldest.packed.layout.nbytes == layout.nbytes:
+                content, address, _ = oldest.packed
+        if content is None:
+            content, address = allocate(layout.nbytes)
+        packed = PackedFrame(content, address, layout)
+        pack(decoded, packed)
+        self._frames.put(self.next_slot, _CachedFrame(packed, (uses.clip.file.name, frame)))
+        uses.slots[frame] = self.next_slot
+        self.next_slot += 1
+        return True
+
+    def release(self, uses: Uses, frames: Sequence[int]) -> None:
+        """Drop those of some frames that are cached."""
+        for frame in frames:
+            self._frames.forget(uses.slots[frame])
+
+    def take_evictions(self) -> int:
+        """Return how many frames were evicted since the last call."""
+        return self._frames.take_evictions()
+
+    def forget_since(self, slot: int) -> None:
+        """Drop the frames that were added when `next_slot` was `slot` or more."""
+        for newer in [number for number in self._frames if number >= slot]:
+            self._frames.forget(newer)
+
+    def clear(self) -> None:
+        """Drop all frames."""
+        self._frames.clear()
 
 
 class FrameEngine:
@@ -204,20 +298,19 @@ def frames_to_decode(
         order: How files have been read; this read is noted there.
         budget_bytes: The memory for cached frames.
     """
-    index, name, slots = uses.clip.file.index, uses.clip.file.name, uses.slots
-    wanted, config = sorted(uses.now), index.configs[0]
+    clip, slots, wanted = uses.clip, uses.slots, sorted(uses.now)
+    name, config = clip.file.name, clip.file.index.configs[0]
     # A cached frame takes most memory as RGB.
     capacity = budget_bytes // max(3 * config.width * config.height, 1)
     stretch = capacity // (_STRETCHES * len(wanted))
     is_in_order = order.follows(name, wanted[0])
     chosen = set(wanted)
     for number in wanted:
-        first, stop = index.gop_of(number)
+        first, stop = clip.gop_of(number)
         others: Iterable[int] = ()
         if is_in_order:
-            others = range(
-                number, min(index.start_from(number + STRETCH_FRAMES), number + stretch, within[1])
-            )
+            end = clip.start_from(number + STRETCH_FRAMES)
+            others = range(number, min(end, number + stretch, within[1]))
         elif stop - first <= capacity // _GOPS and slots[first] >= 0:
             others = range(max(first, within[0]), min(stop, within[1]))
         chosen.update(frame for frame in others if slots[frame] < 0)
