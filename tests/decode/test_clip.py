@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robostream.decode import plan_runs
-from robostream.decode.clip import NEVER, Clip, ClipUses, Clock, needed_frames
+from robostream.decode.clip import NEVER, Clip, ClipUses, Clock, Deliveries, needed_frames
 from tests.decode.clips import no_file
 
 
@@ -37,7 +37,7 @@ class Booking:
         samples, offsets = np.array(self.samples), np.array(self.offsets)
         first, stop = needed_frames(samples, offsets, len(self.numbers))
         clip = Clip(no_file(max(self.numbers) + 1), np.array(self.numbers)[first:stop], first=first)
-        return ClipUses(clip, clock, samples=samples, steps=np.array(self.steps), offsets=offsets)
+        return ClipUses(clip, clock, Deliveries(samples, np.array(self.steps)), offsets)
 
 
 @st.composite
@@ -149,21 +149,15 @@ def test_bytes_are_fetched_in_the_parts_that_frames_lie_in(split: int) -> None:
     """A clip is fetched in at most two ranges, cut at a frame of the episode; each once."""
     clip = Clip(no_file(20), np.arange(20)[5:15], first=5)
     samples = np.arange(5, 15)
-    uses = ClipUses(
-        clip,
-        Clock(),
-        samples=samples,
-        steps=samples,
-        offsets=np.zeros(1, np.int64),
-        split=split + 5,
-    )
-    parts = uses.unfetched_parts([0, 9])
+    delivered = Deliveries(samples, samples, split=split + 5)
+    uses = ClipUses(clip, Clock(), delivered, np.zeros(1, np.int64))
     cut = min(max(split, 0), 10)
 
-    assert parts == [part for part in ((0, cut), (cut, 10)) if part[0] < part[1]]
-    for part in parts:
-        uses.mark_fetched(part)
-    assert uses.unfetched == uses.unfetched_parts(list(range(10))) == []
+    assert uses.unfetched == [part for part in ((0, cut), (cut, 10)) if part[0] < part[1]]
+    uses.fetch([9])
+    assert uses.unfetched == ([(0, cut)] if 0 < cut < 10 else [])
+    uses.fetch([0])
+    assert uses.unfetched == []
 
 
 @pytest.mark.parametrize(("gop", "expected"), [(2, False), (16, False), (17, True), (250, True)])

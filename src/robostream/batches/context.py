@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ from robostream.decode import (
     Clip,
     ClipUses,
     Clock,
-    DecodeStatistics,
+    Deliveries,
     FrameCache,
     FrameDecoder,
     Meter,
@@ -24,10 +23,9 @@ from robostream.decode import (
     SharedFrameLayout,
     Size,
     needed_frames,
-    packet_span,
 )
 from robostream.device import ByteArray, DeviceRenderer, device_memory, open_nvdec
-from robostream.plan import Ints, WorkerShard
+from robostream.plan import WorkerShard
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,7 @@ class WorkerContext:
         self.shard = shard
         self.runs_ahead = budgets.runs_ahead
         self.keeps_frames = shared_frames is not None or budgets.frame_bytes > 0
-        self.statistics = DecodeStatistics(counters)
-        self._meter = Meter()
+        self.statistics = self._meter = Meter() if counters is None else Meter(row=counters)
         self.sources = SourceReaders(
             layout.sources,
             new_row_lru(budgets.row_bytes),
@@ -118,56 +115,21 @@ class WorkerContext:
             yuv_sizes=yuv_sizes,
         )
 
-    def open_clip(
-        self,
-        clock: Clock,
-        camera: int,
-        episode: int,
-        samples: Ints,
-        steps: Ints,
-        *,
-        is_behind: bool = False,
-        split: int = 0,
-    ) -> ClipUses:
-        """Open the clip of a camera; see `ClipUses` for the arguments."""
+    def open_clip(self, clock: Clock, camera: int, episode: int, delivered: Deliveries) -> ClipUses:
+        """Open the clip of a camera with the frames that the delivered samples need."""
         source, decoder = self.sources.of(episode), self.decoders[camera]
         offsets, layout = source.offsets[camera], source.cameras[camera]
         assert layout is not None
         file, numbers = source.find_frames(camera, episode)
-        low, high = source.layout.window_limits(episode, int(samples[0]), len(numbers))
-        first, stop = needed_frames(samples, offsets, len(numbers))
+        low, high = source.layout.window_limits(episode, int(delivered.samples[0]), len(numbers))
+        first, stop = needed_frames(delivered.samples, offsets, len(numbers))
         first, stop = max(first, low), min(stop, high)
-        clip = Clip(
-            file,
-            numbers[first:stop],
-            camera,
-            episode,
-            first,
-            size=layout.resize,
-            # A decoder on a GPU takes long to open, so none waits inside a GOP.
-            has_long_gops=file.index.has_long_gops and decoder is not self._on_gpu,
-        )
-        uses = ClipUses(
-            clip,
-            clock,
-            samples=samples,
-            steps=steps,
-            offsets=offsets,
-            is_behind=is_behind,
-            split=split,
-        )
+        # A decoder on a GPU takes long to open, so none waits inside a GOP.
+        has_long_gops = file.index.has_long_gops and decoder is not self._on_gpu
+        clip = Clip(file, numbers[first:stop], camera, episode, first, layout.resize, has_long_gops)
+        uses = ClipUses(clip, clock, delivered, offsets)
         decoder.cache.open(uses)
         return uses
-
-    def fetch(self, uses: ClipUses, frames: list[int]) -> None:
-        """Fetch the bytes of frames before they are decoded, and of the frames around them."""
-        clip = uses.clip
-        for part in uses.unfetched_parts(frames):
-            began = time.perf_counter()
-            span = packet_span(clip.file.index, clip.numbers[slice(*part)])
-            clip.file.source.ensure_cached(*span)
-            self._meter.fetch_s += time.perf_counter() - began
-            uses.mark_fetched(part)
 
     def decode(self, requests: list[tuple[ClipUses, list[int]]]) -> None:
         """Decode frames of clips, ascending; each clip may be named once."""
@@ -191,11 +153,7 @@ class WorkerContext:
         """Add the counts since the last call to the shared counters."""
         for decoder in self._all_decoders:
             self._meter.picture_evictions += decoder.cache.take_evictions()
-        self.statistics.add((*self._meter.take(), *self.sources.traffic.take()))
-
-    def explain(self, error: Exception) -> Exception:
-        """Return the error that says why a sample cannot be built; see `VideoFiles.explain`."""
-        return self.sources.explain(error)
+        self._meter.flush(self.sources.traffic.take())
 
     def count_busy(self, seconds: float) -> None:
         """Count time spent on building batches, whatever it was spent on."""

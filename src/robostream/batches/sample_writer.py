@@ -74,18 +74,15 @@ class SampleWriter:
             images = np.empty(camera.stack, camera.dtype)
             decoder.draw(uses, frames, images)
             self._transform(number, sample, images, arrays)
-        elif camera.coding is None:
-            decoder.draw(uses, frames, self._place_of(number, sample, arrays))
+            return
+        place = slice(sample.place, sample.place + 1) if self._are_bare[number] else sample.place
+        out = arrays[self._keys[number]][place]
+        if camera.coding is None:
+            decoder.draw(uses, frames, out)
         else:
             codes = np.empty(camera.stack, np.uint16)
             decoder.draw(uses, frames, codes)
-            out = self._place_of(number, sample, arrays)
             write_depth(sample.source.layout.own, camera, codes, out)
-
-    def _place_of(self, number: int, sample: SampleParts, arrays: Arrays) -> Any:
-        """Return where a sample's images of a camera go, with an axis for the steps."""
-        images, place = arrays[self._keys[number]], sample.place
-        return images[place : place + 1] if self._are_bare[number] else images[place]
 
     def _transform(
         self, number: int, sample: SampleParts, images: npt.NDArray[Any], arrays: Arrays
@@ -124,10 +121,10 @@ class SampleWriter:
         rows = source.images(number, sample.episode)
         limits = source.layout.window_limits(sample.episode, sample.frame, rows.length)
         frames, _ = window_targets(source.offsets[number], sample.frame, *limits)
+        place = slice(sample.place, sample.place + 1) if self._are_bare[number] else sample.place
+        out: npt.NDArray[Any] = arrays[self._keys[number]][place]
         if camera.is_transformed:
             out = np.empty(camera.stack, camera.dtype)
-        else:
-            out = self._place_of(number, sample, arrays)
         decode_images_into(source.layout.own, camera, rows, frames.tolist(), out)
         self._worker.count_images(len(frames))
         if camera.is_transformed:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +16,12 @@ from robostream.assemble import (
     EpisodeRows,
     RowCache,
     RowLru,
+    RowReader,
     SourceLayout,
+    find_byte_span,
     find_frames,
 )
-from robostream.batches.prefetch import PartFetcher
+from robostream.batches.lane_lookahead import LaneShare
 from robostream.decode import FrameCache, Meter, VideoFile, VideoFiles
 from robostream.plan import UpcomingPart
 from robostream.storage import LruCache, Traffic
@@ -25,6 +29,21 @@ from robostream.storage import LruCache, Traffic
 _NOW = np.zeros(1, np.int64)
 # Open files of a dataset that several share a process with: videos, and as many data files.
 _FILES_PER_SOURCE = 4
+
+
+class _FileSpan(NamedTuple):
+    """Bytes [start, stop) of a file.
+
+    Attributes:
+        camera: The camera whose frames they hold; None for rows.
+        is_last: Whether they are not read again, because all processes share their content.
+    """
+
+    file: str
+    start: int
+    stop: int
+    camera: int | None = None
+    is_last: bool = False
 
 
 class SourceReader:
@@ -43,9 +62,7 @@ class SourceReader:
         cameras: Its own camera for each camera of a batch; None if it has none.
         offsets: The window of each camera, in frames.
         offset_lists: The same as lists.
-        windows: The least and the greatest offset of each camera.
-        is_video: Whether each camera is stored as video here.
-        fetcher: Fetches bytes ahead; None where there is no cache for them.
+        fetches_ahead: Whether there is a cache in which to fetch bytes ahead.
     """
 
     def __init__(
@@ -72,19 +89,26 @@ class SourceReader:
         keys = [None if camera is None else camera.key for camera in layout.cameras]
         self.offsets = [_NOW if key is None else spec.windows.get(key, _NOW) for key in keys]
         self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
-        self.windows = [(int(offsets.min()), int(offsets.max())) for offsets in self.offsets]
-        self.is_video = [key in spec.videos for key in keys]
+        self._windows = [(int(offsets.min()), int(offsets.max())) for offsets in self.offsets]
+        self._is_video = [key in spec.videos for key in keys]
         # Images in Parquet are read separately: another process may own the rest of their rows.
         plain = [key for key in spec.columns if key not in spec.images]
         self._rows = RowCache(dataset, opener, plain, lru, checks_times=True)
         self._images = {
             key: RowCache(dataset, opener, [key], lru, checks_times=False) for key in spec.images
         }
-        self.fetcher: PartFetcher | None = None
-        if dataset.files.is_remote and dataset.files.cache is not None:
-            self.fetcher = PartFetcher(
-                layout, opener, self.offsets, files=self.files, frame_cache=frame_cache
-            )
+        self.fetches_ahead = dataset.files.is_remote and dataset.files.cache is not None
+        self._opener = opener
+        self._frame_cache = frame_cache
+        self._row_reader = RowReader(dataset, opener, [])
+        self._lock = threading.Lock()
+        self._fetched: dict[UpcomingPart, list[_FileSpan]] = {}
+
+    def share(self, rows: bool, cameras: list[int]) -> LaneShare:
+        """Return what a worker owns that owns the rows of samples, or not, and some cameras."""
+        videos = [camera for camera in cameras if self._is_video[camera]]
+        others = [camera for camera in cameras if not self._is_video[camera]]
+        return LaneShare(rows, videos, others, self._windows)
 
     def rows(self, episode: int) -> EpisodeRows:
         """Return the rows of an episode, without images."""
@@ -101,6 +125,55 @@ class SourceReader:
         layout, own = self.cameras[camera], episode - self.layout.first_episode
         assert layout is not None
         return find_frames(self.layout.dataset, self.files, own, layout.key)
+
+    def fetch(self, coming: UpcomingPart, when: float) -> None:
+        """Fetch the bytes of a part of an episode; they stay until it is released. Thread-safe.
+
+        Blocks. Does nothing where there is no cache for bytes.
+
+        Args:
+            coming: The part.
+            when: When its first frame is due, as `NextUse` counts.
+        """
+        if not self.fetches_ahead:
+            return
+        fetched = self._fetched[coming] = []
+        for span in self._spans(coming):
+            self._opener.open(span.file).prefetch(span.start, span.stop, when)
+            fetched.append(span)
+
+    def release(self, coming: UpcomingPart, when: float) -> None:
+        """Release the bytes of a part that was read. Thread-safe.
+
+        Args:
+            coming: The part.
+            when: When it is read next.
+        """
+        for span in self._fetched.pop(coming, ()):
+            is_last = span.is_last or (
+                span.camera is not None and self._are_cached(coming, span.camera)
+            )
+            next_use = math.inf if is_last else when
+            self._opener.open(span.file).release(span.start, span.stop, next_use)
+
+    def _spans(self, coming: UpcomingPart) -> Iterator[_FileSpan]:
+        """Open the files of a part; yield what must be read of them."""
+        for camera in coming.videos:
+            if not self._are_cached(coming, camera):
+                file, numbers = self.find_frames(camera, coming.episode)
+                offsets = self.offsets[camera]
+                span = find_byte_span(file, numbers, coming.first, coming.stop, offsets)
+                yield _FileSpan(file.name, *span, camera=camera)
+        if coming.rows:
+            own = coming.episode - self.layout.first_episode
+            # Fetched first, so that no thread waits for a server while it holds the lock.
+            yield _FileSpan(*self._row_reader.footer(own))
+            with self._lock:
+                rows = self._row_reader.find(own)
+            yield _FileSpan(rows.file, *rows.groups, is_last=rows.are_shared)
+
+    def _are_cached(self, coming: UpcomingPart, camera: int) -> bool:
+        return self._frame_cache.has_all(camera, coming.episode, coming.first, coming.stop)
 
     def close(self) -> None:
         """Close all files; they open again when they are needed."""
@@ -160,18 +233,6 @@ class SourceReaders:
         """Return the readers made so far."""
         with self._lock:
             return list(self._readers.values())
-
-    def fetch(self, coming: UpcomingPart, when: float) -> None:
-        """Fetch the bytes of a part of an episode; see `PartFetcher.fetch`."""
-        fetcher = self.of(coming.episode).fetcher
-        if fetcher is not None:
-            fetcher.fetch(coming, when)
-
-    def release(self, coming: UpcomingPart, when: float) -> None:
-        """Release the bytes of a part that was read; see `PartFetcher.release`."""
-        fetcher = self.of(coming.episode).fetcher
-        if fetcher is not None:
-            fetcher.release(coming, when)
 
     def explain(self, error: Exception) -> Exception:
         """Return the error that says why a sample cannot be built; see `VideoFiles.explain`."""

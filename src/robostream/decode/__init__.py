@@ -29,7 +29,7 @@ from robostream.decode.backends import (
     new_context,
     new_packet,
 )
-from robostream.decode.clip import Clip, ClipUses, Clock, Uses, needed_frames
+from robostream.decode.clip import Clip, ClipUses, Clock, Deliveries, Uses, needed_frames
 from robostream.decode.decoder import FrameDecoder
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache, SharedFrameCache, SharedFrameLayout
@@ -49,7 +49,7 @@ from robostream.decode.indexing import build_index
 from robostream.decode.next_use_cache import BufferPool, NextUseCache
 from robostream.decode.random_access import FrameEngine, LruFrameCache
 from robostream.decode.render import Renderer, Size, scale_values
-from robostream.decode.statistics import COUNTERS, DecodeStatistics, Meter, summarise
+from robostream.decode.statistics import COUNTERS, Meter, summarise
 from robostream.decode.torchcodec_backend import TorchcodecBackend
 from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
 from robostream.decode.yuv420 import (
@@ -72,8 +72,8 @@ __all__ = [
     "ClipUses",
     "Clock",
     "CodecConfig",
-    "DecodeStatistics",
     "DecodedFrame",
+    "Deliveries",
     "FileRun",
     "FrameCache",
     "FrameDecoder",

@@ -6,11 +6,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from robostream.decode.frame_index import Run, plan_runs
+from robostream.decode.frame_index import Run, packet_span, plan_runs
 from robostream.decode.render import Size
 from robostream.decode.video_files import VideoFile
 from robostream.plan import Ints
@@ -146,6 +146,23 @@ class Uses:
         return NEVER
 
 
+class Deliveries(NamedTuple):
+    """Which samples of an episode are delivered, and when.
+
+    Attributes:
+        samples: Their frames in the episode, ascending.
+        steps: The step that delivers each of them.
+        is_behind: Whether they lie behind the frame where their lane was entered, so that decoding
+            ahead never reaches them.
+        split: The episode's frame before which bytes are fetched separately.
+    """
+
+    samples: Ints
+    steps: Ints
+    is_behind: bool = False
+    split: int = 0
+
+
 class ClipUses(Uses):
     """When the frames of a clip are delivered, and how often still.
 
@@ -154,12 +171,8 @@ class ClipUses(Uses):
     Args:
         clip: The clip; it has all frames that the samples need.
         clock: The step that is being built.
-        samples: The frames of the episode that are delivered, ascending.
-        steps: The step that delivers each of them.
+        delivered: The samples that are delivered.
         offsets: The window of a sample: the frames it needs, relative to its own.
-        is_behind: Whether the clip lies behind the frame where its lane was entered, so that
-            decoding ahead never reaches it.
-        split: The episode's frame at which `unfetched` is split in two.
 
     Attributes:
         left: How often each frame is still to be delivered.
@@ -171,44 +184,29 @@ class ClipUses(Uses):
 
     __slots__ = (
         "_clock",
+        "_delivered",
         "_offsets",
-        "_samples",
         "_span",
-        "_steps",
         "_uses",
-        "is_behind",
         "left",
         "num_left",
         "unfetched",
     )
     slots: list[int]
 
-    def __init__(
-        self,
-        clip: Clip,
-        clock: Clock,
-        *,
-        samples: Ints,
-        steps: Ints,
-        offsets: Ints,
-        is_behind: bool = False,
-        split: int = 0,
-    ) -> None:
+    def __init__(self, clip: Clip, clock: Clock, delivered: Deliveries, offsets: Ints) -> None:
         count = len(clip)
-        at = samples[:, None] + (offsets - clip.first)
-        frames = np.minimum(np.maximum(at, 0), count - 1)
         super().__init__(clip, {}, [-1] * count)
-        self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
-        self.num_left = frames.size
-        self.is_behind = is_behind
-        cut = min(max(split - clip.first, 0), count)
-        self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
         self._clock = clock
-        self._samples = samples
-        self._steps = steps
+        self._delivered = delivered
         self._offsets = offsets
         self._uses: Ints | None = None
-        self._span = 1
+        self._span = int(delivered.steps.max()) + 2
+        frames = self._frames()
+        self.left: list[int] = np.bincount(frames.ravel(), minlength=count).tolist()
+        self.num_left = frames.size
+        cut = min(max(delivered.split - clip.first, 0), count)
+        self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
 
     def want(self, frame: int, offsets: list[int]) -> list[int]:
         """Return the clip's frames in the window of a frame of the episode, counted as needed now.
@@ -251,18 +249,18 @@ class ClipUses(Uses):
         it again. In a long GOP only the frame itself is decoded: the others follow when decoding
         ahead reaches them. If it never does, they are decoded now too.
         """
-        if self.clip.has_long_gops and not self.is_behind:
+        if self.clip.has_long_gops and not self._delivered.is_behind:
             return [frame]
         first, stop = self.clip.gop_of(frame)
         return self.missing(first, stop)
 
-    def unfetched_parts(self, frames: list[int]) -> list[tuple[int, int]]:
-        """Return the unfetched ranges that some frames lie in."""
-        return [part for part in self.unfetched if any(part[0] <= f < part[1] for f in frames)]
-
-    def mark_fetched(self, part: tuple[int, int]) -> None:
-        """Count a range as fetched."""
-        self.unfetched.remove(part)
+    def fetch(self, frames: list[int]) -> None:
+        """Fetch the bytes of frames before they are decoded, and of the frames around them."""
+        file, numbers = self.clip.file, self.clip.numbers
+        for first, stop in list(self.unfetched):
+            if any(first <= frame < stop for frame in frames):
+                file.source.ensure_cached(*packet_span(file.index, numbers[first:stop]))
+                self.unfetched.remove((first, stop))
 
     def due(self, frames: Ints) -> Ints:
         """Return in how many steps each frame is delivered next; NEVER if not again."""
@@ -282,11 +280,14 @@ class ClipUses(Uses):
     def _all_uses(self) -> Ints:
         """Return frame * span + step for each frame and step that delivers it, ascending."""
         if self._uses is None:
-            at = self._samples[:, None] + (self._offsets - self.clip.first)
-            frames = np.clip(at, 0, len(self.left) - 1)
-            self._span = int(self._steps.max()) + 2
-            self._uses = np.unique(frames * self._span + self._steps[:, None])
+            self._uses = np.unique(self._frames() * self._span + self._delivered.steps[:, None])
         return self._uses
+
+    def _frames(self) -> Ints:
+        """Return the clip's frames in the window of each sample."""
+        at = self._delivered.samples[:, None] + (self._offsets - self.clip.first)
+        frames: Ints = np.minimum(np.maximum(at, 0), len(self.slots) - 1)
+        return frames
 
 
 def needed_frames(samples: Ints, offsets: Ints, length: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from robostream.decode.decoder import FrameDecoder, raise_missing
 from robostream.decode.frame_cache import FrameCache, Pack
 from robostream.decode.frame_index import FrameIndex
 from robostream.decode.frames import DecodedFrame, PackedFrame, allocate
-from robostream.decode.statistics import DecodeStatistics, Meter
+from robostream.decode.statistics import Meter
 from robostream.decode.video_files import VideoFiles
 from robostream.storage import ByteSource, LruCache
 
@@ -154,8 +154,7 @@ class FrameEngine:
         backend: Backend | None = None,
         index_folder: Path | None = None,
     ) -> None:
-        self.statistics = DecodeStatistics()
-        self._meter = Meter()
+        self.statistics = self._meter = Meter()
         self.files = VideoFiles(
             open_source, max_files=max_files, index_folder=index_folder, meter=self._meter
         )
@@ -255,7 +254,7 @@ class FrameEngine:
 
     def _count(self) -> None:
         self._meter.picture_evictions += self._cache.take_evictions()
-        self.statistics.add(self._meter.take())
+        self._meter.flush()
 
 
 class _LastRead(NamedTuple):

@@ -38,14 +38,14 @@ class VideoSource:
 
     Args:
         source: The bytes.
-        meter: Counts the time that reads take, if given.
+        meter: Counts the time that reads take; nobody does unless given.
     """
 
     def __init__(self, source: ByteSource, meter: Meter | None = None) -> None:
         self.name = source.name
         self.identity = source.identity
         self._source = source
-        self._meter = meter
+        self._meter = meter or Meter()
 
     def size(self) -> int:
         """Return the number of bytes in the file."""
@@ -69,8 +69,7 @@ class VideoSource:
         except (MissingFileError, DamagedFileError) as error:
             raise VideoFileError(str(error)) from error
         finally:
-            if self._meter is not None:
-                self._meter.fetch_s += time.perf_counter() - began
+            self._meter.fetch_s += time.perf_counter() - began
 
     def fetch_start(self) -> None:
         """Fetch the start of a file that is likely small."""
@@ -79,8 +78,10 @@ class VideoSource:
 
     def ensure_cached(self, start: int, stop: int) -> None:
         """Copy the bytes [start, stop) to the local cache."""
+        began = time.perf_counter()
         with _as_video_error():
             self._source.ensure_cached(start, stop)
+        self._meter.fetch_s += time.perf_counter() - began
 
     def prefetch(self, start: int, stop: int, next_use: float) -> None:
         """Keep the bytes [start, stop) in the local cache until `release`."""
