@@ -131,7 +131,7 @@ def test_every_wanted_frame_is_delivered_and_then_done(booking: Booking) -> None
     uses = booking.schedule(Clock())
     done: list[int] = []
     for sample in booking.samples:
-        frames = uses.want(sample, booking.offsets)
+        frames = uses.want(sample)
         last = len(booking.numbers) - 1
         assert [uses.clip.first + frame for frame in frames] == [
             min(max(sample + offset, 0), last) for offset in booking.offsets

@@ -160,18 +160,12 @@ class BatchBuilder:
             except Exception as error:
                 self._blame(sample, error)
             part.lane_parts.append(lane_part)
-            self._want(part.wants, sample, clips)
+            part.wants.extend([WantedFrames(sample, u, u.want(own)) for u in clips])
         for place, position in share.extras:
             sample, clips = self._open_extra(share.step, place, position)
             part.samples.append(sample)
-            self._want(part.wants, sample, clips)
+            part.wants.extend([WantedFrames(sample, u, u.want(sample.frame)) for u in clips])
         return part
-
-    def _want(self, wants: list[WantedFrames], sample: SampleParts, clips: list[ClipUses]) -> None:
-        offset_lists = sample.source.offset_lists
-        for uses in clips:
-            frames = uses.want(sample.frame, offset_lists[uses.clip.camera])
-            wants.append(WantedFrames(sample, uses, frames))
 
     def _write(self, part: _BatchPart) -> Texts:
         """Write a part whose frames are decoded; return its texts."""
@@ -252,7 +246,7 @@ class BatchBuilder:
         """Decode what samples need and what is due ahead; return the error, if there is one."""
         worker = self._worker
         for uses, frames in ahead.items():
-            if uses.unfetched:
+            if worker.fetches_ahead and uses.unfetched:
                 with contextlib.suppress(DatasetError, StorageError):
                     uses.fetch(frames)
         try:
@@ -263,7 +257,7 @@ class BatchBuilder:
                 for frame in frames:
                     if uses.slots[frame] < 0:
                         needed = uses.with_gop(frame) if worker.keeps_frames else [frame]
-                        if uses.unfetched:
+                        if worker.fetches_ahead and uses.unfetched:
                             uses.fetch(needed)
                         ahead.setdefault(uses, []).extend(needed)
             worker.decode([(uses, sorted(set(frames))) for uses, frames in ahead.items()])

@@ -147,12 +147,10 @@ class WorkerContext:
         """Drop the decoded frames that are not cached, and count what was done."""
         for decoder in self._all_decoders:
             decoder.end_batch()
-        self.count()
+        self._meter.flush(self.sources.traffic.take())
 
     def count(self) -> None:
         """Add the counts since the last call to the shared counters."""
-        for decoder in self._all_decoders:
-            self._meter.picture_evictions += decoder.cache.take_evictions()
         self._meter.flush(self.sources.traffic.take())
 
     def count_busy(self, seconds: float) -> None:

@@ -61,7 +61,6 @@ class SourceReader:
         layout: How its samples lie in a batch.
         cameras: Its own camera for each camera of a batch; None if it has none.
         offsets: The window of each camera, in frames.
-        offset_lists: The same as lists.
         fetches_ahead: Whether there is a cache in which to fetch bytes ahead.
     """
 
@@ -88,7 +87,6 @@ class SourceReader:
         )
         keys = [None if camera is None else camera.key for camera in layout.cameras]
         self.offsets = [_NOW if key is None else spec.windows.get(key, _NOW) for key in keys]
-        self.offset_lists: list[list[int]] = [offsets.tolist() for offsets in self.offsets]
         self._windows = [(int(offsets.min()), int(offsets.max())) for offsets in self.offsets]
         self._is_video = [key in spec.videos for key in keys]
         # Images in Parquet are read separately: another process may own the rest of their rows.
@@ -217,17 +215,15 @@ class SourceReaders:
         self._readers: dict[int, SourceReader] = {}
         self._active: LruCache[int, SourceReader] = LruCache(most, drop=lambda r: r.close())
         self._lock = threading.RLock()
-        self._only = self._open(0) if len(layouts) == 1 else None
 
     def of(self, episode: int) -> SourceReader:
         """Return the reader of an episode."""
-        if self._only is not None:
-            return self._only
         number = bisect_right(self._first_episodes, episode) - 1
-        if self._all_fit and number in self._readers:
-            return self._readers[number]
-        with self._lock:
-            return self._active.get(number) or self._active.put(number, self._open(number))
+        reader = self._readers.get(number)
+        if reader is None or not self._all_fit:
+            with self._lock:
+                reader = self._active.get(number) or self._active.put(number, self._open(number))
+        return reader
 
     def all(self) -> list[SourceReader]:
         """Return the readers made so far."""

@@ -4,16 +4,14 @@
 mp4.py            the sample table of an MP4, from its moov box alone
 frame_index.py    FrameIndex: the frames of a file, the only rule that matches times to frames, and
                   the packets that a set of frames needs
-indexing.py       builds the index of a file, through FFmpeg where its table is unusual
-index_cache.py    indices saved on disk
+indexing.py       builds the index of a file, through FFmpeg where its table is unusual; saves it
 statistics.py     counts and times of decoding
 video_files.py    open files with their indices
 frames.py         decoded frames: layout, planes, and PyAV's frames as such
 backends.py       from runs of packets to frames, through PyAV
 torchcodec_backend.py  the same through torchcodec
 ffmpeg.py         colour conversion by calling FFmpeg directly, which is faster
-yuv420.py         4:2:0 frames in a batch as they were decoded, and how to draw them
-render.py         draws, packs and scales frames
+render.py         draws, packs and scales frames, or labels 4:2:0 frames to be drawn elsewhere
 clip.py           Clip: a camera's frames of an episode; ClipUses: when they are delivered
 frame_cache.py    decoded frames of a whole selection, cached once for all processes
 next_use_cache.py  decoded frames of one process, until their last delivery
@@ -48,19 +46,20 @@ from robostream.decode.frames import (
 from robostream.decode.indexing import build_index
 from robostream.decode.next_use_cache import BufferPool, NextUseCache
 from robostream.decode.random_access import FrameEngine, LruFrameCache
-from robostream.decode.render import Renderer, Size, scale_values
-from robostream.decode.statistics import COUNTERS, Meter, summarise
-from robostream.decode.torchcodec_backend import TorchcodecBackend
-from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
-from robostream.decode.yuv420 import (
+from robostream.decode.render import (
     NUM_LABELS,
+    Renderer,
+    Size,
     drawing_of,
-    label_of,
     label_place,
     open_yuv,
+    scale_values,
     write_black_yuv,
     yuv_bytes,
 )
+from robostream.decode.statistics import COUNTERS, Meter, summarise
+from robostream.decode.torchcodec_backend import TorchcodecBackend
+from robostream.decode.video_files import VideoFile, VideoFiles, VideoSource
 
 __all__ = [
     "COUNTERS",
@@ -101,7 +100,6 @@ __all__ = [
     "drawing_of",
     "has_codec",
     "frame_layout",
-    "label_of",
     "label_place",
     "load_ffmpeg",
     "needed_frames",

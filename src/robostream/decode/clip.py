@@ -75,14 +75,19 @@ class Clip:
 
     def plan_runs(self, frames: Sequence[int]) -> list[Run]:
         """Return the runs that decode some frames, ascending."""
-        base = self._base
-        numbers = [int(self.numbers[f]) if base is None else base + f for f in frames]
-        return plan_runs(self.file.index, numbers)
+        if not frames:
+            return []
+        first, stop, base = frames[0], frames[-1] + 1, self._base
+        if base is not None and stop - first == len(frames):
+            return plan_runs(self.file.index, range(base + first, base + stop))
+        return plan_runs(self.file.index, [int(self.numbers[frame]) for frame in frames])
 
     def gop_of(self, frame: int) -> tuple[int, int]:
         """Return the frames [first, stop) of the clip that share a GOP with a frame."""
-        place = bisect_right(self.starts, frame)
-        return int(self.starts[place - 1]) if place else 0, self.start_from(frame + 1)
+        starts = self.starts
+        place = bisect_right(starts, frame)
+        stop = int(starts[place]) if place < len(starts) else len(self.numbers)
+        return int(starts[place - 1]) if place else 0, stop
 
     def start_from(self, frame: int) -> int:
         """Return the first frame, from `frame` > 0 on, that begins a GOP; else the clip's end."""
@@ -188,6 +193,7 @@ class ClipUses(Uses):
         "_offsets",
         "_span",
         "_uses",
+        "_window",
         "left",
         "num_left",
         "unfetched",
@@ -200,6 +206,7 @@ class ClipUses(Uses):
         self._clock = clock
         self._delivered = delivered
         self._offsets = offsets
+        self._window: list[int] = offsets.tolist()
         self._uses: Ints | None = None
         self._span = int(delivered.steps.max()) + 2
         frames = self._frames()
@@ -208,13 +215,13 @@ class ClipUses(Uses):
         cut = min(max(delivered.split - clip.first, 0), count)
         self.unfetched = [part for part in ((0, cut), (cut, count)) if part[0] < part[1]]
 
-    def want(self, frame: int, offsets: list[int]) -> list[int]:
+    def want(self, frame: int) -> list[int]:
         """Return the clip's frames in the window of a frame of the episode, counted as needed now.
 
         Frames beyond an end of the clip are its first or last frame.
         """
         at, last, now = frame - self.clip.first, len(self.left) - 1, self.now
-        frames = [at + offset for offset in offsets]
+        frames = [at + offset for offset in self._window]
         if min(frames) < 0 or max(frames) > last:
             frames = [min(max(wanted, 0), last) for wanted in frames]
         for wanted in frames:

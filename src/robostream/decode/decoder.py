@@ -21,9 +21,8 @@ from robostream.decode.clip import Clip, ClipUses, Uses
 from robostream.decode.ffmpeg import load_ffmpeg
 from robostream.decode.frame_cache import FrameCache
 from robostream.decode.frames import DecodedFrame
-from robostream.decode.render import Renderer, Size
+from robostream.decode.render import Renderer, Size, label_of
 from robostream.decode.statistics import Meter
-from robostream.decode.yuv420 import label_of
 from robostream.errors import VideoFileError
 
 # A decoder that waits in a GOP is given packets for at least so many frames, to the end of a GOP.
@@ -154,8 +153,9 @@ class FrameDecoder:
         self._renderer.write_label(out, label)
 
     def end_batch(self) -> None:
-        """Drop the decoded frames that are not cached."""
+        """Drop the decoded frames that are not cached, and count the evictions from the cache."""
         self._uncached.clear()
+        self._meter.picture_evictions += self.cache.take_evictions()
 
     def close(self, uses: Uses) -> None:
         """Drop the cached frames and the waiting decoder of a clip."""

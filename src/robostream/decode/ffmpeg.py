@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import operator
 import random
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,7 @@ _Pointer = ctypes.c_void_p
 _Pointers = ctypes.c_void_p * 4
 _Lines = ctypes.c_int * 4
 _Byte = ctypes.c_char
+_address = operator.attrgetter("address")
 
 
 class Ffmpeg:
@@ -131,26 +133,28 @@ class PlaneReader:
         """Convert a frame into contiguous uint8 planes (3, height, width)."""
         y, u, v = frame.planes
         lines = _Lines(y.line_bytes, u.line_bytes, v.line_bytes)
-        self._convert([(y.address, u.address, v.address)], lines, out)
+        offsets = u.address - y.address, v.address - y.address
+        self._convert([y.address], offsets, lines, out)
 
     def write_packed(self, packed: Sequence[PackedFrame], out: npt.NDArray[Any]) -> None:
         """Convert packed frames into contiguous uint8 planes (frames, 3, height, width)."""
-        u, v = self._packed_at
-        self._convert([(y, y + u, y + v) for _, y, _ in packed], self._packed_lines, out)
+        self._convert(map(_address, packed), self._packed_at, self._packed_lines, out)
 
     def _convert(
         self,
-        frames: Sequence[tuple[int, int, int]],
+        frames: Iterable[int],
+        offsets: tuple[int, int],
         lines: ctypes.Array[ctypes.c_int],
         out: npt.NDArray[Any],
     ) -> None:
-        """Convert frames, given by the addresses of their planes, one after the other."""
+        """Convert frames, given by the addresses of y and the offsets of u and v from there."""
         scale, context, source, to = self._ffmpeg.convert, self._context, self._from, self._to
         (_, height), pixels, to_lines = self._size, self._pixels, self._to_lines
         # Several times faster than asking numpy, and raises an error if memory is not contiguous.
         red = ctypes.addressof(_Byte.from_buffer(out))  # type: ignore[arg-type]
-        for planes in frames:
-            source[0], source[1], source[2] = planes
+        u, v = offsets
+        for y in frames:
+            source[0], source[1], source[2] = y, y + u, y + v
             # FFmpeg's planes are in the order green, blue, red.
             to[0], to[1], to[2] = red + pixels, red + 2 * pixels, red
             done = scale(context, source, lines, 0, height, to, to_lines)

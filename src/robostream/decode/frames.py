@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import av
@@ -31,6 +32,9 @@ _LIMITED_RANGE, _FULL_RANGE = 1, 2
 _BT709, _BT601 = 1, 5
 # RGB, BT.709, unspecified, FCC, BT.470BG, BT.601, SMPTE 240M, BT.2020: what FFmpeg converts.
 COLORSPACES = (0, 1, 2, 4, 5, 6, 7, 9)
+
+
+_address, _line_bytes = attrgetter("buffer_ptr"), attrgetter("line_size")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,8 +204,9 @@ class FrameReader:
         )
         if layout.kind == "rgb":
             return frame_of_arrays(layout, self._to_rgb(frame, file))
-        planes = [Plane(p, p.buffer_ptr, p.line_size) for p in frame.planes]
-        return DecodedFrame(layout, tuple(planes))
+        planes = frame.planes
+        where = map(_address, planes), map(_line_bytes, planes)
+        return DecodedFrame(layout, tuple(map(Plane, planes, *where)))
 
     def _to_rgb(self, frame: av.VideoFrame, file: str) -> npt.NDArray[np.uint8]:
         (plane,) = to_format(self._reformatter, frame, "rgb24", file).planes

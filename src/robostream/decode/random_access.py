@@ -9,7 +9,8 @@ a wanted frame's GOP is still cached from an earlier read, the rest of that GOP.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,25 +41,18 @@ _STRETCHES = 8
 _GOPS = 2
 
 
-class _CachedFrame(NamedTuple):
-    """A cached frame, and its file and number."""
-
-    packed: PackedFrame
-    key: tuple[str, int]
-
-
 class FileSlots:
-    """The slots of one file's frames, among those of all files."""
+    """The slots of one file's frames: their numbers if they are cached."""
 
-    def __init__(self, file: str, slots: dict[tuple[str, int], int]) -> None:
+    def __init__(self, file: str, frames: LruCache[tuple[str, int], PackedFrame]) -> None:
         self._file = file
-        self._slots = slots
+        self._frames = frames
 
     def __getitem__(self, frame: int) -> int:
-        return self._slots.get((self._file, frame), -1)
+        return frame if (self._file, frame) in self._frames else -1
 
     def __setitem__(self, frame: int, slot: int) -> None:
-        self._slots[self._file, frame] = slot
+        raise TypeError("a frame's slot is its number")
 
 
 class LruFrameCache(FrameCache):
@@ -68,19 +62,15 @@ class LruFrameCache(FrameCache):
 
     Attributes:
         budget_bytes: The budget.
-        next_slot: The slot of the next frame that is added; slots are not reused.
     """
 
     def __init__(self, budget_bytes: int) -> None:
         self.budget_bytes = budget_bytes
         self.keeps_used = budget_bytes > 0
-        self._slots: dict[tuple[str, int], int] = {}
-        self._frames: LruCache[int, _CachedFrame] = LruCache(
-            budget_bytes,
-            weigh=lambda cached: cached.packed.layout.nbytes,
-            drop=lambda cached: self._slots.pop(cached.key),
+        self._frames: LruCache[tuple[str, int], PackedFrame] = LruCache(
+            budget_bytes, weigh=lambda packed: packed.layout.nbytes
         )
-        self.next_slot = 0
+        self._added: list[tuple[str, int]] = []
 
     @property
     def nbytes(self) -> int:
@@ -89,45 +79,52 @@ class LruFrameCache(FrameCache):
 
     def slots(self, clip: Clip) -> FileSlots:
         """Return the slots of a file's frames; they change with the cache."""
-        return FileSlots(clip.file.name, self._slots)
+        return FileSlots(clip.file.name, self._frames)
 
     def packed(self, clip: Clip, slots: Sequence[int]) -> list[PackedFrame]:
         """Return the frames in some slots; they count as used now."""
-        found = map(self._frames.get, slots)
-        return [cached.packed for cached in found if cached is not None]
+        name = clip.file.name
+        return [packed for slot in slots if (packed := self._frames.get((name, slot)))]
 
     def add(self, uses: Uses, frame: int, decoded: DecodedFrame, pack: Pack) -> bool:
         """Cache a frame that is not cached yet; return False if it exceeds the whole budget."""
         layout = decoded.layout
         if layout.nbytes > self.budget_bytes:
             return False
-        content = None
+        memory = None
         for oldest in self._frames.evict_for(layout.nbytes):
             # Reuse the evicted frame's memory: fresh pages would cost more than the copy.
-            if oldest.packed.layout.nbytes == layout.nbytes:
-                content, address, _ = oldest.packed
-        if content is None:
-            content, address = allocate(layout.nbytes)
-        packed = PackedFrame(content, address, layout)
+            if oldest.layout.nbytes == layout.nbytes:
+                memory = oldest.content, oldest.address
+        packed = PackedFrame(*(memory or allocate(layout.nbytes)), layout)
         pack(decoded, packed)
-        self._frames.put(self.next_slot, _CachedFrame(packed, (uses.clip.file.name, frame)))
-        uses.slots[frame] = self.next_slot
-        self.next_slot += 1
+        key = uses.clip.file.name, frame
+        self._frames.put(key, packed)
+        self._added.append(key)
         return True
 
     def release(self, uses: Uses, frames: Sequence[int]) -> None:
         """Drop those of some frames that are cached."""
         for frame in frames:
-            self._frames.forget(uses.slots[frame])
+            self._frames.forget((uses.clip.file.name, frame))
 
     def take_evictions(self) -> int:
         """Return how many frames were evicted since the last call."""
         return self._frames.take_evictions()
 
-    def forget_since(self, slot: int) -> None:
-        """Drop the frames that were added when `next_slot` was `slot` or more."""
-        for newer in [number for number in self._frames if number >= slot]:
-            self._frames.forget(newer)
+    @contextmanager
+    def forget_on_error(self) -> Iterator[None]:
+        """Drop the frames that are added in this block if it fails.
+
+        After an error, the frames before it may have the wrong numbers.
+        """
+        self._added.clear()
+        try:
+            yield
+        except BaseException:
+            for key in self._added:
+                self._frames.forget(key)
+            raise
 
     def clear(self) -> None:
         """Drop all frames."""
@@ -238,22 +235,18 @@ class FrameEngine:
     def _decode(self, uses: Uses, out: npt.NDArray[Any], within: tuple[int, int]) -> None:
         """Decode and draw the frames needed now, and cache all frames decoded on the way."""
         chosen = frames_to_decode(uses, within, self._order, self._cache.budget_bytes)
-        left, first_slot = dict(uses.now), self._cache.next_slot
+        left = dict(uses.now)
 
         def deliver(frame: int, decoded: DecodedFrame) -> None:
             self._decoder.draw_decoded(uses.clip, decoded, out[left.pop(frame)])
 
-        try:
+        with self._cache.forget_on_error():
             self._decoder.decode([(uses, chosen)], deliver)
             if left:
                 raise_missing(uses.clip, min(left))
-        except BaseException:
-            # After an error, the frames before it may have the wrong numbers.
-            self._cache.forget_since(first_slot)
-            raise
 
     def _count(self) -> None:
-        self._meter.picture_evictions += self._cache.take_evictions()
+        self._decoder.end_batch()
         self._meter.flush()
 
 

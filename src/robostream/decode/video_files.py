@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from robostream.decode.frame_index import FrameIndex
-from robostream.decode.index_cache import drop_index, load_index, save_index
-from robostream.decode.indexing import build_index
+from robostream.decode.indexing import build_index, drop_index, load_index, save_index
 from robostream.decode.statistics import Meter
 from robostream.errors import (
     DamagedFileError,
