@@ -190,7 +190,7 @@ def test_a_retired_part_is_not_opened_again() -> None:
     opened = len(rehearsal.clips)
     assert clips
     assert set(clips) <= set(lane.clips())
-    part.set_clips([])
+    part.clips.clear()
 
     assert lane.part_at(lane._first_head)[0] is part
     assert lane.open(part) == []

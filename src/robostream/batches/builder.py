@@ -14,7 +14,7 @@ import numpy as np
 
 from robostream.assemble import Arrays
 from robostream.batches.context import WorkerContext
-from robostream.batches.lane_lookahead import LaneLookahead, LanePart, LaneShare
+from robostream.batches.lane_lookahead import LaneLookahead, LaneShare
 from robostream.batches.prefetch import Prefetcher
 from robostream.batches.sample_writer import SampleParts, SampleWriter, Texts, WantedFrames
 from robostream.decode import ClipUses, Clock, Deliveries
@@ -54,17 +54,14 @@ class _BatchPart(NamedTuple):
     arrays: Arrays
     samples: list[SampleParts]
     wants: list[WantedFrames]
-    lane_parts: list[LanePart]
+    clips: list[list[ClipUses]]
 
 
 class BatchBuilder:
     """Builds one process's parts of the batches of a schedule, one after the other.
 
-    Args:
-        worker: The open files and decoders of the process.
-        schedule: What is delivered.
-        lanes: The rank's lanes to take samples from, ascending. The worker's shard says which parts
-            of these samples are its own.
+    `lanes` are the rank's lanes to take samples from, ascending. The worker's shard says which
+    parts of these samples are its own.
     """
 
     def __init__(self, worker: WorkerContext, schedule: Schedule, lanes: Sequence[int]) -> None:
@@ -159,7 +156,7 @@ class BatchBuilder:
                 clips = lane_part.clips or lane.open(lane_part)
             except Exception as error:
                 self._blame(sample, error)
-            part.lane_parts.append(lane_part)
+            part.clips.append(clips)
             part.wants.extend([WantedFrames(sample, u, u.want(own)) for u in clips])
         for place, position in share.extras:
             sample, clips = self._open_extra(share.step, place, position)
@@ -216,9 +213,9 @@ class BatchBuilder:
             if stop > 0 and not uses.clip.has_long_gops:
                 stop = uses.clip.start_from(stop)
             missing = uses.missing(first, stop)
-            if missing and lane.is_catching_up:
+            if missing and lane.catch_up_steps is not None:
                 # Frames that leave only at the end of the epoch are decoded then.
-                soon = uses.due(np.array(missing)) <= 2 * lane.window_steps
+                soon = uses.due(np.array(missing)) <= lane.catch_up_steps
                 missing = [f for f, is_soon in zip(missing, soon, strict=True) if is_soon]
             if missing:
                 ahead.setdefault(uses, []).extend(missing)
@@ -260,7 +257,7 @@ class BatchBuilder:
                         if worker.fetches_ahead and uses.unfetched:
                             uses.fetch(needed)
                         ahead.setdefault(uses, []).extend(needed)
-            worker.decode([(uses, sorted(set(frames))) for uses, frames in ahead.items()])
+            worker.decode(ahead.items())
         except (DatasetError, StorageError) as error:
             return error
         return None
@@ -268,9 +265,8 @@ class BatchBuilder:
     def _decode_one_by_one(self, wants: list[WantedFrames]) -> None:
         """Decode for one sample after the other, to find the one that cannot be built."""
         for sample, uses, frames in wants:
-            missing = sorted({frame for frame in frames if uses.slots[frame] < 0})
             try:
-                self._worker.decode([(uses, missing)])
+                self._worker.decode([(uses, [f for f in frames if uses.slots[f] < 0])])
             except Exception as error:
                 self._blame(sample, error)
 
@@ -278,11 +274,10 @@ class BatchBuilder:
         for part in parts:
             for want in part.wants:
                 want.uses.now.clear()
-            for lane_part in part.lane_parts:
-                clips = lane_part.clips
+            for clips in part.clips:
                 if clips and not any(map(_num_left, clips)):
                     self._ending += clips
-                    lane_part.set_clips([])
+                    clips.clear()
         self._close_clips()
         self._worker.end_batch()
 

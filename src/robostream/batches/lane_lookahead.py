@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import NamedTuple, TypeVar
 
@@ -67,6 +67,7 @@ class LaneShare(NamedTuple):
     windows: list[tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class LanePart:
     """The part of a segment that lies in a lane (and in one block of it).
 
@@ -75,28 +76,21 @@ class LanePart:
         start: The first place of the lane that belongs to the part.
         stop: One past its last place.
         share: What this worker owns of it.
-        clips: One for each video camera that this worker owns; None until they are opened, and
-            empty once all their frames are delivered.
+        clips: One for each video camera that this worker owns, once they are opened. Cleared when
+            all their frames are delivered; the part does not open again.
     """
 
-    __slots__ = ("clips", "episode", "share", "shift", "start", "stop", "stride")
-
-    def __init__(
-        self, episode: int, places: tuple[int, int], shift: int, stride: int, share: LaneShare
-    ) -> None:
-        self.episode = episode
-        self.start, self.stop = places
-        self.shift, self.stride = shift, stride
-        self.share = share
-        self.clips: list[ClipUses] | None = None
+    episode: int
+    start: int
+    stop: int
+    shift: int
+    stride: int
+    share: LaneShare
+    clips: list[ClipUses] = field(default_factory=list)
 
     def frame(self, place: _Places) -> _Places:
         """Return the episode's frame at a place, or at several."""
         return place * self.stride + self.shift
-
-    def set_clips(self, clips: list[ClipUses]) -> None:
-        """Set the clips. The part does not open again."""
-        self.clips = clips
 
 
 class LaneLookahead:
@@ -135,6 +129,7 @@ class LaneLookahead:
         self._block = self._length if schedule.plan.shuffle else BLOCK_FRAMES
         self._end = self._lane.entry + self._length + self._lane.window
         self._parts: dict[tuple[int, int], LanePart] = {}
+        self._opened: set[LanePart] = set()
         self._latest: tuple[tuple[int, int] | None, LanePart | None] = None, None
         self._first_head = head_of_lane(self._lane, first_place(schedule, number))
         self._ahead = self._first_head
@@ -165,18 +160,29 @@ class LaneLookahead:
 
     def open(self, part: LanePart) -> list[ClipUses]:
         """Return the clips of a part; the first call opens them."""
-        if part.clips is None:
-            part.set_clips(self._open_clips(part))
-        return part.clips or []
+        if part in self._opened:
+            return part.clips
+        share, plan = part.share, self._schedule.plan
+        ours, steps = self._steps(part.start, part.stop)
+        if share.videos and ours.any() and part.episode not in plan.quarantined:
+            samples, steps = part.frame(np.arange(part.start, part.stop)[ours]), steps[ours]
+            behind = (self._first_head - part.stop) % self._length
+            is_behind = self.runs_ahead and behind < self._lane.window
+            clips = []
+            for camera in share.videos:
+                # A frame is first needed by the sample whose window reaches furthest to it.
+                split = part.frame(self._split) + share.windows[camera][1]
+                delivered = Deliveries(samples, steps, is_behind, split)
+                clips.append(self._open_clip(camera, part.episode, delivered))
+            part.clips.extend(clips)
+        self._opened.add(part)
+        return part.clips
 
     def run_ahead(self, head: int) -> list[tuple[ClipUses, int, int]]:
         """Count one more sample as delivered; return the frames to decode ahead now.
 
-        Args:
-            head: The head of the lane with that sample.
-
-        Returns:
-            Ranges of frames of clips: (clip, first, stop).
+        They are ranges of frames of clips: (clip, first, stop). `head` is that of the lane with the
+        sample.
         """
         if not self._has_chosen_start:
             self._has_chosen_start = True
@@ -209,21 +215,20 @@ class LaneLookahead:
         return found
 
     @property
-    def is_catching_up(self) -> bool:
-        """Whether decoding is within a window of the first head.
+    def catch_up_steps(self) -> int | None:
+        """While decoding is within a window of the first head, the steps that two windows take.
 
         Of the frames there, some leave only at the end of the epoch.
         """
-        return self._ahead < self._first_head + self._lane.window
-
-    @property
-    def window_steps(self) -> int:
-        """About how many steps it takes until as many frames have left as a window has."""
-        return -(-self._lane.window * self._schedule.plan.lanes // self._schedule.cut.step_size)
+        window, cut = self._lane.window, self._schedule.cut
+        is_catching_up = self._ahead < self._first_head + window
+        return (
+            2 * -(-window * self._schedule.plan.lanes // cut.step_size) if is_catching_up else None
+        )
 
     def clips(self) -> list[ClipUses]:
         """Return all clips that are open."""
-        return [uses for part in self._parts.values() for uses in part.clips or ()]
+        return [uses for part in self._parts.values() for uses in part.clips]
 
     def coming(self) -> Iterator[UpcomingPart]:
         """Yield what is ours along the lane, from what lies behind the first head on, once around.
@@ -291,23 +296,7 @@ class LaneLookahead:
         stop = min(self._length, end, (block + 1) * self._block)
         episode, stride = int(runs.episodes[segment]), int(runs.strides[segment])
         shift = int(runs.firsts[segment]) - begin * stride
-        return LanePart(episode, (start, stop), shift, stride, self._share_of(block, episode))
-
-    def _open_clips(self, part: LanePart) -> list[ClipUses]:
-        share = part.share
-        ours, steps = self._steps(part.start, part.stop)
-        if not (share.videos and ours.any()) or part.episode in self._schedule.plan.quarantined:
-            return []
-        samples, steps = part.frame(np.arange(part.start, part.stop)[ours]), steps[ours]
-        behind = (self._first_head - part.stop) % self._length
-        is_behind, split = self.runs_ahead and behind < self._lane.window, part.frame(self._split)
-        clips = []
-        for camera in share.videos:
-            # A frame is first needed by the sample whose window reaches furthest to it.
-            new = split + share.windows[camera][1]
-            delivered = Deliveries(samples, steps, is_behind, new)
-            clips.append(self._open_clip(camera, part.episode, delivered))
-        return clips
+        return LanePart(episode, start, stop, shift, stride, self._share_of(block, episode))
 
     def _place_of_split(self, margin: int) -> int:
         """Return where in the lane a part is split into two whose bytes are fetched separately.

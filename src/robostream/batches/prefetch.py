@@ -48,7 +48,8 @@ class Prefetcher:
         frames_per_step: float,
         margin: int,
     ) -> None:
-        self._lanes = [_LaneQueue(lane) for lane in lanes]
+        # Of each lane: what it comes to, and where those begin that are fetched ahead of need.
+        self._lanes: list[tuple[Iterator[UpcomingPart], list[int]]] = [(lane, []) for lane in lanes]
         self._fetch = fetch
         self._release = release
         self._in_use: list[tuple[int, int, UpcomingPart]] = []
@@ -64,8 +65,11 @@ class Prefetcher:
     def advance(self, step: int) -> None:
         """Queue what is due soon after a step, and the release of what is not due any more."""
         reached = int(step * self._frames_per_step) + self._margin
-        for lane in self._lanes:
-            for coming in lane.take(reached, _PARTS_AHEAD):
+        for lane, beyond in self._lanes:
+            beyond[:] = [at for at in beyond if at > reached]
+            while len(beyond) < _PARTS_AHEAD and (coming := next(lane, None)) is not None:
+                if coming.at > reached:
+                    beyond.append(coming.at)
                 self._put(coming, self._fetch)
                 heapq.heappush(self._in_use, (coming.last_step, next(self._numbers), coming))
         while self._in_use and self._in_use[0][0] < step:
@@ -85,25 +89,6 @@ class Prefetcher:
 
     def _put(self, coming: UpcomingPart, work: Callable[[UpcomingPart], None]) -> None:
         self._queue.put((coming.step, next(self._numbers), (work, coming)))
-
-
-class _LaneQueue:
-    """The coming parts of a lane, taken as far as they are needed soon."""
-
-    def __init__(self, parts: Iterator[UpcomingPart]) -> None:
-        self._parts = parts
-        self._beyond: list[int] = []
-
-    def take(self, reached: int, beyond: int) -> Iterator[UpcomingPart]:
-        """Yield the parts that begin before `reached`, and so many more; each once."""
-        self._beyond = [at for at in self._beyond if at > reached]
-        while len(self._beyond) < beyond:
-            part = next(self._parts, None)
-            if part is None:
-                return
-            if part.at > reached:
-                self._beyond.append(part.at)
-            yield part
 
 
 _Job = tuple[Callable[[UpcomingPart], None], UpcomingPart]

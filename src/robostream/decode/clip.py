@@ -119,12 +119,9 @@ class Clock:
 
 
 class Uses:
-    """The frames of a clip that are needed now; which are needed later is unknown.
+    """The frames of a clip that are needed `now`; which are needed later is unknown.
 
-    Attributes:
-        clip: The clip.
-        now: The frames that are needed now.
-        slots: The cache slot of each frame, -1 for a frame that is not cached. The cache sets them.
+    `slots` has the cache slot of each frame, -1 for one that is not cached. The cache sets them.
     """
 
     __slots__ = ("clip", "now", "slots")
@@ -171,13 +168,8 @@ class Deliveries(NamedTuple):
 class ClipUses(Uses):
     """When the frames of a clip are delivered, and how often still.
 
-    This is the one place that says when a frame is due.
-
-    Args:
-        clip: The clip; it has all frames that the samples need.
-        clock: The step that is being built.
-        delivered: The samples that are delivered.
-        offsets: The window of a sample: the frames it needs, relative to its own.
+    This is the one place that says when a frame is due. The clip has all frames that the delivered
+    samples need; `offsets` is the window of a sample: the frames it needs, relative to its own.
 
     Attributes:
         left: How often each frame is still to be delivered.

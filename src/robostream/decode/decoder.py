@@ -84,7 +84,7 @@ class FrameDecoder:
     def decode(
         self, requests: Iterable[tuple[Uses, list[int]]], deliver: Deliver | None = None
     ) -> None:
-        """Decode frames of clips, ascending; cache those that are needed later.
+        """Decode frames of clips; cache those that are needed later.
 
         Each clip may be named once.
 
@@ -97,8 +97,8 @@ class FrameDecoder:
         file_runs: list[FileRun] = []
         owners: list[Uses] = []
         try:
-            for uses, frames in requests:
-                clip = uses.clip
+            for uses, wanted in requests:
+                clip, frames = uses.clip, sorted(set(wanted))
                 if clip.has_long_gops:
                     self._continue(uses, frames)
                     continue

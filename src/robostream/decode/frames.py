@@ -164,13 +164,7 @@ def allocate(nbytes: int) -> SlotMemory:
 
 
 class PackedFrame(NamedTuple):
-    """A frame in contiguous memory, its planes one after the other without padding.
-
-    Attributes:
-        content: Its bytes.
-        address: Where they begin; stored because numpy is slow to give it.
-        layout: How they lie.
-    """
+    """A frame in contiguous memory, its planes one after the other without padding."""
 
     content: npt.NDArray[np.uint8]
     address: int

@@ -49,7 +49,7 @@ class BufferPool:
         self._memory = _map(budget_bytes) if memory is None else memory
         self._address = self._memory.ctypes.data if memory is None else memory.data_ptr()
         self._cut_bytes = 0
-        self._blocks: dict[int, list[_Block]] = {}
+        self._blocks: list[_Block] = []
         self._block_of: dict[int, _Block] = {}
         self._slots: dict[int, SlotMemory] = {}
         self._free: dict[int, list[int]] = {}
@@ -98,10 +98,8 @@ class BufferPool:
 
         Empty if slots of this size exist already or no block is long enough.
         """
-        if self._blocks.get(nbytes):
-            return ()
-        others = [b for blocks in self._blocks.values() for b in blocks if b.length >= nbytes]
-        if not others:
+        others = [block for block in self._blocks if block.length >= nbytes]
+        if not others or any(block.slot_bytes == nbytes for block in self._blocks):
             return ()
         free = {slot for slots in self._free.values() for slot in slots}
         return min(others, key=lambda b: len(b.slots) - len(free.intersection(b.slots))).slots
@@ -113,9 +111,7 @@ class BufferPool:
         """
         block = self._block_of[slots[0]]
         # Compared by identity: two blocks are never the same memory.
-        self._blocks[block.slot_bytes] = [
-            b for b in self._blocks[block.slot_bytes] if b is not block
-        ]
+        self._blocks = [other for other in self._blocks if other is not block]
         gone = set(slots)
         free = self._free[block.slot_bytes]
         free[:] = [slot for slot in free if slot not in gone]
@@ -132,7 +128,7 @@ class BufferPool:
             self._block_of[number] = block
             self._slots[number] = SlotMemory(content, address + place * nbytes)
             block.slots.append(number)
-        self._blocks.setdefault(nbytes, []).append(block)
+        self._blocks.append(block)
         # Slots that were never written to are taken last.
         self._free.setdefault(nbytes, [])[:0] = reversed(block.slots)
 

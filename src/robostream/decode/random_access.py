@@ -59,9 +59,6 @@ class LruFrameCache(FrameCache):
     """Frames by file and number, at most `budget_bytes`; the least recently used are evicted.
 
     They stay when their file is closed.
-
-    Attributes:
-        budget_bytes: The budget.
     """
 
     def __init__(self, budget_bytes: int) -> None:
@@ -282,13 +279,9 @@ class ReadingOrder:
 def frames_to_decode(
     uses: Uses, within: tuple[int, int], order: ReadingOrder, budget_bytes: int
 ) -> list[int]:
-    """Return the frames to decode, ascending: those needed now, and others besides them.
+    """Return the frames to decode, ascending: those needed now, and others `within` a range.
 
-    Args:
-        uses: Those needed now and not cached, of all frames of a file.
-        within: Only frames of [first, stop) are decoded besides them.
-        order: How files have been read; this read is noted there.
-        budget_bytes: The memory for cached frames.
+    Notes the read in the order of reads.
     """
     clip, slots, wanted = uses.clip, uses.slots, sorted(uses.now)
     name, config = clip.file.name, clip.file.index.configs[0]

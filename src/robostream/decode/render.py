@@ -81,7 +81,7 @@ class Renderer:
         self._readers = _Readers(ffmpeg)
         self._scaler = PlaneScaler(flags)
         self._reformatter = VideoReformatter()
-        self._wide: dict[FrameLayout, _WideFrame] = {}
+        self._wide: dict[FrameLayout, tuple[av.VideoFrame, list[Values]]] = {}
         self._colours: dict[FrameLayout, npt.NDArray[np.uint8]] = {}
 
     def draw(self, frame: DecodedFrame, out: Values, *, file: str) -> None:
@@ -152,33 +152,34 @@ class Renderer:
 
     def _draw(self, frame: DecodedFrame, out: Values, file: str) -> None:
         """Draw a frame of any layout: the one place that knows all of them."""
-        if frame.layout.kind == "depth":
+        layout, reader = frame.layout, self._readers[frame.layout]
+        if layout.kind == "depth":
             (out[0],) = frame.arrays()
-        elif frame.layout.kind in PLANAR_8BIT:
-            self._draw_420(frame, out, file)
-        else:
-            _write_planes(frame, out)
-
-    def _draw_420(self, frame: DecodedFrame, out: Values, file: str) -> None:
-        layout = frame.layout
-        reader = self._readers[layout]
-        if reader is None:
-            _write_planes(self._through_pyav(frame, file), out)
+        elif reader is None:
+            if layout.kind in PLANAR_8BIT:
+                frame = self._through_pyav(frame, file)
+            for plane, channel in zip(frame.arrays(), out, strict=True):
+                _write_colours(plane, channel)
         elif out.dtype == np.uint8 and out.flags.c_contiguous:
             reader.write(frame, out)
         else:
             if layout not in self._colours:
                 self._colours[layout] = np.empty(out.shape, np.uint8)
-            colours = self._colours[layout]
-            reader.write(frame, colours)
-            _write_colours(colours, out)
+            reader.write(frame, self._colours[layout])
+            _write_colours(self._colours[layout], out)
 
     def _through_pyav(self, frame: DecodedFrame, file: str) -> DecodedFrame:
-        """Return a 4:2:0 frame as RGB."""
+        """Return a 4:2:0 frame as RGB, by way of a frame wide enough for the fast conversion."""
         layout = frame.layout
         if layout not in self._wide:
-            self._wide[layout] = _WideFrame(layout)
-        wide = self._wide[layout].fill(frame)
+            width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
+            wide = av.VideoFrame(width, layout.height, layout.kind)
+            wide.colorspace, wide.color_range = layout.colorspace, layout.color_range
+            left = DecodedFrame(layout, tuple(map(plane_of, wide.planes)))
+            self._wide[layout] = wide, left.arrays()
+        wide, arrays = self._wide[layout]
+        for mine, plane in zip(arrays, frame.arrays(), strict=True):
+            mine[:] = plane
         green, blue, red = to_format(self._reformatter, wide, "gbrp", file).planes
         colours = frame_layout("rgb", layout.width, layout.height, 0, 0)
         return DecodedFrame(colours, tuple(map(plane_of, (red, green, blue))))
@@ -203,28 +204,6 @@ class _Readers(dict[FrameLayout, PlaneReader | None]):
                 reader = PlaneReader(self._ffmpeg, layout.kind, size, colours)
         self[layout] = reader
         return reader
-
-
-class _WideFrame:
-    """A frame wide enough for FFmpeg's fast conversion; 4:2:0 frames are copied into it."""
-
-    def __init__(self, layout: FrameLayout) -> None:
-        width = -(-layout.width // _GBRP_WIDTH_MULTIPLE) * _GBRP_WIDTH_MULTIPLE
-        self._frame = av.VideoFrame(width, layout.height, layout.kind)
-        self._frame.colorspace = layout.colorspace
-        self._frame.color_range = layout.color_range
-        self._planes = DecodedFrame(layout, tuple(map(plane_of, self._frame.planes))).arrays()
-
-    def fill(self, frame: DecodedFrame) -> av.VideoFrame:
-        """Return the wide frame with `frame` in its left part."""
-        for mine, plane in zip(self._planes, frame.arrays(), strict=True):
-            mine[:] = plane
-        return self._frame
-
-
-def _write_planes(frame: DecodedFrame, out: Values) -> None:
-    for plane, channel in zip(frame.arrays(), out, strict=True):
-        _write_colours(plane, channel)
 
 
 def _write_colours(colours: npt.NDArray[np.uint8], out: Values) -> None:

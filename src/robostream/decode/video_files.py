@@ -33,11 +33,8 @@ _unwritable: set[Path] = set()
 class VideoSource:
     """The bytes of a video file. Missing files and bytes raise VideoFileError.
 
-    An episode can be quarantined for that. A network that is down says nothing about the video.
-
-    Args:
-        source: The bytes.
-        meter: Counts the time that reads take; nobody does unless given.
+    An episode can be quarantined for that. A network that is down says nothing about the video. A
+    meter, if given, counts the time that reads take.
     """
 
     def __init__(self, source: ByteSource, meter: Meter | None = None) -> None:
