@@ -130,7 +130,7 @@ class LaneLookahead:
         self._end = self._lane.entry + self._length + self._lane.window
         self._parts: dict[tuple[int, int], LanePart] = {}
         self._opened: set[LanePart] = set()
-        self._latest: tuple[tuple[int, int] | None, LanePart | None] = None, None
+        self._latest: dict[tuple[int, int], LanePart] = {}
         self._first_head = head_of_lane(self._lane, first_place(schedule, number))
         self._ahead = self._first_head
         if schedule.plan.shuffle:
@@ -148,12 +148,10 @@ class LaneLookahead:
         """Return the part that a frame of the endless line lies in, and the episode's frame."""
         place = frame % self._length
         key = bisect_right(self._starts, self._begin + place) - 1, place // self._block
-        part = self._parts.get(key)
+        part = self._parts.get(key) or self._latest.get(key)
         if part is None:
-            if self._latest[0] != key:
-                self._latest = key, self._make_part(*key)
-            part = self._latest[1]
-            assert part is not None
+            part = self._make_part(*key)
+            self._latest = {key: part}
             if self._schedule.plan.shuffle or part.share.videos:
                 self._parts[key] = part
         return part, part.frame(place)

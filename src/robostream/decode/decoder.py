@@ -122,8 +122,11 @@ class FrameDecoder:
             for place, (frame, slot) in enumerate(zip(frames, found, strict=True)):
                 if slot >= 0:
                     self.draw_cached(clip, [slot], out[place : place + 1])
-                else:
-                    self._draw_uncached(clip, frame, out[place])
+                    continue
+                decoded = self._uncached.get((clip, frame))
+                if decoded is None:
+                    raise_missing(clip, frame)
+                self.draw_decoded(clip, decoded, out[place])
         done = uses.deliver(frames)
         if done and not self.cache.keeps_used:
             self.cache.release(uses, done)
@@ -161,12 +164,6 @@ class FrameDecoder:
         """Drop the cached frames and the waiting decoder of a clip."""
         self.cache.close(uses)
         self._stop(uses.clip)
-
-    def _draw_uncached(self, clip: Clip, frame: int, out: npt.NDArray[Any]) -> None:
-        decoded = self._uncached.get((clip, frame))
-        if decoded is None:
-            raise_missing(clip, frame)
-        self.draw_decoded(clip, decoded, out)
 
     def _keep(
         self, uses: Uses, number: int, decoded: DecodedFrame | None, deliver: Deliver | None
